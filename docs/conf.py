@@ -19,7 +19,9 @@ source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 exclude_patterns = ["_build", "registered*", "witness", "study"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
-suppress_warnings = ["myst.xref_missing"]  # links to files of the repository, which `to_repository` leaves as text
+suppress_warnings = [
+    "myst.xref_missing"
+]  # links to files of the repository, which `to_repository` leaves as text
 nitpicky = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -39,11 +41,25 @@ def commands_page() -> str:
     from segunc.cli.main import build_parser
 
     lines = ["# Commands", "", "Made from the same definitions as `segunc VERB --help`.", ""]
-    verbs = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    verbs = next(
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
     summaries = {action.dest: action.help for action in verbs._choices_actions}
     for verb, parser in verbs.choices.items():
-        lines += [f"## {verb}", "", f"{str(summaries.get(verb) or '').capitalize()}.", "", "```console"]
-        lines += [f"$ {line.strip()}" for line in (parser.epilog or "").splitlines() if line.strip().startswith("segunc ")]
+        lines += [
+            f"## {verb}",
+            "",
+            f"{str(summaries.get(verb) or '').capitalize()}.",
+            "",
+            "```console",
+        ]
+        lines += [
+            f"$ {line.strip()}"
+            for line in (parser.epilog or "").splitlines()
+            if line.strip().startswith("segunc ")
+        ]
         lines += ["```", ""]
         for group in parser._action_groups:
             actions = [action for action in group._group_actions if action.dest != "help"]
@@ -57,7 +73,11 @@ def commands_page() -> str:
 
 def _row(action: argparse.Action) -> str:
     names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.dest}`"
-    value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or [])) or 'VALUE'}"
+    value = (
+        ""
+        if action.nargs == 0
+        else f" {action.metavar or '|'.join(map(str, action.choices or [])) or 'VALUE'}"
+    )
     meaning = str(action.help or "").replace("%%", "%").replace("|", "\\|").replace("\n", " ")
     return f"| {names}{value.replace('|', chr(92) + '|')} | {meaning} |"
 

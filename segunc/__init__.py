@@ -23,7 +23,12 @@ if TYPE_CHECKING:
         save_network as save_network,
     )
     from segunc.posteriors.abnn import ABNN as ABNN, ABNNPosterior as ABNNPosterior
-    from segunc.posteriors.model import Model as Model, load as load, load_model as load_model, wrap as wrap
+    from segunc.posteriors.model import (
+        Model as Model,
+        load as load,
+        load_model as load_model,
+        wrap as wrap,
+    )
     from segunc.sampling import Sampler as Sampler
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
@@ -34,7 +39,12 @@ if TYPE_CHECKING:
     from segunc.verbs.monitor import monitor as monitor
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.report import report as report
-    from segunc.verbs.results import compare as compare, overlay as overlay, review as review, summary as summary
+    from segunc.verbs.results import (
+        compare as compare,
+        overlay as overlay,
+        review as review,
+        summary as summary,
+    )
     from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
 
@@ -51,7 +61,19 @@ _NAMES = {
     "verbs.monitor": "monitor",
     "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
-    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "export", "init", "predict", "report", "threshold")},
+    **{
+        f"verbs.{verb}": verb
+        for verb in (
+            "demo",
+            "doctor",
+            "evaluate",
+            "export",
+            "init",
+            "predict",
+            "report",
+            "threshold",
+        )
+    },
 }
 _HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

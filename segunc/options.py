@@ -14,7 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 from segunc.core.bounds import (
     Bound,
@@ -109,7 +120,9 @@ def colour_triple(text: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def by_name(text: str, read: Callable[[str], Value], form: str, columns: str = "") -> dict[str, Value]:
+def by_name(
+    text: str, read: Callable[[str], Value], form: str, columns: str = ""
+) -> dict[str, Value]:
     """Read ``a=X,b=Y``, or where there are ``columns`` a CSV file with these two, as a dictionary; ``form`` is for the message."""
     parts = [part.split("=", 1) for part in comma_list(text)]
     if columns and text.endswith(".csv"):
@@ -118,7 +131,9 @@ def by_name(text: str, read: Callable[[str], Value], form: str, columns: str = "
         except (OSError, ValueError) as error:
             raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
         if ",".join(header) != columns:
-            raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)[:80]}'; expected {columns}")
+            raise ArgumentTypeError(
+                f"the first line of {text} is '{','.join(header)[:80]}'; expected {columns}"
+            )
     values: dict[str, Value] = {}
     for part in parts:
         try:
@@ -155,7 +170,10 @@ File = Annotated[PathLike, "file"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
 Triple = Annotated[tuple[float, float, float], colour_triple]
-ScoreRanges = Annotated[Mapping[str, tuple[float, float]], partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05")]
+ScoreRanges = Annotated[
+    Mapping[str, tuple[float, float]],
+    partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05"),
+]
 Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
 
@@ -188,7 +206,13 @@ def command_line(options: Any, *, but: str = "") -> str:
     for each in option_fields(type(options)):
         value = getattr(options, each.name)
         if each.name != but and value != default_of(each):
-            value = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [] if value is True else value
+            value = (
+                [f"{k}={v}" for k, v in value.items()]
+                if isinstance(value, Mapping)
+                else []
+                if value is True
+                else value
+            )
             texts = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
             texts = ["GROUPS.csv"] if each.name == "groups" and isinstance(value, list) else texts
             paths, mark = Path in parts_of(hints[each.name]), "x" if each.name == "size" else ","
@@ -206,15 +230,25 @@ class Options:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self), include_extras=True)
         for each in fields(self):
-            flag, value, parts = flags_of(each)[0], getattr(self, each.name), parts_of(hints[each.name])
+            flag, value, parts = (
+                flags_of(each)[0],
+                getattr(self, each.name),
+                parts_of(hints[each.name]),
+            )
             check_value(flag, value, hints[each.name], "see --help")
             if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
                 raise InputError(f"{flag} is an empty path", hint=". is the current folder")
-            if each.name in ("out", "plots", "events") and value and ("folder" in parts or "file" in parts):
+            if (
+                each.name in ("out", "plots", "events")
+                and value
+                and ("folder" in parts or "file" in parts)
+            ):
                 try:
                     check_place(Path(value), folder="folder" in parts)
                 except InputError as error:
-                    raise InputError(f"{flag} {error.message}", hint=f"give another {flag}") from error
+                    raise InputError(
+                        f"{flag} {error.message}", hint=f"give another {flag}"
+                    ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +407,9 @@ class ImportOptions(Options):
     mean: Triple | None = None
     std: Triple | None = None
     size: Size | None = None
-    arguments: Annotated[Mapping[str, Any], partial(by_name, read=json.loads, form="NAME=JSON, e.g. width=32")] = option({})
+    arguments: Annotated[
+        Mapping[str, Any], partial(by_name, read=json.loads, form="NAME=JSON, e.g. width=32")
+    ] = option({})
     trust: bool = False
 
 
@@ -505,11 +541,16 @@ class ThresholdOptions(Options, ClassTruthOptions):
 
     maps: Folder
     out: File
-    control: Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+    control: Literal[
+        "missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"
+    ]
     level: PositiveFloat
     method: Literal["conformal", "ltt", "clopper-pearson"] | None = None
     confidence: Annotated[float, Bound(above=0, below=1)] | None = None
-    also: Annotated[Mapping[str, float], partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02")] = option({})
+    also: Annotated[
+        Mapping[str, float],
+        partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02"),
+    ] = option({})
     score: str | None = None
     unit: str = "frame"
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None

@@ -32,12 +32,19 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
 MAX_POINTS = 2000  # of a drawn line; more only make the files large
 # Dotted lines of reference: chance, base rate, the best possible.
-REFERENCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
+REFERENCE: dict[str, Any] = {
+    "color": FAINT,
+    "linewidth": 0.8,
+    "linestyle": (0, (2, 2)),
+    "zorder": 1,
+}
 LOOK: dict[str, Any] = {
     "font.size": 7.5,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same on every machine
     **dict.fromkeys(("axes.labelsize", "axes.titlesize"), 7.5),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), 7),
+    **dict.fromkeys(
+        ("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), 7
+    ),
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "axes.edgecolor": FAINT,
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
@@ -75,24 +82,42 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> 
         figures[stem] = figure(lines)
         points[stem] = {line.name: {"x": line.x.tolist(), "y": line.y.tolist()} for line in lines}
 
-    pooled = {score: detection_curve(n) for score, n in gatherer.counts(Pooled).items() if n is not None}
+    pooled = {
+        score: detection_curve(n) for score, n in gatherer.counts(Pooled).items() if n is not None
+    }
     if pooled and not any(curve.undefined for curve in pooled.values()):
         curves = [(score, curve, place) for place, (score, curve) in enumerate(pooled.items())]
         first = curves[0][1]
         base_rate = first.positives / (first.positives + first.negatives)
         precision = [precision_recall_line(*curve) for curve in curves]
-        draw("precision-recall-pooled", lambda lines: precision_recall_figure(lines, base_rate), precision)
+        draw(
+            "precision-recall-pooled",
+            lambda lines: precision_recall_figure(lines, base_rate),
+            precision,
+        )
         draw("roc-pooled", roc_figure, [roc_line(*curve) for curve in curves])
     if rows := result["calibration"].get("reliability"):
         columns = dict(zip(("x", "y", "pixels"), np.transpose(rows), strict=True))
-        figures["reliability"] = reliability_figure(Line(name, columns["x"], columns["y"], result["calibration"]["ece"]))
+        figures["reliability"] = reliability_figure(
+            Line(name, columns["x"], columns["y"], result["calibration"]["ece"])
+        )
         points["reliability"] = {name: {key: values.tolist() for key, values in columns.items()}}
-    kept = {score: (n, place) for place, (score, n) in enumerate(gatherer.counts(Selective).items()) if n is not None}
-    lines = [risk_coverage_line(s, risk_coverage(n), place) for s, (n, place) in kept.items() if n[1].any()]
+    kept = {
+        score: (n, place)
+        for place, (score, n) in enumerate(gatherer.counts(Selective).items())
+        if n is not None
+    }
+    lines = [
+        risk_coverage_line(s, risk_coverage(n), place)
+        for s, (n, place) in kept.items()
+        if n[1].any()
+    ]
     if lines:
         draw("risk-coverage", risk_coverage_figure, lines)
     if not figures:
-        raise InputError("there is nothing to draw: --plots needs class labels, or labels with both kinds of pixels")
+        raise InputError(
+            "there is nothing to draw: --plots needs class labels, or labels with both kinds of pixels"
+        )
     write_json(folder / "curves.json", points)
     return [path for stem, figure in figures.items() for path in save_figure(figure, folder / stem)]
 
@@ -101,7 +126,11 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> 
 def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
     """Write a figure as ``.pdf``, ``.svg`` and ``.png`` of 300 dots an inch; the same figure gives the same bytes."""
     written = []
-    metadata: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    metadata: dict[str, dict[str, Any]] = {
+        "pdf": {"CreationDate": None},
+        "svg": {"Date": None},
+        "png": {},
+    }
     for suffix, fields in metadata.items():
         stream = io.BytesIO()
         figure.savefig(stream, format=suffix, dpi=300, metadata=fields)
@@ -111,7 +140,9 @@ def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
 
 
 def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
-    recall, precision = thin(np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision))
+    recall, precision = thin(
+        np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision)
+    )
     return Line(name, recall, precision, counting.average_precision(curve), place)
 
 
@@ -122,7 +153,9 @@ def precision_recall_figure(lines: Sequence[Line], base_rate: float) -> Figure:
     _draw_lines(axes, lines, drawstyle="steps-pre")
     axes.axhline(base_rate, label=f"Chance  {base_rate:.3f}", **REFERENCE)
     _unit_axis(axes, "xy")
-    axes.set(xlabel="Recall (share of anomalous pixels)", ylabel="Precision (share of flagged pixels)")
+    axes.set(
+        xlabel="Recall (share of anomalous pixels)", ylabel="Precision (share of flagged pixels)"
+    )
     _add_legend(figure, "Precision and recall of anomalies, all frames", "Average precision (AUPR)")
     return figure
 
@@ -140,8 +173,13 @@ def roc_figure(lines: Sequence[Line]) -> Figure:
     axes.plot([0, 1], [0, 1], label="Chance  0.500", **REFERENCE)
     axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1, label="Recall 0.95 (FPR95)")
     _unit_axis(axes, "xy")
-    axes.set(xlabel="False positives (share of normal pixels)", ylabel="Recall (share of anomalous pixels)")
-    _add_legend(figure, "ROC: anomalies and false alarms, all frames", "Area under the curve (AUROC)")
+    axes.set(
+        xlabel="False positives (share of normal pixels)",
+        ylabel="Recall (share of anomalous pixels)",
+    )
+    _add_legend(
+        figure, "ROC: anomalies and false alarms, all frames", "Area under the curve (AUROC)"
+    )
     return figure
 
 
@@ -152,8 +190,13 @@ def reliability_figure(line: Line) -> Figure:
     _draw_lines(axes, [line], str, marker="o", markersize=3)
     axes.plot([0, 1], [0, 1], label="Perfect calibration", **REFERENCE)
     _unit_axis(axes, "xy")
-    axes.set(xlabel=f"Confidence (predicted class, {BINS} bins)", ylabel="Accuracy (share of pixels right)")
-    _add_legend(figure, "Reliability of class probabilities, all frames", "Expected calibration error (ECE)")
+    axes.set(
+        xlabel=f"Confidence (predicted class, {BINS} bins)",
+        ylabel="Accuracy (share of pixels right)",
+    )
+    _add_legend(
+        figure, "Reliability of class probabilities, all frames", "Expected calibration error (ECE)"
+    )
     return figure
 
 
@@ -172,8 +215,12 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     _draw_lines(axes, lines)
     _unit_axis(axes, "x")
     axes.set_ylim(0.0, top * 1.01)
-    axes.set(xlabel="Coverage (share of pixels accepted)", ylabel="Risk (share of these that are wrong)")
-    _add_legend(figure, "Risk of accepting the surest pixels, all frames", "Area (AURC), lower is better")
+    axes.set(
+        xlabel="Coverage (share of pixels accepted)", ylabel="Risk (share of these that are wrong)"
+    )
+    _add_legend(
+        figure, "Risk of accepting the surest pixels, all frames", "Area (AURC), lower is better"
+    )
     return figure
 
 
@@ -193,7 +240,9 @@ def thin(x: Floats, y: Floats, most: int = MAX_POINTS) -> tuple[Floats, Floats]:
     if len(x) <= most:
         return x, y
     # Each axis in units of its own span, so that neither decides alone.
-    steps = [np.abs(np.diff(axis)) / max(float(np.ptp(axis)), np.finfo(float).tiny) for axis in (x, y)]
+    steps = [
+        np.abs(np.diff(axis)) / max(float(np.ptp(axis)), np.finfo(float).tiny) for axis in (x, y)
+    ]
     length = np.append(0.0, np.cumsum(steps[0] + steps[1]))
     kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], most)))
     return x[kept], y[kept]
@@ -204,11 +253,20 @@ def _new_figure() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _draw_lines(axes: Axes, lines: Sequence[Line], words: Callable[[str], str] = title_of, **look: Any) -> None:
+def _draw_lines(
+    axes: Axes, lines: Sequence[Line], words: Callable[[str], str] = title_of, **look: Any
+) -> None:
     for line in lines:
         label = words(line.name) if line.value is None else f"{words(line.name)}  {line.value:.3f}"
         colour, dashes = COLOURS[line.place % len(COLOURS)], DASHES[line.place % len(DASHES)]
-        axes.plot(line.x, line.y, label=label, color=colour, linestyle="-" if dashes is None else (0, dashes), **look)
+        axes.plot(
+            line.x,
+            line.y,
+            label=label,
+            color=colour,
+            linestyle="-" if dashes is None else (0, dashes),
+            **look,
+        )
 
 
 def _unit_axis(axes: Axes, which: str) -> None:
@@ -225,5 +283,11 @@ def _add_legend(figure: Figure, title: str, numbers: str) -> None:
     columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
     rows = -(-len(labels) // columns) + 2
     figure.set_size_inches(WIDTH, figure.get_figheight() + LEGEND_ROW * rows)
-    look = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3, "ncols": columns, "title": numbers}
+    look = {
+        "handlelength": 2.6,
+        "columnspacing": 1.2,
+        "labelspacing": 0.3,
+        "ncols": columns,
+        "title": numbers,
+    }
     figure.legend(handles, labels, loc="outside lower center", **look)

@@ -35,10 +35,17 @@ class FrameProcess:
         assert frame.image is not None
         try:
             result = sample_frames(self.sampler, [frame.image], size=self.size)
-            maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
-            on_host = {name: values[0].to("cpu", non_blocking=True) for name, values in maps.items()}
+            maps = {
+                "prediction": result.prediction,
+                **{name: result.scores[name] for name in self.scores},
+            }
+            on_host = {
+                name: values[0].to("cpu", non_blocking=True) for name, values in maps.items()
+            }
             device = self.sampler.device
-            copied: Any = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+            copied: Any = (
+                torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+            )
         except Exception as error:
             return fault_of(error, frame.image)
 

@@ -66,19 +66,33 @@ class Score:
     unit: str  # of its values
     lower: float | None  # bound of its values; None is unbounded
     upper: float | None
-    stored: Literal["unit16", "float16"]  # uint16 codes of values in 0..1 ((code / 65535)^2), or float16
+    stored: Literal[
+        "unit16", "float16"
+    ]  # uint16 codes of values in 0..1 ((code / 65535)^2), or float16
     needs: tuple[str, ...]  # names of EVIDENCE
     # From what it needs, in that order, to its values [n, H, W]; or module:name where it stands; None where that is the score.
     formula: Callable[..., Tensor] | str | None = None
-    colours: tuple[float, float] | None = None  # the two ends of the colour bar of all frames; None takes the set's
-    threshold: float | None = None  # from which on a pixel belongs to a component; None counts none unless one is given
-    measured_to: float | None = None  # up to where its fit has measured, if the maps do not say; beyond is extrapolated
-    resized: Literal["map", "evidence"] = "map"  # resized (bilinearly) to the frame's size; evidence before the formula
+    colours: tuple[float, float] | None = (
+        None  # the two ends of the colour bar of all frames; None takes the set's
+    )
+    threshold: float | None = (
+        None  # from which on a pixel belongs to a component; None counts none unless one is given
+    )
+    measured_to: float | None = (
+        None  # up to where its fit has measured, if the maps do not say; beyond is extrapolated
+    )
+    resized: Literal["map", "evidence"] = (
+        "map"  # resized (bilinearly) to the frame's size; evidence before the formula
+    )
     title: str = ""  # what readers call it; where empty, its name with spaces
-    scale: str = ""  # what the ends of its scale mean to a reader; where empty, the meaning is shown
+    scale: str = (
+        ""  # what the ends of its scale mean to a reader; where empty, the meaning is shown
+    )
 
     def __post_init__(self) -> None:
-        inside = self.lower is not None and self.upper is not None and 0 <= self.lower < self.upper <= 1
+        inside = (
+            self.lower is not None and self.upper is not None and 0 <= self.lower < self.upper <= 1
+        )
         if self.stored == "unit16" and not inside:
             message = f"score '{self.name}' in {self.lower}..{self.upper} cannot be stored as codes of 0..1"
             raise InputError(message, hint="store it as float16")
@@ -97,18 +111,33 @@ class Score:
         if isinstance(formula, str):
             module, _, attribute = formula.partition(":")
             formula = getattr(importlib.import_module(module), attribute)
-        values: Tensor = formula(*(evidence[name] for name in self.needs)) if formula else evidence[self.needs[0]]
+        values: Tensor = (
+            formula(*(evidence[name] for name in self.needs))
+            if formula
+            else evidence[self.needs[0]]
+        )
         return values
 
 
-def _share(name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: Any = None, **other: Any) -> Score:
+def _share(
+    name: str,
+    meaning: str,
+    source: str,
+    unit: str,
+    needs: tuple[str, ...],
+    formula: Any = None,
+    **other: Any,
+) -> Score:
     """A score in 0..1."""
     fields: dict[str, Any] = {"colours": (0, 1), "threshold": 0.5} | other
     return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **fields)
 
 
 _LN_C, _PASS = "share of ln C", ("base logits", "temperature")
-_TORN, _NOT_HIGHEST = "0 = certain, 1 = all classes equally likely", "0 = certain; 1 less the highest probability"
+_TORN, _NOT_HIGHEST = (
+    "0 = certain, 1 = all classes equally likely",
+    "0 = certain; 1 less the highest probability",
+)
 # fmt: off
 _TABLE = (
     # The confidence must be that of the class that is predicted at the frame's size.
@@ -154,7 +183,9 @@ _TABLE = (
           colours=(1, 5), threshold=2, resized="evidence", title="size of the class set", scale="1 = the predicted class alone"),
 )
 # fmt: on
-SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
+SCORES: Registry[Score] = Registry(
+    "score", "segunc.scores", {score.name: score for score in _TABLE}
+)
 DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 """Written where nobody names any: those that need no further sum and no further statistics."""
 
@@ -184,7 +215,12 @@ def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
     and, if that is a sum, its ``parts``."""
     scores = tuple(names)
     needs = {need for name in scores for need in SCORES[name].needs}
-    parts = [part for provider in fitted if needs & provider.gives for part in getattr(provider, "parts", ())]
+    parts = [
+        part
+        for provider in fitted
+        if needs & provider.gives
+        for part in getattr(provider, "parts", ())
+    ]
     return tuple(dict.fromkeys([*scores, *parts]))
 
 

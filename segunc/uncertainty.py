@@ -89,4 +89,6 @@ class Calibrator:
         logs = probabilities.float().clamp_min(torch.finfo(torch.float32).tiny).log_()
         logs = (logs * (1 / self.temperature)).log_softmax(1)
         calibrated = logs.exp()
-        return calibrated, (calibrated * logs).sum(1).mul_(-per_ln(probabilities.shape[1])).clamp_(0.0, 1.0)
+        return calibrated, (calibrated * logs).sum(1).mul_(-per_ln(probabilities.shape[1])).clamp_(
+            0.0, 1.0
+        )

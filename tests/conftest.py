@@ -82,7 +82,14 @@ def toy_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(toy_set: Path) -> Job:
     """A base network of one epoch; the later folders are not there yet."""
     root = toy_set.parent
-    job = Job(toy_set, root / "train.yaml", root / "tune.yaml", root / "base", root / "abnn", root / "maps")
+    job = Job(
+        toy_set,
+        root / "train.yaml",
+        root / "tune.yaml",
+        root / "base",
+        root / "abnn",
+        root / "maps",
+    )
     job.train_config.write_text(TRAIN.format(root=toy_set), encoding="utf-8")
     job.finetune_config.write_text(FINETUNE.format(root=toy_set), encoding="utf-8")
     succeed("train", "--config", job.train_config, "--out", job.base, "--device", "cpu")
@@ -92,7 +99,16 @@ def trained(toy_set: Path) -> Job:
 @pytest.fixture(scope="session")
 def finetuned(trained: Job) -> Job:
     """The same with an ABNN posterior of two members."""
-    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", trained.abnn, "--device", "cpu")
+    words = (
+        "--base",
+        trained.base,
+        "--config",
+        trained.finetune_config,
+        "--out",
+        trained.abnn,
+        "--device",
+        "cpu",
+    )
     succeed("finetune", *words)
     return trained
 
@@ -101,7 +117,16 @@ def finetuned(trained: Job) -> Job:
 def predicted(finetuned: Job) -> Job:
     """The same with the maps of the anomaly split: four draws, float32."""
     words = ("--draws", 4, "--precision", "float32", "--device", "cpu", "--overlay")
-    succeed("predict", "--model", finetuned.abnn, "--input", finetuned.frames, "--out", finetuned.maps, *words)
+    succeed(
+        "predict",
+        "--model",
+        finetuned.abnn,
+        "--input",
+        finetuned.frames,
+        "--out",
+        finetuned.maps,
+        *words,
+    )
     return finetuned
 
 
@@ -110,14 +135,18 @@ def overconfident(trained: Job) -> Job:
     """The same with a base and an ABNN whose best temperature is near 2; made without a training."""
     from tests.training.overconfident import save_overconfident
 
-    base, abnn = save_overconfident(trained.base, trained.data, trained.data.parent / "overconfident")
+    base, abnn = save_overconfident(
+        trained.base, trained.data, trained.data.parent / "overconfident"
+    )
     return replace(trained, base=base, abnn=abnn)
 
 
 def change_record(path: Path, without: Collection[str] = (), **changes: Any) -> dict[str, Any]:
     """Change what a record says and seal it again, as a forger would; other links to the file keep theirs."""
     content = {**json.loads(path.read_text()), **changes}
-    content = {name: value for name, value in content.items() if name not in {"record_sha256", *without}}
+    content = {
+        name: value for name, value in content.items() if name not in {"record_sha256", *without}
+    }
     path.unlink()
     write_record(path, content)
     return content

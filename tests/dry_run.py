@@ -60,7 +60,11 @@ class Waits(TorchDispatchMode):
                 return bool(self._note())
             if _waits_inside(name, args):
                 self._note()
-            masks = [i for i in args[1] if i is not None and i.dtype == torch.bool] if name == "index" else []
+            masks = (
+                [i for i in args[1] if i is not None and i.dtype == torch.bool]
+                if name == "index"
+                else []
+            )
             if masks:  # how many are chosen; here all
                 return args[0].flatten(0, masks[0].dim() - 1).clone()
         elif name in ("item", "_local_scalar_dense"):
@@ -70,16 +74,23 @@ class Waits(TorchDispatchMode):
     @staticmethod
     def _queued(name: str, args: Any, kwargs: Any) -> bool:
         """Whether a copy does not wait: within one device; from pinned memory; or to the host, into memory that PyTorch pins itself."""
-        source, target = (args[0], kwargs.get("device")) if name == "_to_copy" else (args[1], args[0].device)
+        source, target = (
+            (args[0], kwargs.get("device")) if name == "_to_copy" else (args[1], args[0].device)
+        )
         if target is None or source.device.type == torch.device(target).type:
             return True
         asked = kwargs.get("non_blocking") or (name == "copy_" and args[2:] == (True,))
-        return bool(asked) and (getattr(source, "pinned", False) or (source.is_cuda and name == "_to_copy"))
+        return bool(asked) and (
+            getattr(source, "pinned", False) or (source.is_cuda and name == "_to_copy")
+        )
 
     def _note(self) -> Place:
         frame: Any = sys._getframe(1)
         wrappers = ("__torch_function__", "_call")
-        while not frame.f_code.co_filename.startswith(str(PACKAGE)) or frame.f_code.co_name in wrappers:
+        while (
+            not frame.f_code.co_filename.startswith(str(PACKAGE))
+            or frame.f_code.co_name in wrappers
+        ):
             frame = frame.f_back
         name = frame.f_code.co_qualname.partition(".<locals>")[0]
         place = Path(frame.f_code.co_filename).relative_to(PACKAGE).as_posix(), name
@@ -91,8 +102,12 @@ def _waits_inside(name: str, args: Any) -> bool:
     """Whether PyTorch itself reads a number back, or copies an index from the host, for an operation on a GPU."""
     if name in ("index", "index_put", "index_put_"):
         chosen = [index for index in args[1] if index is not None]
-        filled = name != "index" and args[2].numel() == 1 and not args[2].is_cuda  # becomes masked_fill
-        return any(not index.is_cuda or (index.dtype == torch.bool and not filled) for index in chosen)
+        filled = (
+            name != "index" and args[2].numel() == 1 and not args[2].is_cuda
+        )  # becomes masked_fill
+        return any(
+            not index.is_cuda or (index.dtype == torch.bool and not filled) for index in chosen
+        )
     if name in ("masked_fill", "masked_fill_"):
         return isinstance(args[2], Tensor) and args[2].is_cuda
     return name == "_linalg_check_errors"
@@ -146,11 +161,17 @@ def on_gpu(given: Any) -> Any:
     """Tensors, or modules (changed in place, what they share stays shared), made on the CPU, as fakes on a CUDA device."""
     if isinstance(given, Tensor):
         moved = torch.empty_like(given, device=CUDA)
-        return nn.Parameter(moved, given.requires_grad) if isinstance(given, nn.Parameter) else moved
+        return (
+            nn.Parameter(moved, given.requires_grad) if isinstance(given, nn.Parameter) else moved
+        )
     if isinstance(given, Mapping):
         return {name: on_gpu(value) for name, value in given.items()}
     held: dict[int, Tensor] = {}
-    for module in (module for one in (given if isinstance(given, list) else [given]) for module in one.modules()):
+    for module in (
+        module
+        for one in (given if isinstance(given, list) else [given])
+        for module in one.modules()
+    ):
         for tensors in (module._parameters, module._buffers):
             for name, tensor in tensors.items():
                 if tensor is not None and not tensor.is_cuda:

@@ -42,7 +42,11 @@ def modules() -> dict[str, Path]:
 def imported(source: str) -> Iterator[str]:
     """Modules of ours that a file imports anywhere: inside a function and for types alone, too."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "segunc":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.split(".")[0] == "segunc"
+        ):
             place = node.module.removeprefix("segunc").removeprefix(".")
             for alias in node.names:
                 name = f"{place}.{alias.name}".removeprefix(".")
@@ -67,7 +71,10 @@ def test_every_room_has_a_floor_and_no_arrow_goes_up() -> None:
     floor = {name: number for number, names in enumerate(FLOORS) for name in names}
     assert {room(module) for module in modules()} == set(floor)
     up = [
-        f"{module} -> {target}" for module, targets in arrows().items() for target in targets if floor[room(target)] > floor[room(module)]
+        f"{module} -> {target}"
+        for module, targets in arrows().items()
+        for target in targets
+        if floor[room(target)] > floor[room(module)]
     ]
     assert up == []
 
@@ -77,7 +84,9 @@ def test_no_circle() -> None:
     assert circles(arrows()) == []
     rooms: dict[str, set[str]] = {}
     for module, targets in arrows().items():
-        rooms.setdefault(room(module), set()).update({room(target) for target in targets} - {room(module)})
+        rooms.setdefault(room(module), set()).update(
+            {room(target) for target in targets} - {room(module)}
+        )
     assert circles(rooms) == []
 
 
@@ -85,7 +94,9 @@ def test_nothing_but_entry_points_names_the_baselines() -> None:
     """Neither an import nor a table of ``module:name``; those of this package's own ``pyproject.toml`` are there and installed."""
     others = (path for module, path in modules().items() if room(module) != "baselines")
     assert [path for path in others if "segunc.baselines" in path.read_text(encoding="utf-8")] == []
-    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     for group, declared in project["entry-points"].items():
         installed = {point.name: point.value for point in entry_points(group=group)}
         assert declared.items() <= installed.items(), "install the package again: pip install -e ."

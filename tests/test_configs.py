@@ -20,7 +20,9 @@ from tests.data import miniatures
 from tests.verbs.processes import succeed
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FILES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "segunc" / "verbs").glob("*.yaml")])
+FILES = sorted(
+    [*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "segunc" / "verbs").glob("*.yaml")]
+)
 
 
 def method_of(path: Path) -> str | None:
@@ -83,24 +85,56 @@ def test_a_finetuning_configuration_fits_the_one_of_its_base(path: Path) -> None
 
 def test_the_demo_runs_with_the_toy_configurations() -> None:
     configs, commands = REPOSITORY / "configs", REPOSITORY / "segunc" / "verbs"
-    named = {"train": "toy", "finetune": "toy_abnn", "features": "toy_features", "anomaly": "toy_anomaly"}
-    assert {path.name for path in commands.glob("*.yaml")} == {f"demo_{shipped}.yaml" for shipped in named}
+    named = {
+        "train": "toy",
+        "finetune": "toy_abnn",
+        "features": "toy_features",
+        "anomaly": "toy_anomaly",
+    }
+    assert {path.name for path in commands.glob("*.yaml")} == {
+        f"demo_{shipped}.yaml" for shipped in named
+    }
     for shipped, ours in named.items():
-        assert (configs / f"{ours}.yaml").read_bytes() == (commands / f"demo_{shipped}.yaml").read_bytes()
+        assert (configs / f"{ours}.yaml").read_bytes() == (
+            commands / f"demo_{shipped}.yaml"
+        ).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["camvid", "cityscapes", "toy"])
 def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     splits = {"train": 2, "val": 1}
-    miniatures.camvid(data, splits) if name == "camvid" else miniatures.cityscapes(data, splits, name)
-    small = ["--data.root", data, "--data.crop [64,64] --data.batch_size 2 --data.workers 0 --device cpu"]
+    miniatures.camvid(data, splits) if name == "camvid" else miniatures.cityscapes(
+        data, splits, name
+    )
+    small = [
+        "--data.root",
+        data,
+        "--data.crop [64,64] --data.batch_size 2 --data.workers 0 --device cpu",
+    ]
     one_batch = ["--trainer.limit_train_batches 1"]
-    train = ["--config", REPOSITORY / "configs" / f"{name}.yaml", "--out", tmp_path / "base", *small, *one_batch]
+    train = [
+        "--config",
+        REPOSITORY / "configs" / f"{name}.yaml",
+        "--out",
+        tmp_path / "base",
+        *small,
+        *one_batch,
+    ]
     if name == "cityscapes":  # the file that everybody has, with its classifier
-        torch.save(torchvision.models.resnet50(weights=None).state_dict(), tmp_path / "resnet50.pth")
+        torch.save(
+            torchvision.models.resnet50(weights=None).state_dict(), tmp_path / "resnet50.pth"
+        )
         train += ["--network.encoder_weights", tmp_path / "resnet50.pth"]
-    succeed("train", *train, "--trainer.max_epochs", 1, "--trainer.check_val_every_n_epoch", 1, apart=True)
+    succeed(
+        "train",
+        *train,
+        "--trainer.max_epochs",
+        1,
+        "--trainer.check_val_every_n_epoch",
+        1,
+        apart=True,
+    )
     for path in FINETUNE:
         if base_of(path) != REPOSITORY / "configs" / f"{name}.yaml":
             continue
@@ -111,18 +145,34 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
         model = load_model(out)
         assert model.posterior.method == method
         options = parse(path).settings
-        counts = [getattr(options, name) for name in ("members", "chains", "heads") if hasattr(options, name)]
+        counts = [
+            getattr(options, name)
+            for name in ("members", "chains", "heads")
+            if hasattr(options, name)
+        ]
         assert model.posterior.members == (counts[0] if counts else 1)
         assert model.network.description.num_classes == label_map(name).num_classes
 
 
-@pytest.mark.parametrize("path", [path for path in FIT if path.parent.name == "configs"], ids=lambda path: path.name)
-def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", [path for path in FIT if path.parent.name == "configs"], ids=lambda path: path.name
+)
+def test_a_configuration_for_finished_models_runs(
+    path: Path, overconfident: Job, tmp_path: Path
+) -> None:
     method = method_of(path)
     words = ["--base", overconfident.abnn, "--config", path, "--out", tmp_path / "out"]
-    words += ["--data.dataset", "toy", "--data.root", overconfident.data] if METHODS[str(method)].data else []
-    if method == "features" and "weights" in yaml.safe_load(path.read_text())[method]:  # from the hub: random here
-        torch.save(timm.create_model("tf_efficientnet_lite0").state_dict(), tmp_path / "encoder.pth")
+    words += (
+        ["--data.dataset", "toy", "--data.root", overconfident.data]
+        if METHODS[str(method)].data
+        else []
+    )
+    if (
+        method == "features" and "weights" in yaml.safe_load(path.read_text())[method]
+    ):  # from the hub: random here
+        torch.save(
+            timm.create_model("tf_efficientnet_lite0").state_dict(), tmp_path / "encoder.pth"
+        )
         words += ["--features.weights", tmp_path / "encoder.pth"]
     if method == "anomaly":  # a model without features
         words += ["--anomaly.parts", "[deterministic-energy,entropy]"]
@@ -135,14 +185,26 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
     if method in ("tta", "distil"):
         assert model.posterior.members == {"tta": 6, "distil": 2}[method]
     else:
-        names = {"temperature": "calibration", "features": "features", "anomaly": "anomaly", "class-sets": "class_sets"}
+        names = {
+            "temperature": "calibration",
+            "features": "features",
+            "anomaly": "anomaly",
+            "class-sets": "class_sets",
+        }
         assert names[str(method)] in model.attachments
 
 
 def test_a_folder_may_be_called_as_a_section_is_and_the_word_none_is_none(tmp_path: Path) -> None:
     for words in (["--data.root", "data"], ["--data.root=data"]):
-        assert parse_config(TrainConfig, None, ["--data.dataset", "toy", *words]).data["root"] == "data"
-    (tmp_path / "a.yaml").write_text("data: {dataset: toy, root: data}\nnetwork: {encoder_weights: none}\n")
+        assert (
+            parse_config(TrainConfig, None, ["--data.dataset", "toy", *words]).data["root"]
+            == "data"
+        )
+    (tmp_path / "a.yaml").write_text(
+        "data: {dataset: toy, root: data}\nnetwork: {encoder_weights: none}\n"
+    )
     written = parse_config(TrainConfig, tmp_path / "a.yaml", [])
-    typed = parse_config(TrainConfig, REPOSITORY / "configs/camvid.yaml", ["--network.encoder_weights", "none"])
+    typed = parse_config(
+        TrainConfig, REPOSITORY / "configs/camvid.yaml", ["--network.encoder_weights", "none"]
+    )
     assert written.network.encoder_weights is typed.network.encoder_weights is None

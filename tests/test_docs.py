@@ -31,8 +31,22 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sphinx", reason="Sphinx is not installed")
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-d", str(out / "cache"), "-b", "html"]
-    done = subprocess.run([*command, str(DOCS), str(out)], capture_output=True, text=True, timeout=300)
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-E",
+        "-d",
+        str(out / "cache"),
+        "-b",
+        "html",
+    ]
+    done = subprocess.run(
+        [*command, str(DOCS), str(out)], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return out
 
@@ -44,13 +58,20 @@ def test_every_verb_and_every_public_name_has_its_place(site: Path) -> None:
     assert set(segunc.__all__) <= set(re.findall(r'id="segunc\.(\w+)"', api))
 
 
-def test_links_of_the_site_lead_to_its_files_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+def test_links_of_the_site_lead_to_its_files_and_nothing_is_loaded_from_elsewhere(
+    site: Path,
+) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', text), page
+        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', text), (
+            page
+        )
         links = re.findall(r'<a class="reference [^>]*href="([^":#]+)["#]', text)
         assert [link for link in links if not (page.parent / link).exists()] == []
-    assert 'href="../results.html"' in (site / "concepts/scores.html").read_text("utf-8").split("<article")[1]
+    assert (
+        'href="../results.html"'
+        in (site / "concepts/scores.html").read_text("utf-8").split("<article")[1]
+    )
 
 
 def test_every_test_that_the_page_names_is_there() -> None:
@@ -58,14 +79,19 @@ def test_every_test_that_the_page_names_is_there() -> None:
     gone = [
         f"{file}::{name}"
         for file, name in NAMED
-        if name not in {getattr(node, "name", None) for node in ast.parse((ROOT / file).read_text("utf-8")).body}
+        if name
+        not in {
+            getattr(node, "name", None) for node in ast.parse((ROOT / file).read_text("utf-8")).body
+        }
     ]
     assert gone == []
 
 
 def test_every_line_of_a_table_names_one() -> None:
     promises = [
-        line for line in PAGE.splitlines() if line.startswith("|") and not line.startswith(("| what |", "| what differs |", "|---"))
+        line
+        for line in PAGE.splitlines()
+        if line.startswith("|") and not line.startswith(("| what |", "| what differs |", "|---"))
     ]
     assert len(promises) > 12
     assert [line for line in promises if "::test_" not in line.split("|")[-2]] == []
@@ -107,14 +133,29 @@ def test_every_verb_is_a_typed_function_over_its_frozen_options(name: str) -> No
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in GUIDES}
-BLOCKS = [block for text in TEXTS.values() for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
-COMMANDS = [line for text in TEXTS.values() for line in re.findall(r"^\$ (segunc .*)$", text, re.MULTILINE)]
-MODULE, JOB = (next(i for i, block in enumerate(BLOCKS) if mark in block) for mark in ("# my_training.py", "segunc.review"))
+BLOCKS = [
+    block
+    for text in TEXTS.values()
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+]
+COMMANDS = [
+    line for text in TEXTS.values() for line in re.findall(r"^\$ (segunc .*)$", text, re.MULTILINE)
+]
+MODULE, JOB = (
+    next(i for i, block in enumerate(BLOCKS) if mark in block)
+    for mark in ("# my_training.py", "segunc.review")
+)
 
 
 def run_block(index: int, folder: Path) -> str:
     (folder / "my_training.py").write_text(BLOCKS[MODULE], encoding="utf-8")
-    done = subprocess.run([sys.executable, "-c", BLOCKS[index]], cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKS[index]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -131,7 +172,9 @@ def test_python_blocks_run(index: int, tmp_path: Path) -> None:
         assert 0 < float(epistemic) < float(entropy) <= 1
 
 
-def test_a_training_script_comes_to_maps_of_a_video_and_to_numbers(toy_set: Path, tmp_path: Path) -> None:
+def test_a_training_script_comes_to_maps_of_a_video_and_to_numbers(
+    toy_set: Path, tmp_path: Path
+) -> None:
     shutil.copy(toy_set / "video" / "crossing.webm", tmp_path / "drive.webm")
     (tmp_path / "labels").mkdir()
     mask = np.zeros((64, 128), np.uint8)
@@ -154,7 +197,9 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert path.is_file(), target
         if heading:
             headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-            assert heading in [re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings]
+            assert heading in [
+                re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings
+            ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -175,8 +220,12 @@ def test_the_notebook_runs_and_shows_what_it_says() -> None:
     assert stored.count("figure") == 2
     execute(notebook)
     printed = outputs_of(notebook)
-    assert [re.sub(r"[\d.]+", "0", text) for text in printed] == [re.sub(r"[\d.]+", "0", text) for text in stored]
-    areas = re.findall(r"^(?:entropy|epistemic|deterministic-energy) +(0\.\d+)", printed[-1], re.MULTILINE)
+    assert [re.sub(r"[\d.]+", "0", text) for text in printed] == [
+        re.sub(r"[\d.]+", "0", text) for text in stored
+    ]
+    areas = re.findall(
+        r"^(?:entropy|epistemic|deterministic-energy) +(0\.\d+)", printed[-1], re.MULTILINE
+    )
     assert len(areas) == 3
     assert min(map(float, areas)) > 0.6  # of .5 by chance
 
@@ -186,7 +235,9 @@ def outputs_of(notebook: dict[str, Any]) -> list[str]:
     return ["".join(output["text"]) if "text" in output else "figure" for output in outputs]
 
 
-@pytest.mark.parametrize("path", sorted((DOCS / "concepts").glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((DOCS / "concepts").glob("*.md")), ids=lambda path: path.name
+)
 def test_a_concept_shows_a_picture_below_its_first_paragraph(path: Path) -> None:
     _, _, picture, *_ = path.read_text(encoding="utf-8").split("\n\n")
     alternative, file = re.fullmatch(r"!\[(.+)\]\((.+)\)", picture).groups()  # type: ignore[union-attr]

@@ -27,8 +27,14 @@ SCORES = ("msp", "entropy", "aleatoric", "epistemic")
 def network() -> SegmentationNetwork:
     torch.set_flush_denormal(True)
     labels = label_map("camvid")
-    built = build_network(NetworkDescription("DeepLabV3Plus", "resnet18", labels.classes, labels.palette, {"decoder_channels": 128}))
-    load_weights(built.body, Path(str(DATA)) / "bases" / "camvid_deeplabv3plus_resnet18.safetensors")
+    built = build_network(
+        NetworkDescription(
+            "DeepLabV3Plus", "resnet18", labels.classes, labels.palette, {"decoder_channels": 128}
+        )
+    )
+    load_weights(
+        built.body, Path(str(DATA)) / "bases" / "camvid_deeplabv3plus_resnet18.safetensors"
+    )
     convert(built.body)
     return built.eval()
 
@@ -44,16 +50,25 @@ def codes(sampler: Sampler, images: list[np.ndarray]) -> dict[str, np.ndarray]:
     return {name: encode_unit(result.scores[name].numpy()).astype(int) for name in SCORES}
 
 
-def test_the_identity_on_a_real_frame(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
+def test_the_identity_on_a_real_frame(
+    network: SegmentationNetwork, frames: list[np.ndarray]
+) -> None:
     images = network_input(frames[:1], (192, 256))
-    assert max(conversion_difference(network, images), batch_difference(network, images)) <= IDENTITY_BOUND
+    assert (
+        max(conversion_difference(network, images), batch_difference(network, images))
+        <= IDENTITY_BOUND
+    )
 
 
-def test_chunks_and_order_within_one_code(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
+def test_chunks_and_order_within_one_code(
+    network: SegmentationNetwork, frames: list[np.ndarray]
+) -> None:
     posterior = ABNNPosterior.around(AffineLayout(network), 0.1, 3)
     reference = codes(Sampler(network, posterior, draws=6, chunk=6), frames)
     for chunk in (1, 3):
         for order in ([0, 1, 2], [2, 0, 1]):
-            found = codes(Sampler(network, posterior, draws=6, chunk=chunk), [frames[i] for i in order])
+            found = codes(
+                Sampler(network, posterior, draws=6, chunk=chunk), [frames[i] for i in order]
+            )
             for name in SCORES:
                 assert np.abs(found[name] - reference[name][order]).max() <= 1, (chunk, order, name)

@@ -81,7 +81,13 @@ def in_npz(data: bytes) -> bytes:
 
 PICKLE = pickle.dumps(Trap())
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'><image href='file:///etc/passwd'/></svg>"
-FILES = {"torch": in_torch(), "legacy": in_torch(legacy=True), "tar": in_tar(), "pickle": PICKLE, "npy": in_npy()}
+FILES = {
+    "torch": in_torch(),
+    "legacy": in_torch(legacy=True),
+    "tar": in_tar(),
+    "pickle": PICKLE,
+    "npy": in_npy(),
+}
 FILES |= {"npz": in_npz(in_npy()), "npz of pickles": in_npz(PICKLE), "svg": SVG}
 READERS: dict[str, Callable[[Path], object]] = {
     "network.pth": read_state,
@@ -105,7 +111,10 @@ OTHERS: dict[str, Callable[[Path], object]] = {
 
 
 def test_the_trap_works() -> None:
-    for load in (lambda: pickle.loads(PICKLE), lambda: np.load(io.BytesIO(FILES["npy"]), allow_pickle=True)):
+    for load in (
+        lambda: pickle.loads(PICKLE),
+        lambda: np.load(io.BytesIO(FILES["npy"]), allow_pickle=True),
+    ):
         load()
         assert ran()
         os.rmdir("ran")
@@ -134,12 +143,22 @@ def test_a_pipe_is_refused_at_once(reader: str, tmp_path: Path) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-TAGS = ("!!python/object/apply:os.mkdir [ran]", "!!python/object/new:os.mkdir [ran]", "!!python/name:os.mkdir")
+TAGS = (
+    "!!python/object/apply:os.mkdir [ran]",
+    "!!python/object/new:os.mkdir [ran]",
+    "!!python/name:os.mkdir",
+)
 
 
-@pytest.mark.parametrize("tag", [*TAGS, "!!python/module:os", "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]"])
-@pytest.mark.parametrize("place", ["seed: {}", "data: {{root: {}}}", "trainer: {{callbacks: [{}]}}", "{}"])
-def test_a_tag_of_a_configuration_makes_nothing(place: str, tag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "tag", [*TAGS, "!!python/module:os", "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]"]
+)
+@pytest.mark.parametrize(
+    "place", ["seed: {}", "data: {{root: {}}}", "trainer: {{callbacks: [{}]}}", "{}"]
+)
+def test_a_tag_of_a_configuration_makes_nothing(
+    place: str, tag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "config.yaml").write_text(place.format(tag))
     assert main(["train", "--config", "config.yaml", "--out", "out", "--device", "cpu"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -147,7 +166,9 @@ def test_a_tag_of_a_configuration_makes_nothing(place: str, tag: str, tmp_path: 
         yaml.safe_load(tag)
 
 
-def test_checkpoints_of_a_run_that_goes_on_are_not_unpickled(trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoints_of_a_run_that_goes_on_are_not_unpickled(
+    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whoever can write into the output folder of a training runs nothing in it."""
     words = ["train", "--config", str(trained.train_config), "--out", "out", "--device", "cpu"]
     folder = tmp_path / "out" / "checkpoints"
@@ -167,4 +188,7 @@ def test_records_are_data(tmp_path: Path) -> None:
         description = {**described, "classes": ["a"], "sha256": "0"}
         (tmp_path / "network.json").write_text(json.dumps(description))
         (tmp_path / "network.safetensors").write_bytes(b"")
-        assert main(["predict", "--model", ".", "--input", ".", "--out", "maps", "--device", "cpu"]) == 2
+        assert (
+            main(["predict", "--model", ".", "--input", ".", "--out", "maps", "--device", "cpu"])
+            == 2
+        )

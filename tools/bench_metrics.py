@@ -26,7 +26,14 @@ import cv2
 import numpy as np
 
 from segunc.maps.encoding import encode_unit
-from segunc.metrics.counting import KEYS, auroc, average_precision, count_scores, detection_curve, fpr_at_recall
+from segunc.metrics.counting import (
+    KEYS,
+    auroc,
+    average_precision,
+    count_scores,
+    detection_curve,
+    fpr_at_recall,
+)
 from segunc.metrics.smiyc import component_counts
 from tools.measuring import provenance
 
@@ -71,7 +78,12 @@ def measure_segunc(kind: str, frames: int) -> dict[str, Any]:
     curve = detection_curve(counts)
     values = auroc(curve), average_precision(curve), fpr_at_recall(curve)
     seconds += time.perf_counter() - start
-    return {"seconds": seconds, "bytes": peak_bytes() - before, "pixels": int(counts.sum()), "numbers": values}
+    return {
+        "seconds": seconds,
+        "bytes": peak_bytes() - before,
+        "pixels": int(counts.sum()),
+        "numbers": values,
+    }
 
 
 def measure_scikit_learn(frames: int) -> dict[str, Any]:
@@ -88,18 +100,28 @@ def measure_scikit_learn(frames: int) -> dict[str, Any]:
     score, label = np.concatenate(scores), np.concatenate(labels)
     del scores, labels
     start = time.perf_counter()
-    area, precision = float(roc_auc_score(label, score)), float(average_precision_score(label, score))
+    area, precision = (
+        float(roc_auc_score(label, score)),
+        float(average_precision_score(label, score)),
+    )
     false_rate, true_rate, _ = roc_curve(label, score)
     fpr = float(false_rate[np.argmax(true_rate >= 0.95)])
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "bytes": peak_bytes() - before, "pixels": len(label), "numbers": (area, precision, fpr)}
+    return {
+        "seconds": seconds,
+        "bytes": peak_bytes() - before,
+        "pixels": len(label),
+        "numbers": (area, precision, fpr),
+    }
 
 
 def many_blobs() -> tuple[np.ndarray, np.ndarray]:
     """2,496 predicted blobs of 500 to 720 pixels with holes, six of them over labelled anomalies."""
     generator = np.random.default_rng(0)
     rows, columns = np.arange(SIZE[0]) % 26 < 24, np.arange(SIZE[1]) % 32 < 30
-    scores = 0.9 * np.outer(rows, columns) * (generator.random(SIZE) > 0.1) + 0.05 * generator.random(SIZE)
+    scores = 0.9 * np.outer(rows, columns) * (
+        generator.random(SIZE) > 0.1
+    ) + 0.05 * generator.random(SIZE)
     anomaly = np.zeros(SIZE, np.uint8)
     for place in range(6):
         anomaly[150 * place + 40 : 150 * place + 120, 300 * place + 40 : 300 * place + 200] = 1
@@ -113,7 +135,9 @@ def smooth_noise() -> tuple[np.ndarray, np.ndarray]:
     return (0.5 + 3.0 * cv2.GaussianBlur(noise, (0, 0), 2.0)).astype(np.float16), anomaly
 
 
-def measure_components(make: Callable[[], tuple[np.ndarray, np.ndarray]], track: str, threshold: float) -> dict[str, Any]:
+def measure_components(
+    make: Callable[[], tuple[np.ndarray, np.ndarray]], track: str, threshold: float
+) -> dict[str, Any]:
     """Best of five runs over one frame."""
     scores, anomaly = make()
     seconds = []
@@ -121,7 +145,12 @@ def measure_components(make: Callable[[], tuple[np.ndarray, np.ndarray]], track:
         start = time.perf_counter()
         counts = component_counts(scores, anomaly, threshold, track)
         seconds.append(time.perf_counter() - start)
-    return {"seconds": min(seconds), "truth": int(counts[33]), "predicted": int(counts[34]), "pixels": scores.size}
+    return {
+        "seconds": min(seconds),
+        "truth": int(counts[33]),
+        "predicted": int(counts[34]),
+        "pixels": scores.size,
+    }
 
 
 COMPONENTS: dict[str, tuple[Callable[[], tuple[np.ndarray, np.ndarray]], str, float]] = {
@@ -161,12 +190,16 @@ def curve_table(frames: int) -> dict[str, dict[str, Any]]:
     rows = {name: child(name, frames) for name in CURVES}
     rows |= {f"{name}, four times the frames": child(name, 4 * frames) for name in CURVES[:1]}
     reference = rows["scikit-learn"]
-    print("| AUROC, AUPR and FPR95 of | megapixels | seconds | memory | times faster |\n|---|---|---|---|---|")
+    print(
+        "| AUROC, AUPR and FPR95 of | megapixels | seconds | memory | times faster |\n|---|---|---|---|---|"
+    )
     for name, row in rows.items():
         same = row["pixels"] == reference["pixels"]
         faster = f"{reference['seconds'] / row['seconds']:.0f}" if same else ""
         memory = f"{row['bytes'] / 2**20:.0f} MiB"
-        print(f"| {name} | {row['pixels'] / 1e6:.1f} | {row['seconds']:.3f} | {memory} | {faster} |")
+        print(
+            f"| {name} | {row['pixels'] / 1e6:.1f} | {row['seconds']:.3f} | {memory} | {faster} |"
+        )
         if same and not np.allclose(row["numbers"], reference["numbers"], rtol=0, atol=1e-9):
             sys.exit(f"{name} gives {row['numbers']}, scikit-learn {reference['numbers']}")
     return rows
@@ -175,7 +208,9 @@ def curve_table(frames: int) -> dict[str, dict[str, Any]]:
 def component_table() -> dict[str, dict[str, Any]]:
     """Measure and print the components."""
     rows = {name: child(name, 1) for name in COMPONENTS}
-    print("\n| components of a frame | track | megapixels | truth | predicted | seconds |\n|---|---|---|---|---|---|")
+    print(
+        "\n| components of a frame | track | megapixels | truth | predicted | seconds |\n|---|---|---|---|---|---|"
+    )
     for name, row in rows.items():
         print(
             f"| {name} | {COMPONENTS[name][1]} | {row['pixels'] / 1e6:.1f} | {row['truth']} | {row['predicted']} | {row['seconds']:.3f} |"
@@ -184,8 +219,12 @@ def component_table() -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megapixels", type=float, default=24.0, help="pixels of the pool, 10 %% of them ignored")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--megapixels", type=float, default=24.0, help="pixels of the pool, 10 %% of them ignored"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--one", choices=(*CURVES, *COMPONENTS), help=argparse.SUPPRESS)
     parser.add_argument("--frames", type=int, help=argparse.SUPPRESS)
@@ -194,9 +233,15 @@ def main() -> None:
         print(json.dumps(measure(arguments.one, arguments.frames)))
         return
     about = provenance() | {"threads": 1}
-    about["versions"] |= {name: metadata.version(name) for name in ("scikit-learn", "opencv-python-headless")}
+    about["versions"] |= {
+        name: metadata.version(name) for name in ("scikit-learn", "opencv-python-headless")
+    }
     print(f"{about['date']}, {about['hardware']}, commit {about['commit']}\n")
-    found = {"about": about, "curves": curve_table(frames_of(arguments.megapixels)), "components": component_table()}
+    found = {
+        "about": about,
+        "curves": curve_table(frames_of(arguments.megapixels)),
+        "components": component_table(),
+    }
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -108,7 +108,9 @@ class Bench:
         """Frames per second of the pipeline."""
         with tempfile.TemporaryDirectory(prefix="segunc-bench-") as folder:
             writer = self._writer(Path(folder) / "maps")
-            summary = run_pipeline(self.source, self.process, writer, writers=writer_threads(self.sampler.device))
+            summary = run_pipeline(
+                self.source, self.process, writer, writers=writer_threads(self.sampler.device)
+            )
         assert not summary.failure, summary.failure
         return summary.finished / summary.seconds
 
@@ -131,7 +133,11 @@ class Bench:
     def _writer(self, out: Path) -> MapsWriter:
         description = self.model.network.description
         manifest = build_manifest(
-            {}, self.scores, device=str(self.sampler.device), classes=description.classes, palette=description.palette
+            {},
+            self.scores,
+            device=str(self.sampler.device),
+            classes=description.classes,
+            palette=description.palette,
         )
         return MapsWriter(out, manifest)
 
@@ -149,7 +155,9 @@ def whole_command(words: Sequence[str], frames: int) -> float | None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - start
         if done.returncode:
-            print(f"command: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
+            print(
+                f"command: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr
+            )
             return None
         return frames / seconds
     finally:
@@ -172,7 +180,9 @@ def measure(bench: Bench, words: Sequence[str], repeats: int) -> dict[str, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE")
     own, words = parser.parse_known_args()
@@ -190,7 +200,9 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
     about: dict[str, Any] = {
         **provenance(device),
         "frames": bench.length,
-        "frame_size": list(bench.frames[0].image.shape[:2]) if bench.frames[0].image is not None else None,
+        "frame_size": list(bench.frames[0].image.shape[:2])
+        if bench.frames[0].image is not None
+        else None,
         "scores": list(bench.scores),
         "draws": bench.sampler.draws,
         "precision": bench.sampler.precision,
@@ -206,7 +218,9 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
     for message in bench.sampler.report.messages:
         print(f"note: {message}")
     if own.json:
-        write_json(own.json, {"about": about, "rows": rows, "ratios": {"predict_over_alone": ratio}})
+        write_json(
+            own.json, {"about": about, "rows": rows, "ratios": {"predict_over_alone": ratio}}
+        )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc import ABNNPosterior, AffineLayout, NetworkDescription, Sampler, SegmentationNetwork, build_network, convert
+from segunc import (
+    ABNNPosterior,
+    AffineLayout,
+    NetworkDescription,
+    Sampler,
+    SegmentationNetwork,
+    build_network,
+    convert,
+)
 from segunc.core.device import choose_precision, resolve_device
 from segunc.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
@@ -61,7 +69,9 @@ class ElementNoise(nn.Module):
         return weight * (1 + ALPHA * torch.randn_like(normalised)) * normalised + bias
 
 
-def hand_written_norms(module: nn.Module, make: Callable[[nn.BatchNorm2d], nn.Module] = ElementNoise) -> None:
+def hand_written_norms(
+    module: nn.Module, make: Callable[[nn.BatchNorm2d], nn.Module] = ElementNoise
+) -> None:
     """Replace every batch norm by its noisy form."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
@@ -104,7 +114,9 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
         return lambda: compiled(images), int(batch)
     if kind == "deterministic":
         engine = Engine(network, precision)
-        return lambda: entropy_from_probabilities(engine.logits(images, None, None)[0].float().softmax(1)), 1
+        return lambda: entropy_from_probabilities(
+            engine.logits(images, None, None)[0].float().softmax(1)
+        ), 1
     if kind == "loop_element":
         hand_written_norms(network)
         return lambda: by_hand(lambda s: network(images), arguments.draws), 1
@@ -122,7 +134,9 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
     words = {
         "draws": arguments.draws,
         "scope": rest or None,
-        **{key: getattr(arguments, key) for key in ("chunk", "compiled") if hasattr(arguments, key)},
+        **{
+            key: getattr(arguments, key) for key in ("chunk", "compiled") if hasattr(arguments, key)
+        },
     }
     sampler = Sampler(network, posterior, precision=precision, **words)
     return lambda: sampler(images), 1
@@ -134,7 +148,9 @@ def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tens
 
     inductor.freezing = next(network.parameters()).device.type == "cpu"
     run: Any = bfloat16_copy(network) if precision == "bfloat16" else network
-    run.body.segmentation_head[1] = nn.Identity()  # of a network that ends without an upsampling it is one already
+    run.body.segmentation_head[1] = (
+        nn.Identity()
+    )  # of a network that ends without an upsampling it is one already
     # Not the network's own forward, which refuses logits of another size than its images.
     return torch.compile(lambda images: run.body((images - run.mean) / run.std), dynamic=False)
 
@@ -171,7 +187,10 @@ def profile(row: str, arguments: argparse.Namespace) -> str:
             run()
         seconds = time.perf_counter() - start
     rows = sorted(profiler.key_averages(), key=lambda e: e.self_cpu_time_total, reverse=True)
-    shares = [(event.self_cpu_time_total / 1e6 / seconds, event.count, event.key) for event in rows[:PROFILED]]
+    shares = [
+        (event.self_cpu_time_total / 1e6 / seconds, event.count, event.key)
+        for event in rows[:PROFILED]
+    ]
     lines = [f"{share:7.1%} {count:6d} x {key}" for share, count, key in shares]
     accounted = sum(event.self_cpu_time_total for event in rows) / 1e6 / seconds
     return "\n".join([f"{row}: {seconds:.3f} s", *lines, f"{1 - accounted:7.1%} outside operators"])
@@ -190,7 +209,11 @@ def ratios(rows: dict[str, dict[str, float]]) -> dict[str, float | None]:
     """The ratios of the module's text; None where a row is missing."""
 
     def over(above: str, below: str) -> float | None:
-        return rows[above]["seconds"] / rows[below]["seconds"] if above in rows and below in rows else None
+        return (
+            rows[above]["seconds"] / rows[below]["seconds"]
+            if above in rows and below in rows
+            else None
+        )
 
     extra = None
     if "maps" in rows and "deterministic" in rows:
@@ -205,7 +228,9 @@ def ratios(rows: dict[str, dict[str, float]]) -> dict[str, float | None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--network", default="DeepLabV3Plus")
     parser.add_argument("--encoder", default="resnet18")
     parser.add_argument("--size", type=image_size, default=(512, 1024), metavar="HxW")
@@ -217,7 +242,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-compile", action="store_true", help="compile no pass for the limit")
-    parser.add_argument("--profile", metavar="ROW", help="print where the time of one row goes, instead of the table")
+    parser.add_argument(
+        "--profile",
+        metavar="ROW",
+        help="print where the time of one row goes, instead of the table",
+    )
     parser.add_argument("--row", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.profile:
@@ -228,10 +257,21 @@ def main() -> None:
         return
     modes = ("eager",) if arguments.no_compile else ("eager", "compiled")
     passes = [f"pass {mode} x{batch}" for mode in modes for batch in BATCHES]
-    names = [*passes, "deterministic", "maps", *(f"maps {s}" for s in SCOPES), "loop", "loop_element"]
+    names = [
+        *passes,
+        "deterministic",
+        "maps",
+        *(f"maps {s}" for s in SCOPES),
+        "loop",
+        "loop_element",
+    ]
     found = {name.replace("maps ", "maps_"): run_row(name, sys.argv[1:]) for name in names}
     rows = {name: row for name, row in found.items() if row}
-    best = min((name for name in passes if name in rows), key=lambda name: rows[name]["seconds"], default=None)
+    best = min(
+        (name for name in passes if name in rows),
+        key=lambda name: rows[name]["seconds"],
+        default=None,
+    )
     if best is not None:
         rows["network_pass"] = rows[best]
         rows["limit"] = {**rows[best], "seconds": arguments.draws * rows[best]["seconds"]}

@@ -79,7 +79,9 @@ def make_task(row: str, arguments: argparse.Namespace) -> SegmentationTask | Aff
         return SegmentationTask(network, len(classes))
     convert(network.body)
     config = ABNN(members=3, scope=scope or "all")
-    return AffineTask(network, len(classes), lambda layout: Members(layout, len(classes), config), config)
+    return AffineTask(
+        network, len(classes), lambda layout: Members(layout, len(classes), config), config
+    )
 
 
 def measure(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -92,11 +94,18 @@ def measure(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     batch = {
         "image": torch.rand(arguments.batch, 3, height, width, generator=generator),
-        "label": torch.randint(arguments.classes, (arguments.batch, height, width), generator=generator),
+        "label": torch.randint(
+            arguments.classes, (arguments.batch, height, width), generator=generator
+        ),
     }
     steps = WARM_UP + arguments.steps
     times = StepTimes(device)
-    own = {"max_steps": steps, "max_epochs": -1, "enable_checkpointing": False, "enable_progress_bar": False}
+    own = {
+        "max_steps": steps,
+        "max_epochs": -1,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+    }
     with tempfile.TemporaryDirectory() as folder:
         task = make_task(row, arguments)
         settings = trainer_settings(own, Path(folder), arguments.device, task.network)
@@ -113,7 +122,9 @@ def measure(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--network", default="DeepLabV3Plus")
     parser.add_argument("--encoder", default="resnet18")
     parser.add_argument("--crop", type=image_size, default=(256, 256), metavar="HxW")
@@ -134,8 +145,13 @@ def main() -> None:
         found = in_own_process(__file__, [*sys.argv[1:], "--row", row], row)
         if found:
             rows[row] = found
-            parts = ", ".join(f"{name} {found[name]:.3f}" for name in ("forward", "backward", "rest"))
-            print(f"{row:14s} {found['seconds']:7.3f} s a step ({parts}) {found['peak_bytes'] / 2**30:6.2f} GiB", flush=True)
+            parts = ", ".join(
+                f"{name} {found[name]:.3f}" for name in ("forward", "backward", "rest")
+            )
+            print(
+                f"{row:14s} {found['seconds']:7.3f} s a step ({parts}) {found['peak_bytes'] / 2**30:6.2f} GiB",
+                flush=True,
+            )
     ratios = {
         f"{row.replace(' ', '_')}_over_base": rows[row]["seconds"] / rows["base"]["seconds"]
         for row in ROWS[1:]
@@ -146,7 +162,10 @@ def main() -> None:
     if arguments.json:
         device = resolve_device(arguments.device)
         about = {**provenance(device), "batch": arguments.batch, "crop": list(arguments.crop)}
-        about |= {"network": f"{arguments.network} {arguments.encoder}", "threads": arguments.threads}
+        about |= {
+            "network": f"{arguments.network} {arguments.encoder}",
+            "threads": arguments.threads,
+        }
         write_json(arguments.json, {"about": about, "rows": rows, "ratios": ratios})
 
 

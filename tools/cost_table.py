@@ -80,8 +80,12 @@ class Costs:
     def needs(self, score: str) -> frozenset[str] | None:
         """The evidence of a score, with that of its parts; None where the model lacks some."""
         attachments = self.model.attachments.values()
-        there = {name for name, evidence in EVIDENCE.items() if evidence.source in ("draws", "base")}
-        needs = frozenset(need for name in with_parts([score], attachments) for need in SCORES[name].needs)
+        there = {
+            name for name, evidence in EVIDENCE.items() if evidence.source in ("draws", "base")
+        }
+        needs = frozenset(
+            need for name in with_parts([score], attachments) for need in SCORES[name].needs
+        )
         return needs if needs <= there.union(*(one.gives for one in attachments)) else None
 
     def draws(self, score: str) -> int:
@@ -93,8 +97,13 @@ class Costs:
         """Names of all rows."""
         found = [PASS, *(f"score {name}" for name in SCORES if self.needs(name))]
         for size in SIZES if self.density else ():
-            found += [f"features {size}", *(f"search {size} {count}" for count in self.arguments.banks)]
-        return found + [f"{what} {name}" for name in self.arguments.encoders for what in ("encoder", "places")]
+            found += [
+                f"features {size}",
+                *(f"search {size} {count}" for count in self.arguments.banks),
+            ]
+        return found + [
+            f"{what} {name}" for name in self.arguments.encoders for what in ("encoder", "places")
+        ]
 
     def run(self, row: str) -> Callable[[], object]:
         """What a row does."""
@@ -116,7 +125,9 @@ class Costs:
         else:
             assert self.density is not None
             size, _, count = rest.partition(" ")
-            extractor = FeatureExtractor(self.density.extractor.network, self.density.extractor.layers, [float(size)])
+            extractor = FeatureExtractor(
+                self.density.extractor.network, self.density.extractor.layers, [float(size)]
+            )
         if kind in ("features", "encoder"):
             return lambda: extractor(image)
         with torch.inference_mode():
@@ -135,7 +146,9 @@ class Costs:
         return sum(count * (2 * bank.channels + 16) for bank in self.density.banks) / 1e6
 
 
-def in_turns(runs: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
+def in_turns(
+    runs: Mapping[str, Callable[[], object]], rounds: int, device: torch.device
+) -> dict[str, float]:
     """Median milliseconds of each."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
@@ -167,7 +180,9 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
             benches.append(Bench(stack.enter_context(open_job(options))))
         without, both = benches
         sampler, inputs = both.sampler, [images for images, _ in both.inputs()]
-        density = next(provider for provider in sampler.fitted.providers if FEATURE_DISTANCE in provider.gives)
+        density = next(
+            provider for provider in sampler.fitted.providers if FEATURE_DISTANCE in provider.gives
+        )
         assert isinstance(density, FeatureDensity)
 
         def second_encoder() -> float:
@@ -178,7 +193,10 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
             _wait(device)
             return sum(map(len, inputs)) / (time.perf_counter() - start)
 
-        rates = [(without.predict(), second_encoder(), both.predict()) for _ in range(arguments.rounds + 1)]
+        rates = [
+            (without.predict(), second_encoder(), both.predict())
+            for _ in range(arguments.rounds + 1)
+        ]
     parts = [1e3 / statistics.median(one) for one in zip(*rates[1:], strict=True)]
     names = ("predict without", "second encoder", "predict with")
     return dict(zip(names, parts, strict=True)) | {SHARE: (parts[0] + parts[1]) / parts[2]}
@@ -192,12 +210,20 @@ def tables(costs: Costs, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
         above = "not measured" if memory is None else f"{memory:.0f}"
         return f"| {what} | {rows[row]['base_passes']:.2f} | {rows[row]['ms']:.1f} | {above} |"
 
-    heads = {PASS: "score | draws", "features": "features | frame | MB on disk", "encoder": "encoder, quality not measured"}
+    heads = {
+        PASS: "score | draws",
+        "features": "features | frame | MB on disk",
+        "encoder": "encoder, quality not measured",
+    }
     lines = list[str]()
     for row in rows:
         kind, *words = row.split()
         if columns := heads.pop(kind, None):
-            lines += ["", f"| {columns} | base passes | ms | MiB above a pass |", "|---" * (columns.count("|") + 4) + "|"]
+            lines += [
+                "",
+                f"| {columns} | base passes | ms | MiB above a pass |",
+                "|---" * (columns.count("|") + 4) + "|",
+            ]
         match kind, *words:
             case "score", name:
                 what = f"{name} | {costs.draws(name) or ''}"
@@ -214,7 +240,9 @@ def tables(costs: Costs, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, required=True, metavar="DIR")
     parser.add_argument("--size", type=image_size, default=(352, 640), metavar="HxW")
     parser.add_argument("--draws", type=int, default=12, metavar="S")
@@ -226,7 +254,9 @@ def main() -> None:
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--no-memory", action="store_true", help="no processes of their own for the peaks of memory")
+    parser.add_argument(
+        "--no-memory", action="store_true", help="no processes of their own for the peaks of memory"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -240,8 +270,16 @@ def main() -> None:
     print("\n".join(tables(costs, found["rows"])))
     if found["video"]:
         print("\n| a frame of the video | ms |\n|---|---|")
-        print("\n".join(f"| {name} | {value:.1f} |" for name, value in found["video"].items() if name != SHARE))
-        print(f"\nsum of the parts over predict with the second encoder: {found['video'][SHARE]:.2f}")
+        print(
+            "\n".join(
+                f"| {name} | {value:.1f} |"
+                for name, value in found["video"].items()
+                if name != SHARE
+            )
+        )
+        print(
+            f"\nsum of the parts over predict with the second encoder: {found['video'][SHARE]:.2f}"
+        )
     if arguments.json:
         write_json(arguments.json, found)
 
@@ -255,7 +293,10 @@ def measure(costs: Costs) -> dict[str, Any]:
         except InputError as error:  # an encoder that this version of timm has not
             print(f"{row}: {error}", file=sys.stderr)
     with torch.inference_mode():
-        rows = {row: {"ms": value} for row, value in in_turns(runs, arguments.rounds, costs.device).items()}
+        rows = {
+            row: {"ms": value}
+            for row, value in in_turns(runs, arguments.rounds, costs.device).items()
+        }
     runs.clear()
     for row in () if arguments.no_memory else rows:
         rows[row] |= in_own_process(__file__, [*sys.argv[1:], "--row", row], row)

@@ -23,19 +23,48 @@ from tools.identity_table import randomise
 from tools.measuring import provenance
 
 SCORE_NAMES = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
-SMP = ["Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "PAN", "DeepLabV3", "DeepLabV3Plus", "UPerNet", "Segformer"]
-ENCODERS = ["efficientnet-b0", "mobilenet_v2", "mit_b0", "tu-convnext_atto", "tu-mobilenetv3_small_100", "tu-hgnetv2_b0"]
-ROWS = [*((name, "resnet18", "smp") for name in SMP), ("DPT", "tu-vit_tiny_patch16_224.augreg_in21k", "smp")]
-ROWS += [*(("FPN", encoder, "smp") for encoder in ENCODERS), *((name, "", "torchvision") for name in torchvision_kind.names())]
+SMP = [
+    "Unet",
+    "UnetPlusPlus",
+    "MAnet",
+    "Linknet",
+    "FPN",
+    "PSPNet",
+    "PAN",
+    "DeepLabV3",
+    "DeepLabV3Plus",
+    "UPerNet",
+    "Segformer",
+]
+ENCODERS = [
+    "efficientnet-b0",
+    "mobilenet_v2",
+    "mit_b0",
+    "tu-convnext_atto",
+    "tu-mobilenetv3_small_100",
+    "tu-hgnetv2_b0",
+]
+ROWS = [
+    *((name, "resnet18", "smp") for name in SMP),
+    ("DPT", "tu-vit_tiny_patch16_224.augreg_in21k", "smp"),
+]
+ROWS += [
+    *(("FPN", encoder, "smp") for encoder in ENCODERS),
+    *((name, "", "torchvision") for name in torchvision_kind.names()),
+]
 
 
 def row(architecture: str, encoder: str, kind: str) -> str:
     torch.manual_seed(0)
     options = {"dynamic_img_size": True} if architecture == "DPT" else {}
-    network = build_network(NetworkDescription(architecture, encoder, tuple("abcde"), options=options, kind=kind)).eval()
+    network = build_network(
+        NetworkDescription(architecture, encoder, tuple("abcde"), options=options, kind=kind)
+    ).eval()
     randomise(network.body)
     convert(network.body)
-    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.1), draws=4, scores=SCORE_NAMES)
+    sampler = Sampler(
+        network, ABNNPosterior.around(AffineLayout(network), 0.1), draws=4, scores=SCORE_NAMES
+    )
     frames = check_frames((128, 192))
     sampler(frames[0])
     with tempfile.TemporaryDirectory() as folder:
@@ -44,9 +73,14 @@ def row(architecture: str, encoder: str, kind: str) -> str:
             write_onnx(trace(sampler, frames[0]), file, {})
         run = open_onnx(path)
         scores = compare(run, sampler, frames, path.name)["scores"]
-        codes = {name: of["codes"] for name, of in scores.items() if SCORES[name].stored == "unit16"}
+        codes = {
+            name: of["codes"] for name, of in scores.items() if SCORES[name].stored == "unit16"
+        }
         share = max(of["share"] for of in scores.values())
-        seconds = [min(timeit.repeat(lambda call=call: call(frames[0]), number=1, repeat=3)) for call in (run, sampler)]
+        seconds = [
+            min(timeit.repeat(lambda call=call: call(frames[0]), number=1, repeat=3))
+            for call in (run, sampler)
+        ]
         largest = f"{max(codes.values())} ({max(codes, key=lambda name: codes[name])})"
         return f"{largest} | {share:.1e} | {seconds[0]:.3f} | {seconds[1]:.3f} | {any_size(sampler, path)}"
 
@@ -70,6 +104,8 @@ if __name__ == "__main__":
     for architecture, encoder, kind in ROWS:
         if sys.argv[1:] in ([], [architecture]):
             try:
-                print(f"| {architecture} {encoder} | {row(architecture, encoder, kind)} |", flush=True)
+                print(
+                    f"| {architecture} {encoder} | {row(architecture, encoder, kind)} |", flush=True
+                )
             except InputError as error:
                 print(f"| {architecture} {encoder} | {error} | | | | |", flush=True)

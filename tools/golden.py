@@ -121,22 +121,32 @@ LARGEST_CONTENT = 60_000
 """Characters of normalised JSON up to which a file's content is kept beside its hash."""
 DIFFERENCES = 20
 """Differences of one file that are printed; the others are counted."""
-VARYING = re.compile(r"^(date|commit|environment|versions?|input_hash|.*seconds|.*_per_second|mtime.*|modified.*)$")
+VARYING = re.compile(
+    r"^(date|commit|environment|versions?|input_hash|.*seconds|.*_per_second|mtime.*|modified.*)$"
+)
 """Keys whose values are another in every run or on every checkout."""
 
-PROGRESS = re.compile(r" (frames|steps)/s|^(train|finetune): epoch|^finetune: (Fisher|chain)| frames$")
+PROGRESS = re.compile(
+    r" (frames|steps)/s|^(train|finetune): epoch|^finetune: (Fisher|chain)| frames$"
+)
 """Lines of standard error that come by the clock."""
 ABSENT = "(absent)"
 
 
 def clean(text: str, work: str, checkout: str) -> str:
     """Text without what differs between two recordings of one checkout: places, host, clock and versions."""
-    for place, name in ((work, "<work>"), (checkout, "<checkout>"), (socket.gethostname(), "<host>")):
+    for place, name in (
+        (work, "<work>"),
+        (checkout, "<checkout>"),
+        (socket.gethostname(), "<host>"),
+    ):
         text = text.replace(place, name)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?", "<date>", text)
     text = re.sub(r"\b\d+(\.\d+)? (s|frames/s|images/s|ms|s/frame)\b", r"<n> \2", text)
     text = re.sub(r"segunc \d[\w.+]*( [0-9a-f]{12}(-dirty)?)?", "segunc <version>", text)
-    text = re.sub(r"\b(?=[0-9]*[a-f])[0-9a-f]{16}\b", "<run>", text)  # hash of a manifest with its dates and places
+    text = re.sub(
+        r"\b(?=[0-9]*[a-f])[0-9a-f]{16}\b", "<run>", text
+    )  # hash of a manifest with its dates and places
     return re.sub(r"\b[0-9a-f]{40}(-dirty)?\b", "<commit>", text)
 
 
@@ -144,7 +154,10 @@ def normal(value: Any, work: str, checkout: str) -> Any:
     """A JSON value without what differs between two recordings of one checkout."""
     if isinstance(value, dict):
         found = {clean(str(key), work, checkout): item for key, item in value.items()}
-        return {k: f"<{k}>" if VARYING.match(k) else normal(item, work, checkout) for k, item in found.items()}
+        return {
+            k: f"<{k}>" if VARYING.match(k) else normal(item, work, checkout)
+            for k, item in found.items()
+        }
     if isinstance(value, list):
         return [normal(item, work, checkout) for item in value]
     return clean(value, work, checkout) if isinstance(value, str) else value
@@ -173,10 +186,15 @@ def numbers(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
         start = 8 + int.from_bytes(data[:8], "little")
         tensors = {k: v for k, v in json.loads(data[8:start]).items() if k != "__metadata__"}
-        names = hashlib.sha256(json.dumps(sorted((k, v["dtype"], v["shape"]) for k, v in tensors.items())).encode())
+        names = hashlib.sha256(
+            json.dumps(sorted((k, v["dtype"], v["shape"]) for k, v in tensors.items())).encode()
+        )
         parts = [data[start + v["data_offsets"][0] : start + v["data_offsets"][1]] for v in tensors.values()
                  if v["dtype"] == "F32"]  # fmt: skip
-        values, kind = np.frombuffer(b"".join(parts), np.float32), {"tensors": len(tensors), "names": names.hexdigest()}
+        values, kind = (
+            np.frombuffer(b"".join(parts), np.float32),
+            {"tensors": len(tensors), "names": names.hexdigest()},
+        )
     else:
         picture = path.suffix in (".png", ".jpg")
         found = cv2.imread(str(path), cv2.IMREAD_UNCHANGED) if picture else np.load(path)
@@ -186,7 +204,10 @@ def numbers(path: Path) -> dict[str, Any]:
     values = values.astype(np.float64)
     if not values.size:
         return kind
-    return kind | {k: f"{v:.6g}" for k, v in (("min", values.min()), ("max", values.max()), ("mean", values.mean()))}
+    return kind | {
+        k: f"{v:.6g}"
+        for k, v in (("min", values.min()), ("max", values.max()), ("mean", values.mean()))
+    }
 
 
 def frames(path: Path) -> tuple[bytes, dict[str, Any]]:
@@ -198,19 +219,42 @@ def frames(path: Path) -> tuple[bytes, dict[str, Any]]:
             break
         pictures.append(picture)
     shape = [len(pictures), *pictures[0].shape] if pictures else [0]
-    return b"".join(p.tobytes() for p in pictures), {"shape": shape, "fps": f"{video.get(cv2.CAP_PROP_FPS):.6g}"}
+    return b"".join(p.tobytes() for p in pictures), {
+        "shape": shape,
+        "fps": f"{video.get(cv2.CAP_PROP_FPS):.6g}",
+    }
 
 
 def describe(path: Path, work: str, checkout: str) -> tuple[dict[str, Any], Any]:
     """The record of a file, and its normalised content where that is small."""
-    if path.suffix == ".ckpt":  # pickles module names, and is of use only to the checkout that wrote it
+    if (
+        path.suffix == ".ckpt"
+    ):  # pickles module names, and is of use only to the checkout that wrote it
         return {"present": True}, None
     data, content = path.read_bytes(), None
-    if path.suffix in (".json", ".jsonl", ".yaml", ".js", ".csv", ".md", ".txt", ".html", ".svg", ".css"):
+    if path.suffix in (
+        ".json",
+        ".jsonl",
+        ".yaml",
+        ".js",
+        ".csv",
+        ".md",
+        ".txt",
+        ".html",
+        ".svg",
+        ".css",
+    ):
         text = data.decode()
         content = normal(parse(path, text), work, checkout)
-        data = clean(text, work, checkout).encode() if content is None else json.dumps(content).encode()
-    if path.suffix in (".webm", ".mp4"):  # FFmpeg numbers every file by chance: what is compared are its pictures
+        data = (
+            clean(text, work, checkout).encode()
+            if content is None
+            else json.dumps(content).encode()
+        )
+    if path.suffix in (
+        ".webm",
+        ".mp4",
+    ):  # FFmpeg numbers every file by chance: what is compared are its pictures
         data, shown = frames(path)
         return {"sha256": hashlib.sha256(data).hexdigest(), **shown}, None
     record = {"sha256": hashlib.sha256(data).hexdigest()}
@@ -237,33 +281,60 @@ def record(checkout: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         work, source = Path(folder).resolve(), str(checkout.resolve())
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        fixed = {"COLUMNS": "100", "SOURCE_DATE_EPOCH": "0", "NO_ALBUMENTATIONS_UPDATE": "1", "MPLBACKEND": "agg"}
-        environment = os.environ | threads | fixed | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+        fixed = {
+            "COLUMNS": "100",
+            "SOURCE_DATE_EPOCH": "0",
+            "NO_ALBUMENTATIONS_UPDATE": "1",
+            "MPLBACKEND": "agg",
+        }
+        environment = (
+            os.environ | threads | fixed | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+        )
         prepare(work)
         subprocess.run([sys.executable, "-c", MAKE_TOY], cwd=work, env=environment, check=True)
-        lines = [*COMMANDS.read_text(encoding="utf-8").splitlines(), *(f"{verb} --help" for verb in VERBS.split())]
+        lines = [
+            *COMMANDS.read_text(encoding="utf-8").splitlines(),
+            *(f"{verb} --help" for verb in VERBS.split()),
+        ]
         commands = dict(run(filter(None, lines), work, source, environment))
-        known = re.search(r"--method\s+\{([\w,-]+)\}", "\n".join(commands["finetune --help"]["stdout"]))
+        known = re.search(
+            r"--method\s+\{([\w,-]+)\}", "\n".join(commands["finetune --help"]["stdout"])
+        )
         for method in set(known[1].split(",") if known else []) - {*SECTIONS, "ensemble"}:
-            print(f"golden: the method {method} is not recorded; give it a section here", file=sys.stderr)
+            print(
+                f"golden: the method {method} is not recorded; give it a section here",
+                file=sys.stderr,
+            )
         files, contents = {}, {}
-        for path in sorted(p for p in work.rglob("*") if p.is_file() and p.name not in ("stdout", "stderr")):
+        for path in sorted(
+            p for p in work.rglob("*") if p.is_file() and p.name not in ("stdout", "stderr")
+        ):
             name = path.relative_to(work).as_posix()
             files[name], content = describe(path, str(work), source)
             contents |= {} if content is None else {name: content}
     out.mkdir(parents=True, exist_ok=True)
     for name, table in (("commands", commands), ("files", files), ("contents", contents)):
         # A line for each command or file keeps the recordings small and readable.
-        rows = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in table.items())
+        rows = (
+            f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+            for key, value in table.items()
+        )
         (out / f"{name}.json").write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
     print(f"{len(commands)} commands, {len(files)} files, {len(contents)} contents in {out}")
 
 
-def run(lines: Iterable[str], work: Path, checkout: str, environment: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def run(
+    lines: Iterable[str], work: Path, checkout: str, environment: dict[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run commands one after another; yields each line with its exit code and its normalised streams."""
     seen: dict[str, int] = {}
     with subprocess.Popen(
-        [sys.executable, "-c", HOST], cwd=work, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOST],
+        cwd=work,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as host:
         assert host.stdin is not None
         assert host.stdout is not None
@@ -274,11 +345,18 @@ def run(lines: Iterable[str], work: Path, checkout: str, environment: dict[str, 
             start = time.monotonic()
             print(json.dumps(words), file=host.stdin, flush=True)
             code = int(host.stdout.readline())
-            streams = {name: clean((work / name).read_text(), str(work), checkout) for name in ("stdout", "stderr")}
+            streams = {
+                name: clean((work / name).read_text(), str(work), checkout)
+                for name in ("stdout", "stderr")
+            }
             # How many progress lines there are depends on the clock.
             errors = [row for row in streams["stderr"].splitlines() if not PROGRESS.search(row)]
             said = f"  ({errors[-1]})" if code and errors else ""
-            print(f"{time.monotonic() - start:6.1f} s  exit code {code}  {line}{said}", file=sys.stderr, flush=True)
+            print(
+                f"{time.monotonic() - start:6.1f} s  exit code {code}  {line}{said}",
+                file=sys.stderr,
+                flush=True,
+            )
             seen[line] = seen.get(line, 0) + 1
             key = line if seen[line] == 1 else f"{line} (again)"
             yield key, {"code": code, "stdout": streams["stdout"].splitlines(), "stderr": errors}
@@ -307,15 +385,23 @@ def compare(old: Path, new: Path) -> int:
     """Print a line for each difference of two recordings; returns how many there are."""
     total = 0
     for table in ("commands", "files", "contents"):
-        first, second = (json.loads((folder / f"{table}.json").read_text(encoding="utf-8")) for folder in (old, new))
+        first, second = (
+            json.loads((folder / f"{table}.json").read_text(encoding="utf-8"))
+            for folder in (old, new)
+        )
         for name in [*first, *(name for name in second if name not in first)]:
-            before, after = (dict(flat(side[name])) if name in side else None for side in (first, second))
+            before, after = (
+                dict(flat(side[name])) if name in side else None for side in (first, second)
+            )
             if before is None or after is None:
                 found = [f"only in {old if after is None else new}"]
             else:
                 keys = [key for key in [*before, *(k for k in after if k not in before)]
                         if before.get(key, ABSENT) != after.get(key, ABSENT)]  # fmt: skip
-                found = [f"{key}: {show(before.get(key, ABSENT))} -> {show(after.get(key, ABSENT))}" for key in keys]
+                found = [
+                    f"{key}: {show(before.get(key, ABSENT))} -> {show(after.get(key, ABSENT))}"
+                    for key in keys
+                ]
             more = len(found) - DIFFERENCES
             shown = found[:DIFFERENCES] + ([f"... and {more} more"] if more > 0 else [])
             total += len(found)
@@ -332,10 +418,14 @@ def show(value: Any) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     recording = verbs.add_parser("record", help="what a checkout does")
-    recording.add_argument("--checkout", type=Path, required=True, help="folder that holds the package")
+    recording.add_argument(
+        "--checkout", type=Path, required=True, help="folder that holds the package"
+    )
     recording.add_argument("--out", type=Path, required=True, help="folder of the recording")
     comparison = verbs.add_parser("compare", help="two recordings")
     comparison.add_argument("old", type=Path)

@@ -62,7 +62,13 @@ BFLOAT16_BOUND = 0.02
 """Mean difference of a map in bfloat16 from the CPU's in float32, as a share of its range."""
 NETWORKS = (("DeepLabV3Plus", "resnet50"), ("Segformer", "mit_b2"), ("Unet", "resnet34"))
 SIZES = ((512, 1024), (1024, 2048))
-MAPS_OVER_LIMIT, LOOP_OVER_MAPS, EXTRA_GIB, STUDENT_PASSES, PREDICT_OVER_ALONE = 1.15, 10.0, 1.0, 1.1, 0.9
+MAPS_OVER_LIMIT, LOOP_OVER_MAPS, EXTRA_GIB, STUDENT_PASSES, PREDICT_OVER_ALONE = (
+    1.15,
+    10.0,
+    1.0,
+    1.1,
+    0.9,
+)
 SMALL = {
     "abnn": "--abnn.members 2 --abnn.epochs 1",
     "hmc": "--hmc.frames 2 --hmc.chains 2 --hmc.warmup 1 --hmc.samples 3 --hmc.scope decoder",
@@ -87,7 +93,12 @@ FITTED = {
 
 def verb(*words: object) -> None:
     """Run a verb in this process; a RuntimeError where it fails."""
-    told = [part for word in words for part in (word.split(" ") if isinstance(word, str) else [str(word)]) if part]
+    told = [
+        part
+        for word in words
+        for part in (word.split(" ") if isinstance(word, str) else [str(word)])
+        if part
+    ]
     if code := segunc(told):
         raise RuntimeError(f"segunc {' '.join(told)} ended with {code}")
 
@@ -155,8 +166,14 @@ class Right:
         verb("finetune --method ensemble --base", base, second, "--out", self.folder / "ensemble")
         return {}
 
-    def predict(self, model: str, device: str, precision: str, more: str = "", tag: str = "") -> Path:
-        out = self.folder / "maps" / f"{model}-{tag or device.replace(':', '')}-{precision}{more.replace(' ', '')}"
+    def predict(
+        self, model: str, device: str, precision: str, more: str = "", tag: str = ""
+    ) -> Path:
+        out = (
+            self.folder
+            / "maps"
+            / f"{model}-{tag or device.replace(':', '')}-{precision}{more.replace(' ', '')}"
+        )
         words = f"--device {device} --precision {precision} --draws 4 {more}"
         verb("predict --model", self.folder / model, "--input", self.frames, words, "--out", out)
         return out
@@ -164,8 +181,14 @@ class Right:
     def maps(self, model: str, more: str = "") -> dict[str, Any]:
         truth = self.predict(model, "cpu", "float32", more.replace("--compile", ""), "reference")
         largest, mean = compared(truth, self.predict(model, self.device, "float32", more))
-        found = {"float32: largest, codes": largest, "float32: mean": mean, "met": largest <= FLOAT32_BOUND}
-        if self.device == "cpu" and not torch.cpu._is_avx512_bf16_supported():  # it emulates bfloat16, thirty times slower
+        found = {
+            "float32: largest, codes": largest,
+            "float32: mean": mean,
+            "met": largest <= FLOAT32_BOUND,
+        }
+        if (
+            self.device == "cpu" and not torch.cpu._is_avx512_bf16_supported()
+        ):  # it emulates bfloat16, thirty times slower
             return found | {"bfloat16: mean": "not measured on this CPU"}
         _, rough = compared(truth, self.predict(model, self.device, "bfloat16", more))
         return found | {"bfloat16: mean": rough, "met": found["met"] and rough <= BFLOAT16_BOUND}
@@ -177,14 +200,26 @@ class Right:
             words = f"--device {device} --precision float32 --draws 4 --replicates 0 --dataset toy --split test --root"
             verb("evaluate --model", self.folder / "abnn", words, self.data, "--out", out)
             result = json.loads(out.read_text(encoding="utf-8"))
-            results.append((result["segmentation"]["miou"], result["calibration"]["nll"], result["calibration"]["ece"]))
+            results.append(
+                (
+                    result["segmentation"]["miou"],
+                    result["calibration"]["nll"],
+                    result["calibration"]["ece"],
+                )
+            )
         gap = max(abs(a - b) for a, b in zip(*results, strict=True))
         return {"largest difference of mIoU, NLL, ECE": gap, "met": gap < 1e-4}
 
     def predicting(self, out: Path) -> subprocess.Popen[bytes]:
         words = f"{self.on} --precision float32 --draws 4 --out".split()
         told = ["-m", "segunc", "predict", "--model"]
-        command = [sys.executable, *told, self.folder / "abnn", "--input", self.data / "leftImg8bit"]
+        command = [
+            sys.executable,
+            *told,
+            self.folder / "abnn",
+            "--input",
+            self.data / "leftImg8bit",
+        ]
         return subprocess.Popen([*map(str, command), *words, str(out)], stdout=subprocess.DEVNULL)
 
     def same(self, out: Path) -> bool:
@@ -192,7 +227,9 @@ class Right:
         if not whole.exists() and self.predicting(whole).wait():
             raise RuntimeError("predict failed")
         paths = sorted(path.relative_to(whole) for path in whole.rglob("*.png"))
-        return bool(paths) and all((whole / path).read_bytes() == (out / path).read_bytes() for path in paths)
+        return bool(paths) and all(
+            (whole / path).read_bytes() == (out / path).read_bytes() for path in paths
+        )
 
     def killed(self) -> dict[str, Any]:
         out, log = self.folder / "killed", self.folder / "killed" / "frames.jsonl"
@@ -237,7 +274,13 @@ class Fast:
     """Steps of the part ``fast``."""
 
     def __init__(self, device: str, tiny: bool, folder: Path, turns: Turns) -> None:
-        self.device, self.tiny, self.folder, self.draws, self.turns = device, tiny, folder, 2 if tiny else 24, turns
+        self.device, self.tiny, self.folder, self.draws, self.turns = (
+            device,
+            tiny,
+            folder,
+            2 if tiny else 24,
+            turns,
+        )
 
     def steps(self) -> Iterator[tuple[str, Step]]:
         networks = (("FPN", "resnet18"),) if self.tiny else NETWORKS
@@ -254,7 +297,11 @@ class Fast:
         """All rows of a network: prepared beside other processes, timed while none of these does anything."""
         asked, double = self.asked(names, size), max(1, CUDA_CHUNK_PIXELS // (size[0] * size[1]))
         whole = argparse.Namespace(**vars(asked), compiled=True)
-        rows = {"eager pass": ("pass eager x1", asked), "pass": ("pass compiled x4", asked), "deterministic": ("deterministic", asked)}
+        rows = {
+            "eager pass": ("pass eager x1", asked),
+            "pass": ("pass compiled x4", asked),
+            "deterministic": ("deterministic", asked),
+        }
         rows |= {"maps": ("maps", asked), "compiled maps": ("maps", whole)}
         rows["double batches"] = ("maps", argparse.Namespace(**vars(whole), chunk=double))
         jobs = {name: self.prepared(*job(*row)) for name, row in rows.items()}
@@ -262,22 +309,32 @@ class Fast:
             jobs["loop"] = self.prepared(loop)
         with self.turns:
             ms = {name: 1e3 * self.seconds(*ready) for name, (*ready, _) in jobs.items()}
-            kernels = {f"{name}, ms of kernels": 1e3 * self.kernels(*ready) for name, (*ready, _) in jobs.items()}
+            kernels = {
+                f"{name}, ms of kernels": 1e3 * self.kernels(*ready)
+                for name, (*ready, _) in jobs.items()
+            }
         found: dict[str, Any] = {f"{name}, ms": value for name, value in ms.items()} | kernels
         for name in ("compiled maps", "double batches"):
             found[f"{name}, over limit"] = ms[name] / (self.draws * ms["pass"])
             found[f"{name}, extra GiB"] = (jobs[name][2] - jobs["deterministic"][2]) / 2**30
         found["loop over maps"] = ms["loop"] / ms["compiled maps"] if "loop" in ms else None
-        fast, small = found["compiled maps, over limit"] <= MAPS_OVER_LIMIT, found["compiled maps, extra GiB"] <= EXTRA_GIB
+        fast, small = (
+            found["compiled maps, over limit"] <= MAPS_OVER_LIMIT,
+            found["compiled maps, extra GiB"] <= EXTRA_GIB,
+        )
         return found | {"met": fast and small and (found["loop over maps"] or 99) >= LOOP_OVER_MAPS}
 
     def asked(self, names: tuple[str, str], size: tuple[int, int]) -> argparse.Namespace:
         precision = "float32" if self.device == "cpu" else "bfloat16"
         of_network = {"network": names[0], "encoder": names[1], "size": size, "classes": 19}
-        return argparse.Namespace(**of_network, device=self.device, draws=self.draws, precision=precision)
+        return argparse.Namespace(
+            **of_network, device=self.device, draws=self.draws, precision=precision
+        )
 
     @torch.no_grad()
-    def prepared(self, run: Callable[[], object], images: int = 1) -> tuple[Callable[[], object], int, int]:
+    def prepared(
+        self, run: Callable[[], object], images: int = 1
+    ) -> tuple[Callable[[], object], int, int]:
         """A job that has run three times, how many images one run is worth, and the most memory that it held beside earlier jobs."""
         on_gpu, held = self.device != "cpu", 0
         for again in range(3):
@@ -308,7 +365,15 @@ class Fast:
         with torch.no_grad(), torch.profiler.profile() as profiler:
             run()
             _wait(resolve_device(self.device))
-        return sum(e.self_device_time_total for e in profiler.key_averages() if e.device_type.name == "CUDA") / 1e6 / images
+        return (
+            sum(
+                e.self_device_time_total
+                for e in profiler.key_averages()
+                if e.device_type.name == "CUDA"
+            )
+            / 1e6
+            / images
+        )
 
     def loop(self, asked: argparse.Namespace) -> Callable[[], object] | None:
         """A loop over deep copies with torch-uncertainty's own layer in float32; None where it is not installed."""
@@ -326,27 +391,61 @@ class Fast:
         network, device = make_network(asked), resolve_device(self.device)
         words: dict[str, Any] = {"precision": asked.precision, "compiled": True}
         images, layer = torch.rand(1, 3, *asked.size, device=device), LogitLayer(network).module
-        student = Student(network, make_head(layer, DistilConfig.head_channels, asked.classes).to(device), layer)
+        student = Student(
+            network, make_head(layer, DistilConfig.head_channels, asked.classes).to(device), layer
+        )
         base = Sampler(network, scores=("deterministic-entropy",), **words)
         samplers = base, Sampler(student.network, student, scores=("entropy", "epistemic"), **words)
         runs = [self.prepared(partial(sampler, images))[0] for sampler in samplers]
         with self.turns:
             seconds, kernels = list(map(self.seconds, runs)), list(map(self.kernels, runs))
         ratio = seconds[1] / seconds[0]
-        return {"student over base": ratio, "in kernels": kernels[1] / max(kernels[0], 1e-9), "met": ratio <= STUDENT_PASSES}
+        return {
+            "student over base": ratio,
+            "in kernels": kernels[1] / max(kernels[0], 1e-9),
+            "met": ratio <= STUDENT_PASSES,
+        }
 
     def clip(self, *more: str) -> dict[str, Any]:
         """`predict` of 24 draws over a toy video, beside the sampler alone."""
         size, names = ((64, 128), ("FPN", "resnet18")) if self.tiny else (SIZES[0], NETWORKS[0])
         folder = self.folder / "clip"
-        network = make_network(argparse.Namespace(network=names[0], encoder=names[1], device="cpu", classes=19))
+        network = make_network(
+            argparse.Namespace(network=names[0], encoder=names[1], device="cpu", classes=19)
+        )
         report = convert(network.body)
         posterior = ABNNPosterior.around(AffineLayout(network), ALPHA)
-        Model(network, posterior, "", None, report, {"seed": 0, "provenance": {}}).save(folder / "model")
-        generate_toy(folder / "toy", ToyConfig(train=0, val=0, test=0, anomaly=0, video_frames=8 if self.tiny else 48, size=size))
-        words = ["--model", folder / "model", "--input", folder / "toy/video/crossing.webm", "--draws", self.draws, *more]
-        words += ["--device", self.device, "--size", f"{size[0]}x{size[1]}", "--scores", "entropy,epistemic", "--out", "unused"]
-        with open_job(parsed(PredictOptions, build_parser().parse_args(["predict", *map(str, words)]))) as job:
+        Model(network, posterior, "", None, report, {"seed": 0, "provenance": {}}).save(
+            folder / "model"
+        )
+        generate_toy(
+            folder / "toy",
+            ToyConfig(
+                train=0, val=0, test=0, anomaly=0, video_frames=8 if self.tiny else 48, size=size
+            ),
+        )
+        words = [
+            "--model",
+            folder / "model",
+            "--input",
+            folder / "toy/video/crossing.webm",
+            "--draws",
+            self.draws,
+            *more,
+        ]
+        words += [
+            "--device",
+            self.device,
+            "--size",
+            f"{size[0]}x{size[1]}",
+            "--scores",
+            "entropy,epistemic",
+            "--out",
+            "unused",
+        ]
+        with open_job(
+            parsed(PredictOptions, build_parser().parse_args(["predict", *map(str, words)]))
+        ) as job:
             bench = Bench(job)
             rates = {"frames/s decoded": bench.decode()}
             inputs = bench.inputs()
@@ -354,7 +453,11 @@ class Fast:
                 bench.process(bench.frames[0])
             _wait(resolve_device(self.device))
             with self.turns:
-                rates |= {"alone": bench.alone(inputs), "predict": bench.predict(), "written by one thread": bench.store()}
+                rates |= {
+                    "alone": bench.alone(inputs),
+                    "predict": bench.predict(),
+                    "written by one thread": bench.store(),
+                }
         return rates | {"met": rates["predict"] / rates["alone"] >= PREDICT_OVER_ALONE}
 
 
@@ -363,7 +466,9 @@ def their_layer() -> Callable[[nn.BatchNorm2d], nn.Module] | None:
     spec = importlib.util.find_spec("torch_uncertainty")
     if spec is None or not spec.submodule_search_locations:
         return None
-    theirs = runpy.run_path(f"{spec.submodule_search_locations[0]}/layers/bayesian/abnn.py")["BatchNormAdapter2d"]
+    theirs = runpy.run_path(f"{spec.submodule_search_locations[0]}/layers/bayesian/abnn.py")[
+        "BatchNormAdapter2d"
+    ]
 
     def make(norm: nn.BatchNorm2d) -> nn.Module:
         layer: nn.Module = theirs(norm.num_features, alpha=0.1, device=norm.weight.device)
@@ -382,22 +487,37 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     """All steps as Markdown."""
     lines = ["| step | seconds | met | what was found |", "|---|---|---|---|"]
     for name, row in rows.items():
-        numbers = {key: value for key, value in row.items() if key not in ("seconds", "met", "failed")}
-        words = row.get("failed") or ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in numbers.items())
-        lines.append(f"| {name} | {row['seconds']:.1f} | {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |")
+        numbers = {
+            key: value for key, value in row.items() if key not in ("seconds", "met", "failed")
+        }
+        words = row.get("failed") or ", ".join(
+            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in numbers.items()
+        )
+        lines.append(
+            f"| {name} | {row['seconds']:.1f} | {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--parts", default="right,fast")
     parser.add_argument("--seconds", type=float, default=1500)
     parser.add_argument("--only", default="", metavar="PATTERN", help="steps whose names match it")
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--turns", type=Path, metavar="DIR", help="networks are timed in turns with the other processes of this folder")
-    parser.add_argument("--beside", type=int, default=1, metavar="N", help="processes of the folder")
+    parser.add_argument(
+        "--turns",
+        type=Path,
+        metavar="DIR",
+        help="networks are timed in turns with the other processes of this folder",
+    )
+    parser.add_argument(
+        "--beside", type=int, default=1, metavar="N", help="processes of the folder"
+    )
     asked = parser.parse_args()
     if asked.device.startswith("cuda") and not torch.cuda.is_available():
         print("no CUDA device: nothing was measured", file=sys.stderr)
@@ -405,13 +525,22 @@ def main() -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     began, path = time.monotonic(), asked.out / "gpu_day.json"
     turns = Turns(asked.turns, asked.beside, began + asked.seconds)
-    right, fast = Right(asked.out, asked.device, asked.tiny), Fast(asked.device, asked.tiny, asked.out, turns)
+    right, fast = (
+        Right(asked.out, asked.device, asked.tiny),
+        Fast(asked.device, asked.tiny, asked.out, turns),
+    )
     parts = {"right": right.steps, "fast": fast.steps}
     result = {**provenance(resolve_device(asked.device)), "rows": {}}
     if path.exists():
         result["rows"] = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    for name, step in ((name, step) for part in asked.parts.split(",") for name, step in parts[part]()):
-        if name in result["rows"] or not re.search(asked.only, name) or time.monotonic() - began > asked.seconds:
+    for name, step in (
+        (name, step) for part in asked.parts.split(",") for name, step in parts[part]()
+    ):
+        if (
+            name in result["rows"]
+            or not re.search(asked.only, name)
+            or time.monotonic() - began > asked.seconds
+        ):
             continue
         start = time.monotonic()
         try:

@@ -22,7 +22,14 @@ from segunc import ABNNPosterior, AffineLayout, InputError, convert
 from segunc.core.device import full_float32
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_difference
 
-ENCODERS = ("resnet18", "efficientnet-b0", "mobilenet_v2", "tu-mobilenetv3_small_100", "tu-convnext_atto", "mit_b0")
+ENCODERS = (
+    "resnet18",
+    "efficientnet-b0",
+    "mobilenet_v2",
+    "tu-mobilenetv3_small_100",
+    "tu-convnext_atto",
+    "mit_b0",
+)
 VIT = "tu-vit_tiny_patch16_224"
 
 
@@ -31,7 +38,9 @@ class Plain(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 5, 1))
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 5, 1)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.layers(x)
@@ -90,7 +99,11 @@ def measure(network: nn.Module, size: int = 128) -> tuple[int, float, float]:
     randomise(network.eval())
     report = convert(network)
     images = torch.rand(3, 3, size, size)
-    return len(report.sites), conversion_difference(network, images), batch_difference(network, images)
+    return (
+        len(report.sites),
+        conversion_difference(network, images),
+        batch_difference(network, images),
+    )
 
 
 @torch.inference_mode()
@@ -107,7 +120,10 @@ def batch_difference(network: nn.Module, images: Tensor) -> float:
     expected = torch.cat(single)
     try:
         with layout.active(noisy.affine(layout, [0, 1], 0)):
-            return float((network(images.repeat(2, 1, 1, 1)) - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+            return float(
+                (network(images.repeat(2, 1, 1, 1)) - expected).abs().max()
+                / expected.abs().max().clamp_min(1e-12)
+            )
     except InputError:
         return math.inf
 
@@ -120,13 +136,19 @@ def cells() -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--markdown", action="store_true", help="print a table for the documentation")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="print a table for the documentation"
+    )
     arguments = parser.parse_args()
     torch.set_flush_denormal(True)
     rows: list[tuple[str, str, str]] = []
     worst = 0.0
-    named: list[tuple[str, str, nn.Module | None]] = [("torchvision DeepLabV3", "resnet50", TorchvisionDeepLab())]
+    named: list[tuple[str, str, nn.Module | None]] = [
+        ("torchvision DeepLabV3", "resnet50", TorchvisionDeepLab())
+    ]
     named.append(("plain module", "-", Plain()))
     pairs = [(a, e, None) for a, e in cells()]
     for architecture, encoder, given in [*pairs, *named]:
@@ -136,9 +158,20 @@ def main() -> int:
         else:
             sites, identity, batched = measure(network)
             worst = max(worst, identity, batched)
-            rows.append((architecture, encoder, f"{sites:3d} sites, alpha 0: {identity:.1e}, batch: {batched:.1e}"))
+            rows.append(
+                (
+                    architecture,
+                    encoder,
+                    f"{sites:3d} sites, alpha 0: {identity:.1e}, batch: {batched:.1e}",
+                )
+            )
         row = rows[-1]
-        print(f"| {' | '.join(row)} |" if arguments.markdown else f"{row[0]:22s} {row[1]:26s} {row[2]}", flush=True)
+        print(
+            f"| {' | '.join(row)} |"
+            if arguments.markdown
+            else f"{row[0]:22s} {row[1]:26s} {row[2]}",
+            flush=True,
+        )
     print(
         f"\nlargest difference {worst:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e}); torch {torch.__version__}, smp {smp.__version__}"
     )

@@ -31,7 +31,13 @@ def provenance(device: torch.device | None = None) -> dict[str, Any]:
     script = Path(sys.argv[0])
     own = ROOT / "tools" in script.resolve().parents
     return {
-        "command": " ".join(["python", *(("-m", f"tools.{script.stem}") if own else (script.as_posix(),)), *sys.argv[1:]]),
+        "command": " ".join(
+            [
+                "python",
+                *(("-m", f"tools.{script.stem}") if own else (script.as_posix(),)),
+                *sys.argv[1:],
+            ]
+        ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": f"{processor()}, {describe_device(device or torch.device('cpu'))}",
         "versions": environment(),
@@ -64,7 +70,10 @@ def in_own_process(script: str, words: Sequence[str], what: str) -> dict[str, An
 
     Empty where it fails, with the reason on stderr beside ``what``.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     command = [sys.executable, script, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:

@@ -54,7 +54,9 @@ NORMAL: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 def plain() -> nn.Module:
     """A hand-written network with one normalisation layer."""
-    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, len(CLASSES), 1))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, len(CLASSES), 1)
+    )
 
 
 def of_torchvision(name: str, folder: Path) -> ImportOptions:
@@ -62,7 +64,9 @@ def of_torchvision(name: str, folder: Path) -> ImportOptions:
     import torchvision
 
     torch.manual_seed(0)
-    network = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=len(CLASSES))
+    network = torchvision.models.get_model(
+        name, weights=None, weights_backbone=None, num_classes=len(CLASSES)
+    )
     randomise(network)
     torch.save(network.state_dict(), folder / "weights.pth")
     return _options(f"torchvision:{name}", folder, weights=folder / "weights.pth")
@@ -82,12 +86,18 @@ def of_python(name: str, folder: Path) -> ImportOptions:
 
 
 def _options(source: str, folder: Path, **more: Any) -> ImportOptions:
-    return ImportOptions(source=source, classes=",".join(CLASSES), size=SIZE, out=folder / "network", **more)
+    return ImportOptions(
+        source=source, classes=",".join(CLASSES), size=SIZE, out=folder / "network", **more
+    )
 
 
 def sources(only: str | None) -> Iterator[tuple[str, Callable[[Path], ImportOptions]]]:
     """Name of each row, and what makes its files in a folder and says how to import them."""
-    rows = (("torchvision", torchvision_kind.names(), of_torchvision), ("smp", ["upernet"], of_smp), ("python", ["plain"], of_python))
+    rows = (
+        ("torchvision", torchvision_kind.names(), of_torchvision),
+        ("smp", ["upernet"], of_smp),
+        ("python", ["plain"], of_python),
+    )
     for source, names, make in rows:
         if only in (None, source):
             yield from ((f"{source}: {name}", partial(make, name)) for name in names)
@@ -104,8 +114,17 @@ def measure(options: ImportOptions, folder: Path) -> dict[str, Any]:
     except InputError as error:
         return row | {"sites": str(error)}
     row["sites"] = len(report.sites)
-    row["alpha 0"], row["batch"] = conversion_difference(network, images), batch_difference(network, images)
-    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.1), draws=4, seed=0, precision="float32")
+    row["alpha 0"], row["batch"] = (
+        conversion_difference(network, images),
+        batch_difference(network, images),
+    )
+    sampler = Sampler(
+        network,
+        ABNNPosterior.around(AffineLayout(network), 0.1),
+        draws=4,
+        seed=0,
+        precision="float32",
+    )
     sampler(images[:1])
     times = []
     for _ in range(3):
@@ -113,27 +132,41 @@ def measure(options: ImportOptions, folder: Path) -> dict[str, Any]:
         sampler(images[:1])
         times.append((time.perf_counter() - start) / 4)
     row["s a draw"] = round(min(times), 4)
-    cv2.imwrite(str(folder / "frame.png"), (images[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8))
+    cv2.imwrite(
+        str(folder / "frame.png"), (images[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8)
+    )
     save_network(load_network(options.out), folder / "again")
     maps = []
     for model in (Path(options.out), folder / "again"):
         out = folder / f"maps-{model.name}"
-        predict(PredictOptions(model=model, input=folder / "frame.png", out=out, device="cpu", precision="float32"))
+        predict(
+            PredictOptions(
+                model=model, input=folder / "frame.png", out=out, device="cpu", precision="float32"
+            )
+        )
         maps.append({p.relative_to(out): p.read_bytes() for p in out.rglob("*.png") if p.is_file()})
     row["again"] = bool(maps[0]) and maps[0] == maps[1]
     return row
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=("torchvision", "smp", "python"))
-    parser.add_argument("--markdown", action="store_true", help="print a table for the documentation")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print a table for the documentation"
+    )
     arguments = parser.parse_args()
     print(json.dumps(provenance()))
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     columns = ("sites", "alpha 0", "batch", "again", "s a draw")
-    print(f"| network | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}" if arguments.markdown else "")
+    print(
+        f"| network | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}"
+        if arguments.markdown
+        else ""
+    )
     bad = 0
     for name, make in sources(arguments.only):
         with tempfile.TemporaryDirectory() as folder:
@@ -142,8 +175,16 @@ def main() -> int:
             except Exception as error:  # a row of the table says so
                 row = {"sites": f"{type(error).__name__}: {error}"}
         bad += not (row.get("alpha 0", 1) <= IDENTITY_BOUND and row.get("again"))
-        cells = [f"{v:.1e}" if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch") else str(v) for c in columns]
-        print(f"| {name} | {' | '.join(cells)} |" if arguments.markdown else f"{name}: {row}", flush=True)
+        cells = [
+            f"{v:.1e}"
+            if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch")
+            else str(v)
+            for c in columns
+        ]
+        print(
+            f"| {name} | {' | '.join(cells)} |" if arguments.markdown else f"{name}: {row}",
+            flush=True,
+        )
     return bad > 0
 
 

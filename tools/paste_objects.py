@@ -26,10 +26,18 @@ MOST = 3
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("frames", "labels", "sources", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--void", type=int, default=11, metavar="ID", help="label that is ignored (default 11, CamVid's)")
+    parser.add_argument(
+        "--void",
+        type=int,
+        default=11,
+        metavar="ID",
+        help="label that is ignored (default 11, CamVid's)",
+    )
     parser.add_argument("--every", type=int, default=1, metavar="N")
     arguments = parser.parse_args()
     sources = sorted(path for path in arguments.sources.iterdir() if path.is_file())
@@ -38,10 +46,16 @@ def main() -> int:
     for path in sorted(arguments.frames.iterdir())[:: arguments.every]:
         labels = next(arguments.labels.glob(f"{path.stem}.*"))
         random = np.random.default_rng(zlib.crc32(path.stem.encode()))
-        image, mask = load_image(path), np.where(read_label_image(labels) == arguments.void, IGNORE, 0).astype(np.uint8)
+        image, mask = (
+            load_image(path),
+            np.where(read_label_image(labels) == arguments.void, IGNORE, 0).astype(np.uint8),
+        )
         for _ in range(random.integers(1, MOST + 1)):
             paste(image, mask, load_image(sources[random.integers(len(sources))]), random)
-        cv2.imwrite(str(arguments.out / "images" / f"{path.stem}.png"), cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+        cv2.imwrite(
+            str(arguments.out / "images" / f"{path.stem}.png"),
+            cv2.cvtColor(image, cv2.COLOR_RGB2BGR),
+        )
         cv2.imwrite(str(arguments.out / "labels_masks" / f"{path.stem}.png"), mask)
     return 0
 
@@ -59,15 +73,22 @@ def paste(image: Image, mask: Image, source: Image, random: np.random.Generator)
     alpha = cv2.GaussianBlur(inside, (0, 0), 0.7)[..., None]
     cut = int(min(source.shape[:2]) * random.uniform(0.1, 0.5))
     top, left = (int(random.integers(extent - cut + 1)) for extent in source.shape[:2])
-    lab = cv2.cvtColor(cv2.resize(source[top : top + cut, left : left + cut], (side, side)), cv2.COLOR_RGB2LAB)
+    lab = cv2.cvtColor(
+        cv2.resize(source[top : top + cut, left : left + cut], (side, side)), cv2.COLOR_RGB2LAB
+    )
     turned = 255 - lab[..., 1:] if random.random() < 0.5 else lab[..., :0:-1]
     patch = cv2.cvtColor(np.dstack([lab[..., 0], turned]), cv2.COLOR_LAB2RGB)
     larger = np.log(share / AREAS[0]) / np.log(AREAS[1] / AREAS[0])
     foot = height * np.clip(random.normal(0.6 + 0.3 * larger, 0.1), 0, 1)
-    top, left = int(np.clip(foot - side, 0, height - side)), int(random.integers(max(1, width - side)))
+    top, left = (
+        int(np.clip(foot - side, 0, height - side)),
+        int(random.integers(max(1, width - side))),
+    )
     part = np.s_[top : top + side, left : left + side]
     image[part] = np.rint(image[part] * (1 - alpha) + patch * alpha)
-    mask[part] = np.where(alpha[..., 0] > 0.99, 1, np.where(alpha[..., 0] > 0.01, IGNORE, mask[part]))
+    mask[part] = np.where(
+        alpha[..., 0] > 0.99, 1, np.where(alpha[..., 0] > 0.01, IGNORE, mask[part])
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,11 @@ from segunc.decisions.threshold import MethodName
 
 CONTROLS = ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept")
 LEVEL, CONFIDENCE, UNITS = 0.2, 0.9, (20, 50, 200)  # the level in shares of the largest loss
-SIZE, CODES, SMALLEST = (32, 48), 257, 4  # scores are uint8 codes, whose keys are 257 apart: the thresholds are 0 to 256
+SIZE, CODES, SMALLEST = (
+    (32, 48),
+    257,
+    4,
+)  # scores are uint8 codes, whose keys are 257 apart: the thresholds are 0 to 256
 Losses = npt.NDArray[np.float64]
 
 
@@ -57,7 +61,9 @@ def population(frames: int, seed: int = 0) -> dict[str, Losses]:
     return {control: np.stack(values) for control, values in rows.items()}
 
 
-def simulate(units: Losses, control: str, method: Method, n: int, draws: int, seed: int = 1) -> Losses:
+def simulate(
+    units: Losses, control: str, method: Method, n: int, draws: int, seed: int = 1
+) -> Losses:
     """Return the true risk at the threshold of each calibration on ``n`` units, ``[draws]``, as a share of the largest loss: the mean loss of
     the population, of clopper-pearson its share of units with any loss."""
     random, largest = np.random.default_rng(seed), method.largest(control)
@@ -72,12 +78,16 @@ def simulate(units: Losses, control: str, method: Method, n: int, draws: int, se
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--population", type=int, default=2000)
     asked = parser.parse_args(words)
     columns = [f"n = {n}: mean risk, draws above {LEVEL:g}" for n in UNITS]
-    print(f"| control | method | {' | '.join(columns)} |\n| --- | --- | {' | '.join(['---:'] * len(UNITS))} |")
+    print(
+        f"| control | method | {' | '.join(columns)} |\n| --- | --- | {' | '.join(['---:'] * len(UNITS))} |"
+    )
     for control, units in population(asked.population).items():
         for name in get_args(MethodName):
             method = Method(name, None if name == "conformal" else CONFIDENCE)

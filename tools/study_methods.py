@@ -29,13 +29,29 @@ from tools.study.report import report, selection_report
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plan", type=Path, required=True, metavar="YAML", help="see configs/study/")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--plan", type=Path, required=True, metavar="YAML", help="see configs/study/"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--stage", choices=("study", "select", "report"), default="study")
-    parser.add_argument("--rows", type=labels, metavar="A,B", help="labels of rows, one with a comma quoted (default: all)")
-    parser.add_argument("--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="copy records, results and the replicates of the tables' numbers")
+    parser.add_argument(
+        "--rows",
+        type=labels,
+        metavar="A,B",
+        help="labels of rows, one with a comma quoted (default: all)",
+    )
+    parser.add_argument(
+        "--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="copy records, results and the replicates of the tables' numbers",
+    )
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     torch.set_flush_denormal(True)
@@ -61,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
     for cell in study.cells(arguments.rows, arguments.seeds) if arguments.stage != "report" else ():
         print(f"\n== {cell.name}", flush=True)
         selection = {SELECTION: plan.protocols[cell.protocol].selection}
-        outcome = study.run(cell, selection if selecting else plan.evaluations_of(cell.row, cell.protocol))
+        outcome = study.run(
+            cell, selection if selecting else plan.evaluations_of(cell.row, cell.protocol)
+        )
         print(f"== {cell.name}: {outcome}", flush=True)
         failed |= outcome.startswith("failed")
     if arguments.keep:

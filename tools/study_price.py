@@ -36,11 +36,25 @@ from tools.study.report import PRICE_FILE
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--plan", type=Path, required=True, metavar="YAML")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the study")
-    parser.add_argument("--size", type=image_size, default=(352, 640), metavar="HxW", help="the network sees (default 352x640)")
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="timed ones, after one that is not (default 7)")
+    parser.add_argument(
+        "--size",
+        type=image_size,
+        default=(352, 640),
+        metavar="HxW",
+        help="the network sees (default 352x640)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=7,
+        metavar="N",
+        help="timed ones, after one that is not (default 7)",
+    )
     parser.add_argument("--device", default="auto")
     try:
         return measure(parser.parse_args())
@@ -55,12 +69,16 @@ def measure(arguments: argparse.Namespace) -> int:
     plan, device = read_plan(arguments.plan), resolve_device(arguments.device)
     study = Study(plan, plan.rows, arguments.out, arguments.device)
     torch.manual_seed(0)
-    image = torch.rand(1, 3, *arguments.size, device=device).contiguous(memory_format=torch.channels_last)
+    image = torch.rand(1, 3, *arguments.size, device=device).contiguous(
+        memory_format=torch.channels_last
+    )
     work: dict[str, Callable[[], object]] = {}
     lacking = []
     for row in plan.rows:
         cell = study.cell(plan.protocols_of(row)[0], row, plan.seeds_of(row)[0])
-        if all(path.name != DESCRIPTION for path in model_files(cell.model)):  # of an ensemble they are its members'
+        if all(
+            path.name != DESCRIPTION for path in model_files(cell.model)
+        ):  # of an ensemble they are its members'
             lacking.append(row.label)
             continue
         model = load_model(cell.model)
@@ -73,10 +91,14 @@ def measure(arguments: argparse.Namespace) -> int:
         draws = int({**plan.evaluate, **row.evaluate}.get("draws", 24))
         posterior = model.posterior if model.bayesian else None
         given = model.fitted(scores)
-        sampler = Sampler(model.network, posterior, draws=draws, precision=precision, scores=scores, fitted=given)
+        sampler = Sampler(
+            model.network, posterior, draws=draws, precision=precision, scores=scores, fitted=given
+        )
         work[row.label] = lambda sampler=sampler: sampler(image)  # type: ignore[misc]
     if "" not in work:
-        raise InputError(f"the network of the baseline '{plan.baseline}' is not made", hint="run the study first")
+        raise InputError(
+            f"the network of the baseline '{plan.baseline}' is not made", hint="run the study first"
+        )
     times: dict[str, list[float]] = {label: [] for label in work}
     with torch.inference_mode():
         for done in range(arguments.rounds + 1):

@@ -59,7 +59,9 @@ class StochasticSite:
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         state = self.segunc_site
         if state.scale is None:
-            if state.trained and torch._C._current_graph_task_id() != -1:  # backward is running, and recomputes
+            if (
+                state.trained and torch._C._current_graph_task_id() != -1
+            ):  # backward is running, and recomputes
                 raise self._without_gradient("is called again in backward, when its draw is gone")
             return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
         x, *others = (*args, *kwargs.values())
@@ -85,7 +87,9 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
     assert state.scale is not None
     assert state.shift is not None
     each = rows_of_a_draw(x, state.scale.shape[0], "layer input")
-    channels_first = state.kind not in ("layer", "rms") and (state.kind != "layer-2d" or x.ndim == 4)
+    channels_first = state.kind not in ("layer", "rms") and (
+        state.kind != "layer-2d" or x.ndim == 4
+    )
     x = _normalise(layer, state.kind, x)
     scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
     y = torch.addcmul(shift, x, scale)
@@ -110,7 +114,9 @@ def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
     if kind == "layer" or (kind == "layer-2d" and x.ndim != 4):
         return F.layer_norm(x, module.normalized_shape, None, None, module.eps)
     if kind == "layer-2d":
-        return F.layer_norm(x.permute(0, 2, 3, 1), module.normalized_shape, None, None, module.eps).permute(0, 3, 1, 2)
+        return F.layer_norm(
+            x.permute(0, 2, 3, 1), module.normalized_shape, None, None, module.eps
+        ).permute(0, 3, 1, 2)
     return x
 
 
@@ -133,7 +139,11 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     module = cast(Any, layer)
     kind: Kind | None = None
     if isinstance(layer, _InstanceNorm):
-        kind = "batch" if module.track_running_stats and module.running_mean is not None else "instance"
+        kind = (
+            "batch"
+            if module.track_running_stats and module.running_mean is not None
+            else "instance"
+        )
     elif isinstance(layer, (_BatchNorm, FrozenBatchNorm2d, FrozenBatchNormAct2d)):
         kind = "batch"
     elif isinstance(layer, nn.GroupNorm):
@@ -145,7 +155,12 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     if kind is None:
         named_so = "norm" in type(layer).__name__.lower() and next(layer.children(), None) is None
         has_parameters = any(True for _ in layer.parameters(recurse=False))
-        return None, f"{type(layer).__name__} has no known per-channel affine" if named_so and has_parameters else ""
+        return (
+            None,
+            f"{type(layer).__name__} has no known per-channel affine"
+            if named_so and has_parameters
+            else "",
+        )
     if getattr(layer, "weight", None) is None:
         return None, "it has no affine parameters"
     if "forward" in vars(layer):
@@ -155,9 +170,13 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     if kind == "batch" and module.running_mean is None:
         message = f"{type(layer).__name__} without running statistics couples the draws of a batch"
         raise InputError(message, hint="train with track_running_stats=True, or use GroupNorm")
-    axes: tuple[Kind, ...] = ("layer-2d", "layer") if kind == "layer" and len(module.normalized_shape) == 1 else (kind,)
+    axes: tuple[Kind, ...] = (
+        ("layer-2d", "layer") if kind == "layer" and len(module.normalized_shape) == 1 else (kind,)
+    )
     for possible in axes:
-        if all(_same_as_original(layer, possible, magnitude) for magnitude in (1.0, 1000.0)):  # beyond usual clamps
+        if all(
+            _same_as_original(layer, possible, magnitude) for magnitude in (1.0, 1000.0)
+        ):  # beyond usual clamps
             return possible, ""
     return None, f"the forward of {type(layer).__name__} is not that of a {kind} normalisation"
 
@@ -175,7 +194,9 @@ def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
     if kind != "batch":
         zeros = torch.zeros(module.weight.numel(), device=module.weight.device)
         return zeros, zeros + 1.0
-    return module.running_mean.detach().float(), torch.rsqrt(module.running_var.detach().float() + module.eps)
+    return module.running_mean.detach().float(), torch.rsqrt(
+        module.running_var.detach().float() + module.eps
+    )
 
 
 def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,14 +232,19 @@ def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
             if actual.shape != expected.shape:
                 return False
             # Large means over tiny variances cancel: the terms of each channel, and not the result, bound its rounding.
-            factor, offset = (_rows(t[None], probe, 1, kind not in ("layer", "rms"), layer) for t in (scale, shift))
+            factor, offset = (
+                _rows(t[None], probe, 1, kind not in ("layer", "rms"), layer)
+                for t in (scale, shift)
+            )
             terms = (_normalise(layer, kind, probe) * factor).abs() + offset.abs()
     except (RuntimeError, ValueError, AssertionError, AttributeError):
         return False
     finally:
         layer.train(training)
     tolerance = max(1e-4, 8 * torch.finfo(probe.dtype).eps)
-    return bool(((actual - expected).abs() <= tolerance * terms + torch.finfo(probe.dtype).tiny).all())
+    return bool(
+        ((actual - expected).abs() <= tolerance * terms + torch.finfo(probe.dtype).tiny).all()
+    )
 
 
 @dataclass(frozen=True)
@@ -253,7 +279,9 @@ class ConversionReport:
         return sum(site.channels for site in self.sites)
 
     def __str__(self) -> str:
-        text = f"{len(self.sites)} normalisation layers with {self.channels:,} channels are stochastic"
+        text = (
+            f"{len(self.sites)} normalisation layers with {self.channels:,} channels are stochastic"
+        )
         if self.left:
             reasons = sorted({layer.reason for layer in self.left})
             text += f"; {len(self.left)} normalisation layers were left ({'; '.join(reasons)})"
@@ -276,7 +304,9 @@ def convert(network: nn.Module) -> ConversionReport:
         InputError: nothing to convert, converted already, or BatchNorm without running statistics.
     """
     if isinstance(network, torch.jit.ScriptModule):
-        raise InputError("a TorchScript module holds no layers of Python", hint="convert what it was made of")
+        raise InputError(
+            "a TorchScript module holds no layers of Python", hint="convert what it was made of"
+        )
     if is_converted(network):
         raise InputError("the network is converted already", hint="convert it once")
     sites: list[SiteInfo] = []
@@ -288,7 +318,9 @@ def convert(network: nn.Module) -> ConversionReport:
         except InputError as error:
             raise error.within(name) from None
         if kind is not None:
-            sites.append(SiteInfo(name, type(module).__name__, kind, cast(Any, module).weight.numel()))
+            sites.append(
+                SiteInfo(name, type(module).__name__, kind, cast(Any, module).weight.numel())
+            )
             kinds.append((module, kind))
         elif reason:
             left.append(LeftLayer(name, type(module).__name__, reason))
@@ -296,7 +328,10 @@ def convert(network: nn.Module) -> ConversionReport:
         why = f" ({left[0].name}: {left[0].reason})" if left else ""
         name = type(network).__name__
         message = f"{name} has no normalisation layer with affine parameters{why}, which draws are made of"
-        raise InputError(message, hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers")
+        raise InputError(
+            message,
+            hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers",
+        )
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:
         module.__class__ = with_mixin(StochasticSite, cast(Any, type(module)), "Stochastic")

@@ -29,7 +29,9 @@ class AffineDraws:
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
         """Return the same draws behind one without any noise, of the affine ``[T]`` given."""
         gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
-        return AffineDraws(gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout))
+        return AffineDraws(
+            gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout)
+        )
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,18 @@ class FoldedDraws:
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
         """Return the same draws without gradients at the sites that are not chosen."""
         pairs = zip(self.sites, chosen, strict=True)
-        sites = (s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach()) for s, kept in pairs)
+        sites = (
+            s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach())
+            for s, kept in pairs
+        )
         return replace(self, sites=tuple(sites))
 
     def part(self, first: int, last: int) -> FoldedDraws:
         """Return the draws first..last-1."""
         dropout = tuple(layer.part(first, last) for layer in self.dropout)
-        return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
+        return FoldedDraws(
+            tuple(site.part(first, last) for site in self.sites), last - first, dropout
+        )
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
@@ -82,7 +89,10 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
         flags = encoder if scope == "encoder" else [not e for e in encoder]
     elif match := re.fullmatch(r"(last|every):(\d+)", scope):
         count, last = int(match[2]), match[1] == "last"
-        flags = [i >= len(names) - count if last else count > 0 and i % count == 0 for i in range(len(names))]
+        flags = [
+            i >= len(names) - count if last else count > 0 and i % count == 0
+            for i in range(len(names))
+        ]
     else:
         try:
             pattern = re.compile(scope)
@@ -91,12 +101,16 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
             raise InputError(f"scope '{scope}' is none of {forms} ({error})") from error
         flags = [bool(pattern.search(name)) for name in names]
     if not any(flags):
-        message = f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"
+        message = (
+            f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"
+        )
         raise InputError(message, hint="e.g. last:4, or a regular expression that finds such names")
     if narrower is not None:
         flags = [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
         if not any(flags):
-            message = f"scope '{narrower}' has no normalisation layer within the model's own, '{scope}'"
+            message = (
+                f"scope '{narrower}' has no normalisation layer within the model's own, '{scope}'"
+            )
             raise InputError(message, hint="leave --scope out, or give another")
     return flags
 
@@ -113,7 +127,11 @@ class AffineLayout:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        sites = {name: module for name, module in network.named_modules() if isinstance(module, StochasticSite)}
+        sites = {
+            name: module
+            for name, module in network.named_modules()
+            if isinstance(module, StochasticSite)
+        }
         if not sites:
             raise InputError("the network is not converted", hint="call segunc.convert on it first")
         layers: list[Any] = list(sites.values())
@@ -122,10 +140,16 @@ class AffineLayout:
         self._states: list[SiteState] = [layer.segunc_site for layer in layers]
         self._layers = layers
         self.weight, self.bias = map(torch.cat, zip(*map(own_affine, layers), strict=True))
-        self.has_bias = self._site_mask([getattr(layer, "bias", None) is not None for layer in layers])
-        folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
+        self.has_bias = self._site_mask(
+            [getattr(layer, "bias", None) is not None for layer in layers]
+        )
+        folded = [
+            statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)
+        ]
         self.mean, self.inverse = map(torch.cat, zip(*folded, strict=True))
-        dropout: dict[str, Any] = {n: m for n, m in network.named_modules() if hasattr(m, "segunc_dropout")}
+        dropout: dict[str, Any] = {
+            n: m for n, m in network.named_modules() if hasattr(m, "segunc_dropout")
+        }
         self.dropout_names, self._dropout = tuple(dropout), list(dropout.values())
         self._masks: dict[tuple[str, str | None], Tensor] = {}
 
@@ -146,7 +170,9 @@ class AffineLayout:
     def _site_mask(self, chosen: Sequence[bool]) -> Tensor:
         """Return ``[T]`` from one flag a site."""
         each = torch.tensor(self.channels)
-        return torch.repeat_interleave(torch.tensor(chosen), each, output_size=self.total).to(self.device)
+        return torch.repeat_interleave(torch.tensor(chosen), each, output_size=self.total).to(
+            self.device
+        )
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
         """Return ``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
@@ -172,7 +198,9 @@ class AffineLayout:
             if getattr(layer, "bias", None) is not None:
                 layer.bias.copy_(b.view_as(layer.bias))
 
-    def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
+    def fold(
+        self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False
+    ) -> FoldedDraws:
         """Return statistics folded into the affine and cut by site, once for a run, for activations of ``dtype`` (None: that of the draws).
         With ``share`` one row is kept where all draws agree, so that what lies before the first other site can be computed once."""
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
@@ -183,10 +211,14 @@ class AffineLayout:
         sites, agreeing = [], [False] * len(self.names)
         if share:  # read back at once: a GPU is waited for
             same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
-            agreeing = torch.stack([of_site.all() for of_site in torch.split(same, list(self.channels))]).tolist()
+            agreeing = torch.stack(
+                [of_site.all() for of_site in torch.split(same, list(self.channels))]
+            ).tolist()
         scales, shifts = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
         for of_scale, of_shift, agree in zip(scales, shifts, agreeing, strict=True):
-            of_scale, of_shift = (v[: 1 if agree else None].to(dtype or v.dtype) for v in (of_scale, of_shift))
+            of_scale, of_shift = (
+                v[: 1 if agree else None].to(dtype or v.dtype) for v in (of_scale, of_shift)
+            )
             sites.append(FoldedSite(of_scale, of_shift, agree))
         return FoldedDraws(tuple(sites), len(draws), draws.dropout)
 
@@ -202,7 +234,9 @@ class AffineLayout:
         try:
             for state, site in zip(self._states, folded.sites, strict=True):
                 state.scale, state.shift = site.scale, site.shift
-            for layer, dropped in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
+            for layer, dropped in zip(
+                self._dropout if folded.dropout else (), folded.dropout, strict=True
+            ):
                 # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.shortcuts).
                 layer.segunc_dropout = replace(dropped, calls=0) if dropped.p > 0 else None
             yield

@@ -21,17 +21,26 @@ DEFAULT_SCHEME: Scheme = "latin-hypercube"
 
 def mix_seed(*parts: int) -> int:
     """Return one 63-bit seed from several integers (numpy's SeedSequence hash); the order matters."""
-    return int(np.random.SeedSequence([p & 0xFFFFFFFFFFFFFFFF for p in parts]).generate_state(1, np.uint64)[0] >> 1)
+    return int(
+        np.random.SeedSequence([p & 0xFFFFFFFFFFFFFFFF for p in parts]).generate_state(
+            1, np.uint64
+        )[0]
+        >> 1
+    )
 
 
 def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
     """Return standard normal ``[len(draws), length]`` float32 on the CPU; row i depends on (seed, draws[i]) alone."""
-    return torch.from_numpy(np.stack([_generator(seed, s).standard_normal(length, dtype=np.float32) for s in draws]))
+    return torch.from_numpy(
+        np.stack([_generator(seed, s).standard_normal(length, dtype=np.float32) for s in draws])
+    )
 
 
 def draw_uniform(seed: int, draws: Sequence[int], length: int) -> Tensor:
     """Return uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
-    return torch.from_numpy(np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws]))
+    return torch.from_numpy(
+        np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws])
+    )
 
 
 def _generator(*key: int) -> np.random.Generator:
@@ -55,7 +64,10 @@ class NoiseSource:
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
-            raise InputError(f"draw scheme '{self.scheme}' is none of {', '.join(SCHEMES)}", hint="check the spelling")
+            raise InputError(
+                f"draw scheme '{self.scheme}' is none of {', '.join(SCHEMES)}",
+                hint="check the spelling",
+            )
         if self.scheme == "latin-hypercube" and self.total is None:
             raise InputError("a Latin hypercube needs its number of draws", hint="give total")
 
@@ -68,7 +80,9 @@ class NoiseSource:
         """Return standard normal numbers, float32 ``[len(draws), length]`` on the CPU, for draw numbers of at least 0 and M members."""
         if self.scheme == "latin-hypercube":
             # torch's inverse normal distribution function is vectorised and exact to float64's rounding.
-            normal: Tensor = torch.special.ndtri(torch.from_numpy(self._stratified(draws, length, members)))
+            normal: Tensor = torch.special.ndtri(
+                torch.from_numpy(self._stratified(draws, length, members))
+            )
             return normal.float()
         sources, odd = self._sources(draws, members)
         return draw_noise(self.seed, sources, length) * torch.where(odd, -1.0, 1.0)
@@ -84,9 +98,13 @@ class NoiseSource:
     def _sources(self, draws: Sequence[int], members: int) -> tuple[list[int], Tensor]:
         """Return the draws whose numbers are used, and ``[len(draws), 1]`` whether they are mirrored."""
         odd = [self.scheme == "antithetic" and (s // members) % 2 == 1 for s in draws]
-        return [s - members if o else s for s, o in zip(draws, odd, strict=True)], torch.tensor(odd)[:, None]
+        return [s - members if o else s for s, o in zip(draws, odd, strict=True)], torch.tensor(
+            odd
+        )[:, None]
 
-    def _stratified(self, draws: Sequence[int], length: int, members: int) -> npt.NDArray[np.float64]:
+    def _stratified(
+        self, draws: Sequence[int], length: int, members: int
+    ) -> npt.NDArray[np.float64]:
         assert self.total is not None
         # One permutation of the strata for each channel, the same for all draws of a member.
         orders: dict[int, npt.NDArray[np.int64]] = {}
@@ -95,11 +113,15 @@ class NoiseSource:
             member, index = draw % members, draw // members
             strata = len(range(member, self.total, members))
             if index >= strata:
-                raise InputError(f"draw {draw} is beyond the last of {self.total} draws, {self.total - 1}")
+                raise InputError(
+                    f"draw {draw} is beyond the last of {self.total} draws, {self.total - 1}"
+                )
             if member not in orders:
                 keys = _generator(self.seed, member, 1).random((length, strata), dtype=np.float32)
                 orders[member] = keys.argsort(1, kind="stable")
-            rows.append((orders[member][:, index] + _generator(self.seed, draw, 2).random(length)) / strata)
+            rows.append(
+                (orders[member][:, index] + _generator(self.seed, draw, 2).random(length)) / strata
+            )
         return np.clip(np.stack(rows), 2.0**-53, 1.0 - 2.0**-53)
 
 

@@ -52,7 +52,9 @@ class Posterior(Stored, Protocol):
     """A way to make affine draws over one network. One whose draws differ in other layers, too, has a method ``prepare(network)``, which
     makes these layers of a network just loaded drawable, in place."""
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
         """Return the draws with the given numbers, over the layout of the posterior's network; each depends on (seed, number) alone. The
         seed may be a source of noise whose scheme couples the draws; the scope is narrower than the posterior's own, or None."""
 
@@ -69,7 +71,9 @@ class Deterministic(Posterior):
     method: ClassVar[str] = "deterministic"
     members = 1
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
         rows = torch.ones(len(draws), 1, device=layout.device)
         return AffineDraws(rows * layout.weight, rows * layout.bias)
 
@@ -91,7 +95,9 @@ class Prior:
     def energy(self, affine: Tensor, layout: AffineLayout, scope: str) -> Tensor:
         """Return ``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar: what a mean-pixel loss is added."""
         square = (affine - self.centre(layout)).square()
-        gamma, beta = (row[free].sum() for row, free in zip(square, layout.free(scope), strict=True))
+        gamma, beta = (
+            row[free].sum() for row, free in zip(square, layout.free(scope), strict=True)
+        )
         distance: Tensor = gamma + beta
         return distance / (2.0 * self.scale**2 * self.effective_pixels)
 
@@ -126,7 +132,9 @@ class Trainable(nn.Module, ABC, Generic[P]):
         return []  # the parameters that do not train while a member does
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        return [{"params": list(self.parameters())}]  # of the optimiser; a group may have an ``lr`` of its own
+        return [
+            {"params": list(self.parameters())}
+        ]  # of the optimiser; a group may have an ``lr`` of its own
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler | None:
         return None  # of its own, in place of the one that the settings name
@@ -139,7 +147,13 @@ class Trainable(nn.Module, ABC, Generic[P]):
 
 
 def save_posterior(
-    posterior: Stored, report: ConversionReport | None, base: Path, folder: Path, *, seed: int, provenance: dict[str, Any]
+    posterior: Stored,
+    report: ConversionReport | None,
+    base: Path,
+    folder: Path,
+    *,
+    seed: int,
+    provenance: dict[str, Any],
 ) -> None:
     """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
 
@@ -153,7 +167,9 @@ def save_posterior(
     if folder.resolve() != base.resolve():
         for name in (WEIGHTS, DESCRIPTION):
             link_or_copy(base / name, folder / name)
-    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
+    tensors = {
+        name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()
+    }
     check_finite(tensors, "the posterior to save")
     write_atomically(folder / TENSORS, save(tensors))
     record = {
@@ -183,7 +199,9 @@ class InputTransform:
         """Return frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages (antialiased bilinear)."""
         if self.scale != 1.0:
             size = [max(1, round(side * self.scale)) for side in images.shape[-2:]]
-            images = F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=self.scale < 1.0)
+            images = F.interpolate(
+                images, size, mode="bilinear", align_corners=False, antialias=self.scale < 1.0
+            )
         return images.flip(-1) if self.flip else images
 
     def undo(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
@@ -204,7 +222,9 @@ class Branch:
     network: nn.Module  # converted, unless the posterior is deterministic
     posterior: Posterior
     transform: InputTransform = IDENTITY
-    networks: int = 1  # take turns: draw s of the whole is draw s // networks of this network's posterior
+    networks: int = (
+        1  # take turns: draw s of the whole is draw s // networks of this network's posterior
+    )
     index: int = 0  # of this network among them; where there are several, each has noise of its own
 
     @property
@@ -268,5 +288,7 @@ def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int)
     assert posterior is not None
     if draws < (least := least_draws(posterior)):
         number = "1 draw is" if draws == 1 else f"{draws} draws are"
-        raise InputError(f"{number} too few for {least} members", hint=f"use at least {least} draws")
+        raise InputError(
+            f"{number} too few for {least} members", hint=f"use at least {least} draws"
+        )
     return draws

@@ -16,7 +16,15 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
 from segunc.affine.posterior import Posterior
 from segunc.baselines.convergence import convergence
-from segunc.baselines.dynamics import ChainConfig, HamiltonianChain, HmcConfig, SghmcConfig, SgldConfig, Show, sample_langevin
+from segunc.baselines.dynamics import (
+    ChainConfig,
+    HamiltonianChain,
+    HmcConfig,
+    SghmcConfig,
+    SgldConfig,
+    Show,
+    sample_langevin,
+)
 from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically
@@ -42,22 +50,42 @@ class ChainStates(Posterior):
 
     method: ClassVar[str]
 
-    def __init__(self, gamma: Tensor, beta: Tensor, chains: int = 1, scope: str = "all", target: dict[str, float] | None = None) -> None:
-        self.gamma, self.beta, self.chains, self.scope, self.target = gamma, beta, chains, scope, dict(target or {})
+    def __init__(
+        self,
+        gamma: Tensor,
+        beta: Tensor,
+        chains: int = 1,
+        scope: str = "all",
+        target: dict[str, float] | None = None,
+    ) -> None:
+        self.gamma, self.beta, self.chains, self.scope, self.target = (
+            gamma,
+            beta,
+            chains,
+            scope,
+            dict(target or {}),
+        )
 
     @property
     def members(self) -> int:
         return self.chains
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
         """Outside a narrower scope a draw has the mean of its chain."""
         states = torch.tensor([self._state(s, NoiseSource.of(seed).seed) for s in draws])
         gamma, beta = self.gamma[states], self.beta[states]
         if scope is not None:
             mask = layout.mask(scope).cpu()
             chain = torch.tensor([s % self.chains for s in draws])
-            means = (x.reshape(self.chains, -1, x.shape[1]).mean(1)[chain] for x in (self.gamma, self.beta))
-            gamma, beta = (torch.where(mask, x, mean) for x, mean in zip((gamma, beta), means, strict=True))
+            means = (
+                x.reshape(self.chains, -1, x.shape[1]).mean(1)[chain]
+                for x in (self.gamma, self.beta)
+            )
+            gamma, beta = (
+                torch.where(mask, x, mean) for x, mean in zip((gamma, beta), means, strict=True)
+            )
         return AffineDraws(gamma.to(layout.device), beta.to(layout.device))
 
     def _state(self, draw: int, seed: int) -> int:
@@ -67,7 +95,12 @@ class ChainStates(Posterior):
         return chain * states + int(generator.permutation(states)[turn % states])
 
     def settings(self) -> dict[str, Any]:
-        return {"scope": self.scope, "chains": self.chains, "states": len(self.gamma), "target": self.target}
+        return {
+            "scope": self.scope,
+            "chains": self.chains,
+            "states": len(self.gamma),
+            "target": self.target,
+        }
 
 
 class SGLD(ChainStates):
@@ -88,7 +121,9 @@ class HMC(ChainStates):
     method = "hmc"
 
 
-def run_chains(sample: SampleChain, count: int, last: Path, *, resume: bool = False) -> tuple[Tensor, list[dict[str, float]]]:
+def run_chains(
+    sample: SampleChain, count: int, last: Path, *, resume: bool = False
+) -> tuple[Tensor, list[dict[str, float]]]:
     """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured. Finished
     chains are in the checkpoint ``last``, and with ``resume`` taken from it. PartialFailure where a chain cannot go on."""
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
@@ -125,12 +160,17 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
     # Every pixel of the set weighs the same, whichever batch it comes in.
     pixels = size * sum(int((data[i]["label"] != IGNORE).sum()) for i in frames) / len(frames)
     if pixels == 0:
-        raise InputError("the training frames have no labelled pixel", hint="check the training split")
+        raise InputError(
+            "the training frames have no labelled pixel", hint="check the training split"
+        )
 
     def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         seed = mix_seed(settings.seed, number, _BATCH_STREAM)
         batches = minibatches(data, frames, size, seed, settings.total_steps, run.data.workers)
-        noise, start = mix_seed(settings.seed, number, _NOISE_STREAM), _start(target, settings, number)
+        noise, start = (
+            mix_seed(settings.seed, number, _NOISE_STREAM),
+            _start(target, settings, number),
+        )
 
         def gradient(theta: Tensor) -> Tensor:
             return target.energy_gradient(theta, *next(batches), pixels)
@@ -158,23 +198,34 @@ def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
 
 def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
     """Return where a chain starts: the trained values, and a draw of the prior times the spread."""
-    noise = draw_noise(mix_seed(settings.seed, number, _START_STREAM), [0], len(target.base))[0].to(target.base)
+    noise = draw_noise(mix_seed(settings.seed, number, _START_STREAM), [0], len(target.base))[0].to(
+        target.base
+    )
     spread = settings.start_spread * settings.prior_scale * math.sqrt(settings.temperature)
     return target.base + spread * noise
 
 
-def _finish(run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], sample: SampleChain) -> dict[str, Any]:
+def _finish(
+    run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], sample: SampleChain
+) -> dict[str, Any]:
     """Run the chains, measure their convergence and write the model."""
     chains, dimensions = run.options.chains, len(target.base)
     run.say(f"{posterior.method}: {chains} chains over {dimensions:,} affine parameters")
-    states, records = run_chains(sample, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None)
+    states, records = run_chains(
+        sample, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None
+    )
     for number, record in enumerate(filter(None, records)):
-        run.say(f"chain {number + 1}: " + ", ".join(f"{key} {value:.4g}" for key, value in record.items()))
+        run.say(
+            f"chain {number + 1}: "
+            + ", ".join(f"{key} {value:.4g}" for key, value in record.items())
+        )
     numbers = convergence(states.numpy())
     run.measured.update(dimensions=dimensions, chain_records=records, convergence=numbers)
     run.say("convergence: " + ", ".join(f"{key} {value}" for key, value in numbers.items()))
     gamma, beta = target.expand(states.flatten(0, 1).double().to(target.base.device))
-    sampled = {key: getattr(run.options, key) for key in ("effective_pixels", "prior_scale", "temperature")}
+    sampled = {
+        key: getattr(run.options, key) for key in ("effective_pixels", "prior_scale", "temperature")
+    }
     made = posterior(gamma.float().cpu(), beta.float().cpu(), chains, run.options.scope, sampled)
     return run.finish(made, f"{len(made.gamma)} states of {chains} chains")
 

@@ -38,7 +38,12 @@ class ClassSets(Attachment):
 
     file: ClassVar[str] = "class_sets.json"
     what: ClassVar[str] = "threshold of class sets"
-    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256", "posterior_sha256", "temperature", "calibrator_sha256")
+    bound_by: ClassVar[tuple[str, ...]] = (
+        "base_sha256",
+        "posterior_sha256",
+        "temperature",
+        "calibrator_sha256",
+    )
     of_others: ClassVar[bool] = True
 
     threshold: float  # lambda, 0..1
@@ -50,7 +55,9 @@ class ClassSets(Attachment):
     condition: str  # one sentence on what the promise needs, and what voids it
     draws: int
     seed: int
-    fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
+    fitted_on: Mapping[
+        str, Any
+    ]  # the data set, its split, the size that the network saw, and the date
     base_sha256: str
     posterior_sha256: str | None
     temperature: float
@@ -65,7 +72,10 @@ class ClassSets(Attachment):
         asked = (sampler.draws, sampler.seed, sampler.scope, sampler.noise.scheme)
         if asked != (self.draws, self.seed, None, DEFAULT_SCHEME):
             message = f"{self.file} promises something of {self.draws} {DEFAULT_SCHEME} draws of seed {self.seed} in the whole scope alone"
-            raise InputError(message, hint=f"--draws {self.draws} --seed {self.seed}, without --scope and --scheme")
+            raise InputError(
+                message,
+                hint=f"--draws {self.draws} --seed {self.seed}, without --scope and --scheme",
+            )
 
     def record(self) -> dict[str, Any]:
         names = ("threshold", "level", "frames", "draws", "seed", "promise")
@@ -95,7 +105,12 @@ class ClassSetsConfig(Settings):
 def class_keys(probabilities: Tensor, prediction: Tensor) -> Tensor:
     """Return the smallest k with which each class is in the set of each pixel, int64 ``[C, ...]``, of probabilities ``[C, ...]`` and class ids
     ``[...]``; 0 of the predicted class."""
-    return ((1.0 - probabilities.float()) * STEPS).ceil().long().scatter_(0, prediction[None].long(), 0)
+    return (
+        ((1.0 - probabilities.float()) * STEPS)
+        .ceil()
+        .long()
+        .scatter_(0, prediction[None].long(), 0)
+    )
 
 
 def shares_up_to(keys: Tensor) -> npt.NDArray[np.float64]:
@@ -105,36 +120,75 @@ def shares_up_to(keys: Tensor) -> npt.NDArray[np.float64]:
 
 
 @flushed_denormals()
-def fit_class_sets(base: Path, config: FitConfig[ClassSetsConfig], out: Path, *, device: str = "auto", say: Say = say) -> ClassSets:
+def fit_class_sets(
+    base: Path,
+    config: FitConfig[ClassSetsConfig],
+    out: Path,
+    *,
+    device: str = "auto",
+    say: Say = say,
+) -> ClassSets:
     """Calibrate lambda on frames at their own size, where predict decides, and write the same model with it; InputError for fewer frames than
     the level needs."""
     settings, guarantee, level = config.settings, Guarantee("conformal"), config.settings.level
     model, data = load_for_fitting(base, config, resolve_device(device))
-    how: dict[str, Any] = {"draws": settings.draws, "seed": settings.seed, "scores": ("msp",), "fitted": model.fitted(("msp",))}
-    sampler, losses, sizes = Sampler(model.network, model.posterior, **how), LossSums("class-sets", STEPS + 1), np.zeros(STEPS + 1)
-    for _, image, _, _, labels in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+    how: dict[str, Any] = {
+        "draws": settings.draws,
+        "seed": settings.seed,
+        "scores": ("msp",),
+        "fitted": model.fitted(("msp",)),
+    }
+    sampler, losses, sizes = (
+        Sampler(model.network, model.posterior, **how),
+        LossSums("class-sets", STEPS + 1),
+        np.zeros(STEPS + 1),
+    )
+    for _, image, _, _, labels in frames_as_seen(
+        model, data, settings.split, settings.frames, METHOD.name
+    ):
         if (labelled := labels < UNKNOWN).any():
             found = sampler(image, size=(labels.shape[0], labels.shape[1]), keep_probabilities=True)
             assert found.probabilities is not None
-            keys = class_keys(found.probabilities[0], found.prediction[0])[:, torch.from_numpy(labelled).to(image.device)]
+            keys = class_keys(found.probabilities[0], found.prediction[0])[
+                :, torch.from_numpy(labelled).to(image.device)
+            ]
             true = torch.from_numpy(labels[labelled]).to(image.device).long()
             losses.add(1.0 - shares_up_to(keys.gather(0, true[None])))
             sizes += len(keys) * shares_up_to(keys)
     if not (frames := losses.units):
-        raise InputError(f"the {settings.split} frames hold no labelled pixel", hint="choose another --class_sets.split")
-    guarantee.check_units(losses, level, f"labelled frames of {settings.split}", "--class_sets.level")
+        raise InputError(
+            f"the {settings.split} frames hold no labelled pixel",
+            hint="choose another --class_sets.split",
+        )
+    guarantee.check_units(
+        losses, level, f"labelled frames of {settings.split}", "--class_sets.level"
+    )
     place = guarantee.certified(losses, level)
     assert place is not None  # at lambda 1 every set holds all classes
     promise = f"On average, at most {100 * level:.3g} % of the labelled pixels of a frame have their true class outside of their set."
     seen = f"the {frames} of the calibration did, with {sampler.draws} draws of seed {settings.seed} at the same size"
     condition = f"It holds where frames come as {seen}; another domain or corrupted images void it."
-    facts: dict[str, Any] = {"threshold": place / STEPS, "level": level, "frames": frames, "risk": guarantee.risk(losses, place)}
-    facts |= {"mean_size": float(sizes[place]) / frames, "draws": sampler.draws, "seed": settings.seed, "promise": promise}
-    facts |= {"fitted_on": fitted_on(config, settings.split)} | {name: model.hashes[name] for name in ClassSets.bound_by}
+    facts: dict[str, Any] = {
+        "threshold": place / STEPS,
+        "level": level,
+        "frames": frames,
+        "risk": guarantee.risk(losses, place),
+    }
+    facts |= {
+        "mean_size": float(sizes[place]) / frames,
+        "draws": sampler.draws,
+        "seed": settings.seed,
+        "promise": promise,
+    }
+    facts |= {"fitted_on": fitted_on(config, settings.split)} | {
+        name: model.hashes[name] for name in ClassSets.bound_by
+    }
     sets = ClassSets(**facts, condition=condition)
     sets.attach(base, config, out, METHOD.name, say)
     size = f"{sets.mean_size:.2f} of {model.network.description.num_classes} classes on average"
-    say(f"wrote {out}: sets of {size}, lambda {sets.threshold:.4f}, on {frames} frames. {sets.promise}")
+    say(
+        f"wrote {out}: sets of {size}, lambda {sets.threshold:.4f}, on {frames} frames. {sets.promise}"
+    )
     return sets
 
 

@@ -56,12 +56,18 @@ def convergence(states: Array) -> dict[str, Any]:
     names = ("rhat_max", "rhat_median", "rhat_below_1.1", "ess_min", "ess_median")
     chains, length, count = states.shape
     if length < MIN_DRAWS:
-        return {**dict.fromkeys(names), "reason": f"{length} states a chain, R-hat needs {MIN_DRAWS}"}
+        return {
+            **dict.fromkeys(names),
+            "reason": f"{length} states a chain, R-hat needs {MIN_DRAWS}",
+        }
     series = np.asarray(states, np.float64).transpose(2, 0, 1)
     numbers = np.array([(rank_normalised_rhat(x), effective_sample_size(x)) for x in series])
     rhat, size = numbers[np.isfinite(numbers).all(1)].T
     if not rhat.size:
-        return {**dict.fromkeys(names), "reason": f"none of {count} parameters varies within {chains} chains"}
+        return {
+            **dict.fromkeys(names),
+            "reason": f"none of {count} parameters varies within {chains} chains",
+        }
     values = (rhat.max(), np.median(rhat), (rhat < 1.1).mean(), size.min(), np.median(size))
     return {name: round(float(value), 4) for name, value in zip(names, values, strict=True)}
 
@@ -98,4 +104,6 @@ def _autocovariance(chains: Array) -> Array:
     length = chains.shape[1]
     centred = chains - chains.mean(1, keepdims=True)
     spectrum = np.fft.rfft(centred, 2 * length)
-    return np.asarray(np.fft.irfft(spectrum * spectrum.conj(), 2 * length)[:, :length] / length, np.float64)
+    return np.asarray(
+        np.fft.irfft(spectrum * spectrum.conj(), 2 * length)[:, :length] / length, np.float64
+    )

@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from segunc.affine.convert import classify
 from segunc.affine.posterior import TENSORS, Branch, Deterministic, save_posterior
 from segunc.baselines.mixtures import Ensemble
-from segunc.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings
+from segunc.core.bounds import (
+    Bound,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Settings,
+)
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.progress import ConsoleProgress
@@ -38,7 +46,9 @@ from segunc.training.data import open_data, spaced
 from segunc.training.losses import diverged, make_optimizer, make_schedule
 from segunc.training.progress import Say, say
 
-PIXEL_STEP = 4  # of the rows and columns at which a student learns: last layers seldom have more places
+PIXEL_STEP = (
+    4  # of the rows and columns at which a student learns: last layers seldom have more places
+)
 CORRUPTIONS = "noise:1 fog:2 darkness:2 noise:3 fog:4 blur:3 jpeg:3"
 HEAD_RATE = 5.0  # learning rate of the head, which begins with random weights, as a multiple of that of the network
 FLOOR = 1e-5  # nats that are added to epistemic before its logarithm: float32 tells no less from rounding
@@ -54,7 +64,8 @@ class LogitLayer:
         handles = [
             module.register_forward_hook(lambda module, _, __: called.append(module))
             for module in network.modules()
-            if isinstance(module, nn.Conv2d | nn.Linear) and len(module.weight) == network.description.num_classes
+            if isinstance(module, nn.Conv2d | nn.Linear)
+            and len(module.weight) == network.description.num_classes
         ]
         images = torch.zeros(1, 3, 64, 64, device=next(network.parameters()).device)
         try:
@@ -65,21 +76,34 @@ class LogitLayer:
                 handle.remove()
         if not called:
             name = type(network.body).__name__
-            raise InputError(f"{name} has no convolution or linear layer that makes its logits", hint=hint)
+            raise InputError(
+                f"{name} has no convolution or linear layer that makes its logits", hint=hint
+            )
         self.module: Any = called[-1]
         with torch.inference_mode(), self.changed(lambda x: torch.cat([x, 2 * x + 1])):
             stacked = network(images)
-        if stacked.shape != (2, *expected.shape[1:]) or not torch.allclose(stacked[:1], expected, rtol=1e-3, atol=1e-4):
-            raise InputError(f"{type(network.body).__name__} does more with its logits than upsample them", hint=hint)
+        if stacked.shape != (2, *expected.shape[1:]) or not torch.allclose(
+            stacked[:1], expected, rtol=1e-3, atol=1e-4
+        ):
+            raise InputError(
+                f"{type(network.body).__name__} does more with its logits than upsample them",
+                hint=hint,
+            )
 
     @contextmanager
     def changed(self, change_input: Any = None, change_output: Any = None) -> Iterator[None]:
         """Pass the layer's input, and its output, through these functions while open."""
         handles = []
         if change_input:
-            handles.append(self.module.register_forward_pre_hook(lambda _, args: (change_input(args[0]), *args[1:])))
+            handles.append(
+                self.module.register_forward_pre_hook(
+                    lambda _, args: (change_input(args[0]), *args[1:])
+                )
+            )
         if change_output:
-            handles.append(self.module.register_forward_hook(lambda _, __, output: change_output(output)))
+            handles.append(
+                self.module.register_forward_hook(lambda _, __, output: change_output(output))
+            )
         try:
             yield
         finally:
@@ -90,9 +114,17 @@ class LogitLayer:
 def make_head(layer: Any, channels: int, classes: int) -> nn.Sequential:
     """Return a head with random weights, from the input of a last layer to ``classes`` values at each place of its output."""
     if isinstance(layer, nn.Conv2d):
-        first = nn.Conv2d(layer.in_channels, channels, layer.kernel_size, layer.stride, layer.padding, layer.dilation)  # type: ignore[arg-type]
+        geometry: dict[str, Any] = {
+            "kernel_size": layer.kernel_size,
+            "stride": layer.stride,
+            "padding": layer.padding,
+            "dilation": layer.dilation,
+        }
+        first = nn.Conv2d(layer.in_channels, channels, **geometry)
         return nn.Sequential(first, nn.ReLU(), nn.Conv2d(channels, classes, 1))
-    return nn.Sequential(nn.Linear(layer.in_features, channels), nn.ReLU(), nn.Linear(channels, classes))
+    return nn.Sequential(
+        nn.Linear(layer.in_features, channels), nn.ReLU(), nn.Linear(channels, classes)
+    )
 
 
 def add_head(layer: Any, inputs: tuple[Tensor, ...], logits: Tensor) -> Tensor:
@@ -100,7 +132,9 @@ def add_head(layer: Any, inputs: tuple[Tensor, ...], logits: Tensor) -> Tensor:
     return cast(Tensor, logits + getattr(layer, SIGN) * getattr(layer, HEAD)(inputs[0]))
 
 
-def with_head(network: SegmentationNetwork, layer: nn.Module, head: nn.Module, sign: int) -> SegmentationNetwork:
+def with_head(
+    network: SegmentationNetwork, layer: nn.Module, head: nn.Module, sign: int
+) -> SegmentationNetwork:
     """Return a network of the very modules of another, but for its last layer, which holds a head, and adds what it makes
     times ``sign``, 1 or -1. The sign is all in which such networks differ, so that all else runs once for all of them."""
     place = next(name for name, module in network.named_modules() if module is layer)
@@ -123,7 +157,9 @@ class Student(Ensemble):
     def __init__(self, network: SegmentationNetwork, head: nn.Sequential, layer: nn.Module) -> None:
         self.head = head
         draws = [with_head(network, layer, head, sign) for sign in (1, -1)]
-        self.network = draws[0]  # a network of its own would be one more pass of what lies behind the last layer
+        self.network = draws[
+            0
+        ]  # a network of its own would be one more pass of what lies behind the last layer
         super().__init__([Branch(draw, Deterministic()) for draw in draws])
 
     def tensors(self) -> dict[str, Tensor]:
@@ -187,8 +223,12 @@ class Lesson(NamedTuple):
         """Return a crop of so large a share of both sides, at a random place."""
         whole = [side // PIXEL_STEP for side in self.image.shape[:2]]
         sides = [min(side, max(16, round(share * side))) for side in whole]
-        first = [int(random.integers(most - side + 1)) for most, side in zip(whole, sides, strict=True)]
-        rows, columns = (slice(start, start + side) for start, side in zip(first, sides, strict=True))
+        first = [
+            int(random.integers(most - side + 1)) for most, side in zip(whole, sides, strict=True)
+        ]
+        rows, columns = (
+            slice(start, start + side) for start, side in zip(first, sides, strict=True)
+        )
         top, left, bottom, right = (PIXEL_STEP * n for n in (*first, rows.stop, columns.stop))
         image = np.ascontiguousarray(self.image[top:bottom, left:right])
         return Lesson(image, self.first, *(values[..., rows, columns] for values in self[2:]))
@@ -202,12 +242,15 @@ def distillation_loss(logits: Tensor, lesson: Lesson, settings: DistilConfig) ->
     logs = logits.log_softmax(1)
     mean = logs.logsumexp(0) - math.log(2)
     epistemic = (logs.exp() * (logs - mean)).sum(1).mean(0).clamp_min(0.0)
-    ours, theirs = ((values + FLOOR).log() for values in (epistemic, lesson.epistemic.to(logits.device)))
+    ours, theirs = (
+        (values + FLOOR).log() for values in (epistemic, lesson.epistemic.to(logits.device))
+    )
     energy = -logits.logsumexp(1).mean(0)
     return {
         "divergence": (torch.special.xlogy(taught, taught) - taught * mean).sum(0).mean(),
         "epistemic": settings.epistemic_weight * F.smooth_l1_loss(ours, theirs),
-        "energy": settings.energy_weight * F.smooth_l1_loss(energy, lesson.energy.to(logits.device)),
+        "energy": settings.energy_weight
+        * F.smooth_l1_loss(energy, lesson.energy.to(logits.device)),
     }
 
 
@@ -217,7 +260,9 @@ class Learner:
     def __init__(self, network: SegmentationNetwork, settings: DistilConfig) -> None:
         self.network, self.settings = network.eval().requires_grad_(False), settings
         self.place = LogitLayer(network)
-        self.head = make_head(self.place.module, settings.head_channels, network.description.num_classes)
+        self.head = make_head(
+            self.place.module, settings.head_channels, network.description.num_classes
+        )
         self.head.to(network.mean.device)
         layers = [module for module in network.modules() if classify(module)[0] is not None]
         trained = [p for layer in (*layers, self.place.module) for p in layer.parameters()]
@@ -236,17 +281,24 @@ class Learner:
 
     def train(self, lessons: Sequence[Lesson]) -> dict[str, float]:
         """Learn each lesson once an epoch, and return the mean parts of the loss over the last epoch."""
-        settings, random = self.settings, np.random.Generator(np.random.Philox(key=self.settings.seed))
+        settings, random = (
+            self.settings,
+            np.random.Generator(np.random.Philox(key=self.settings.seed)),
+        )
         each = -(-len(lessons) // settings.batch_size)
         shuffled = (random.permutation(len(lessons)) for _ in range(settings.epochs))
         order = [part for numbers in shuffled for part in np.array_split(numbers, each)]
         rates = {settings.lr: self.parameters, HEAD_RATE * settings.lr: [*self.head.parameters()]}
-        optimizer = make_optimizer("adamw", [{"params": p, "lr": lr} for lr, p in rates.items()], settings.lr)
+        optimizer = make_optimizer(
+            "adamw", [{"params": p, "lr": lr} for lr, p in rates.items()], settings.lr
+        )
         schedule = make_schedule(optimizer, "onecycle", len(order), [*rates])
         losses: list[dict[str, float]] = []
         for step, numbers in enumerate(ConsoleProgress(label="student", unit="step").follow(order)):
             for lesson in (lessons[number].part(settings.crop, random) for number in numbers):
-                image = network_input([lesson.image], lesson.image.shape[:2]).to(self.network.mean.device)
+                image = network_input([lesson.image], lesson.image.shape[:2]).to(
+                    self.network.mean.device
+                )
                 parts = distillation_loss(self.logits(image), lesson, settings)
                 loss = torch.stack([*parts.values()])
                 if not bool(torch.isfinite(loss).all()):
@@ -264,7 +316,9 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
     """Yield names and images RGB uint8 ``[H, W, 3]`` of the frames that a student learns from; InputError where there is none."""
     if not config.settings.input:
         data = open_data(config.data, classes).dataset("train")
-        for index in ConsoleProgress(label="teacher").follow(spaced(len(data), config.settings.frames)):
+        for index in ConsoleProgress(label="teacher").follow(
+            spaced(len(data), config.settings.frames)
+        ):
             yield data.samples[index].name, data.read(index)[0]
         return
     source = open_source(config.settings.input, all_images=False)
@@ -275,16 +329,27 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
         yield frame.name, frame.image
 
 
-def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig[DistilConfig]) -> Iterator[Lesson]:
+def make_lessons(
+    teacher: Model, network: SegmentationNetwork, config: FitConfig[DistilConfig]
+) -> Iterator[Lesson]:
     """Yield each frame clean and under one of the corruptions, at the size at which the network will see it, with what the teacher says."""
     settings, scores = config.settings, ("epistemic", "mean-energy")
     corruptions = [Corruption.parse(text) for text in settings.corruptions]
-    options: Any = {"draws": settings.draws, "seed": settings.seed, "scores": scores, "fitted": teacher.fitted(scores)}
+    options: Any = {
+        "draws": settings.draws,
+        "seed": settings.seed,
+        "scores": scores,
+        "fitted": teacher.fitted(scores),
+    }
     sampler, size = Sampler(teacher.network, teacher.posterior, **options), config.data.get("size")
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     nats = math.log(network.description.num_classes)
-    for number, (name, image) in enumerate(frames_to_learn(config, network.description.num_classes)):
-        seen = inference_size(network.description, (image.shape[0], image.shape[1]), size and (size[0], size[1]))
+    for number, (name, image) in enumerate(
+        frames_to_learn(config, network.description.num_classes)
+    ):
+        seen = inference_size(
+            network.description, (image.shape[0], image.shape[1]), size and (size[0], size[1])
+        )
         for corruption in (None, *corruptions[number % max(1, len(corruptions)) :][:1]):
             inputs = network_input([corruption(image, name) if corruption else image], seen)
             try:
@@ -303,14 +368,19 @@ def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig
 
 
 @flushed_denormals()
-def distil(base: Path, config: FitConfig[DistilConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
+def distil(
+    base: Path, config: FitConfig[DistilConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> None:
     """Train a student of the teacher in ``base``, and write its model folder; a run that was killed while it trained begins anew."""
     settings, start = config.settings, time.perf_counter()
     if out.resolve() == base.resolve():
         raise InputError(f"--out {out} is the teacher", hint="give another --out")
     teacher = load_model(base)
     if isinstance(getattr(teacher.posterior, "inner", teacher.posterior), Student):
-        raise InputError(f"{base} is a student, which cannot be a teacher", hint="name the teacher of this student")
+        raise InputError(
+            f"{base} is a student, which cannot be a teacher",
+            hint="name the teacher of this student",
+        )
     begin = Path(settings.start or base)
     begin = begin if (begin / WEIGHTS).exists() else begin / MEMBERS / "0"  # of an ensemble
     network = load_network(begin, ignore_posterior=True)
@@ -326,17 +396,26 @@ def distil(base: Path, config: FitConfig[DistilConfig], out: Path, *, device: st
     taught = time.perf_counter() - start
     say(f"the teacher has seen {len(lessons)} frames, clean and corrupted, in {taught:.0f} s")
     loss = learner.train(lessons)
-    made_of: dict[str, Any] = {"teacher": teacher.posterior.method, "teacher_sha256": teacher.posterior_sha256}
+    made_of: dict[str, Any] = {
+        "teacher": teacher.posterior.method,
+        "teacher_sha256": teacher.posterior_sha256,
+    }
     made_of |= {"dataset": config.data.get("dataset"), "settings": config.plain()[settings.section]}
     made_of |= {"frames": len(lessons), "loss": loss, "teacher_seconds": round(taught, 1)}
-    provenance = {**made_of, **environment("32-true"), "seconds": round(time.perf_counter() - start, 1)}
+    provenance = {
+        **made_of,
+        **environment("32-true"),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
     save_network(network, out)
     student = Student(network, learner.head, learner.place.module)
     save_posterior(student, None, out, out, seed=settings.seed, provenance=provenance)
     save_config(config, out, METHOD.name)
     record_data(out, config.data, base)
     nats = loss["divergence"]
-    say(f"wrote {out}: a student of {teacher.posterior.method}, {nats:.4f} nats from it in the last epoch")
+    say(
+        f"wrote {out}: a student of {teacher.posterior.method}, {nats:.4f} nats from it in the last epoch"
+    )
 
 
 def load_student(folder: Path, record: Mapping[str, Any]) -> Model:

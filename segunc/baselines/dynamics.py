@@ -13,7 +13,15 @@ from torch import Tensor
 
 from segunc.affine.noise import draw_noise, draw_uniform, mix_seed
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import BelowOne, Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.core.bounds import (
+    BelowOne,
+    Bound,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Settings,
+)
 from segunc.core.errors import InputError, PartialFailure
 
 EnergyGradient = Callable[[Tensor], Tensor]
@@ -25,8 +33,13 @@ Show = Callable[[int, int, str], object]
 MAX_ENERGY_ERROR = 1000.0  # a trajectory with a larger error counts as divergent (as in Stan)
 MAX_DIVERGENCES_IN_A_ROW = 20
 MAX_LEAPFROG_STEPS = 1000  # a trajectory that needs more is cut short
-STEP_JITTER = 0.1  # the step size of each trajectory is uniform within this share around the adapted one
-MEANS, NUMBERS = ("acceptance", "accepted", "leapfrog_steps"), ("divergences", "warmup_divergences", "shortened")
+STEP_JITTER = (
+    0.1  # the step size of each trajectory is uniform within this share around the adapted one
+)
+MEANS, NUMBERS = (
+    ("acceptance", "accepted", "leapfrog_steps"),
+    ("divergences", "warmup_divergences", "shortened"),
+)
 """What the record of a chain of HMC says of its samples: means, and numbers of trajectories."""
 _MOMENTUM_STREAM, _CHOICE_STREAM, _FIRST_STEP_STREAM = range(3)
 
@@ -116,7 +129,10 @@ class SgldConfig(ChainConfig):
         noisy_done = step % self.cycle_steps - self._first_noisy + 1
         # The j-th kept state of a cycle is that of its noisy step number ceil(j noisy_steps / states), j = 1..states.
         states = self.states_per_cycle
-        return noisy_done > 0 and noisy_done * states // noisy_steps > (noisy_done - 1) * states // noisy_steps
+        return (
+            noisy_done > 0
+            and noisy_done * states // noisy_steps > (noisy_done - 1) * states // noisy_steps
+        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +148,13 @@ class SghmcConfig(SgldConfig):
     momentum: BelowOne = 0.9  # type: ignore[misc]  # a setting here, 0 for SGLD
 
 
-def sample_langevin(gradient: EnergyGradient, start: Tensor, settings: SgldConfig, seed: int, show: Show = lambda *_: None) -> Tensor:
+def sample_langevin(
+    gradient: EnergyGradient,
+    start: Tensor,
+    settings: SgldConfig,
+    seed: int,
+    show: Show = lambda *_: None,
+) -> Tensor:
     """Run one chain of SGHMC, or of SGLD where the momentum is 0, and return its states ``[K, D]``; PartialFailure where it breaks.
 
     With step size h, momentum decay m and temperature T::
@@ -155,11 +177,17 @@ def sample_langevin(gradient: EnergyGradient, start: Tensor, settings: SgldConfi
         theta = theta + velocity
         if not bool(torch.isfinite(theta).all()):
             what = "state" if bool(torch.isfinite(slope).all()) else "gradient"
-            raise PartialFailure(f"the {what} became NaN or infinite at step {step}. Hint: lower the learning rate")
+            raise PartialFailure(
+                f"the {what} became NaN or infinite at step {step}. Hint: lower the learning rate"
+            )
         if settings.is_kept(step):
             states.append(theta)
         phase = "sampling" if noisy else "exploring"
-        show(step + 1, settings.total_steps, f"cycle {step // settings.cycle_steps + 1}/{settings.cycles}, {phase}")
+        show(
+            step + 1,
+            settings.total_steps,
+            f"cycle {step // settings.cycle_steps + 1}/{settings.cycles}, {phase}",
+        )
     return torch.stack(states)
 
 
@@ -203,7 +231,12 @@ class StepSizeAdaptation:
 
 
 def leapfrog(
-    log_density: LogDensity, theta: Tensor, momentum: Tensor, gradient: Tensor, step: float, steps: int
+    log_density: LogDensity,
+    theta: Tensor,
+    momentum: Tensor,
+    gradient: Tensor,
+    step: float,
+    steps: int,
 ) -> tuple[Tensor, Tensor, float, Tensor]:
     """Follow the Hamiltonian flow with unit masses, and return theta, momentum, log density and gradient ``[D]`` at the end: reversible,
     volume-preserving, energy error O(step^2). A value that is not finite ends the trajectory early."""
@@ -221,7 +254,9 @@ class HamiltonianChain:
     """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little, so that no period of the density fits the trajectory
     (Neal 2011, section 3.2), whose length of pi s / 2 with the prior's s is enough for any narrower posterior (Izmailov et al. 2021)."""
 
-    def __init__(self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int) -> None:
+    def __init__(
+        self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int
+    ) -> None:
         self.log_density, self.settings, self.seed = log_density, settings, seed
         deviation = settings.prior_scale * math.sqrt(settings.temperature)
         self.length = settings.trajectory or math.pi * deviation / 2
@@ -253,14 +288,24 @@ class HamiltonianChain:
                 if step == settings.warmup - 1:
                     self.step_size = math.exp(adaptation.log_average)
             diverged = self.counts["divergences"] + self.counts["warmup_divergences"]
-            numbers = f"acceptance {self.acceptance:.2f}, step {self.step_size:.2e}, {diverged} diverged"
-            show(step + 1, total, f"{'warm-up' if warming else 'sample'}, log density {self.value:.1f}, {numbers}")
+            numbers = (
+                f"acceptance {self.acceptance:.2f}, step {self.step_size:.2e}, {diverged} diverged"
+            )
+            show(
+                step + 1,
+                total,
+                f"{'warm-up' if warming else 'sample'}, log density {self.value:.1f}, {numbers}",
+            )
         return torch.stack(states)
 
     def record(self) -> dict[str, float]:
         """Return what the finished chain measured: means over its samples, and numbers of trajectories."""
         means = {name: self.counts[name] / self.settings.samples for name in MEANS}
-        return {"step_size": self.step_size, **means, **{name: self.counts[name] for name in NUMBERS}}
+        return {
+            "step_size": self.step_size,
+            **means,
+            **{name: self.counts[name] for name in NUMBERS},
+        }
 
     def _follow_trajectory(self, step: int, warming: bool) -> bool:
         """Move to the end of a new trajectory or stay, by Metropolis; return whether the trajectory diverged."""
@@ -297,7 +342,9 @@ class HamiltonianChain:
         before = self._energy(momentum, self.value)
 
         def log_acceptance(step: float) -> float:
-            _, after, value, _ = leapfrog(self.log_density, self.theta, momentum, self.gradient, step, 1)
+            _, after, value, _ = leapfrog(
+                self.log_density, self.theta, momentum, self.gradient, step, 1
+            )
             error = self._energy(after, value) - before
             return -error if math.isfinite(error) else -math.inf
 

@@ -59,10 +59,14 @@ class FeatureBank(Attachment):
     upsampling: str  # of the maps to the frame: bilinear; earlier versions had another
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
-    fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
+    fitted_on: Mapping[
+        str, Any
+    ]  # the data set, its split, the size that the network saw, and the date
     frames: tuple[str, ...]  # their names
     base_sha256: str
-    tensors_sha256: str  # of the features and of the second encoder's weights, in the file beside this
+    tensors_sha256: (
+        str  # of the features and of the second encoder's weights, in the file beside this
+    )
     resolution: Resolution = "network"
 
     gives = frozenset({FEATURE_DISTANCE})
@@ -79,7 +83,9 @@ class FeatureBank(Attachment):
     def record(self) -> dict[str, Any]:
         return {"features_sha256": self.tensors_sha256}
 
-    def providers(self, model: Model, needs: Collection[str], frames: Collection[str] | None = None) -> Sequence[Provider]:
+    def providers(
+        self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
+    ) -> Sequence[Provider]:
         """InputError where the tensors are damaged or of another fit, or the bank holds no feature of the frames."""
         tensors, encoder = self.stored(model)
         device = next(model.network.parameters()).device
@@ -87,8 +93,14 @@ class FeatureBank(Attachment):
             encoder = encoder.folded(self.layers).to(device)
         banks = []
         for index in range(len(self.layers) * len(self.sizes)):
-            names = {name: f"{index}.{name}" for name in BANK}  # of earlier files without the origins
-            bank = {name: tensors[stored].to(device) for name, stored in names.items() if stored in tensors}
+            names = {
+                name: f"{index}.{name}" for name in BANK
+            }  # of earlier files without the origins
+            bank = {
+                name: tensors[stored].to(device)
+                for name, stored in names.items()
+                if stored in tensors
+            }
             bank = bank if frames is None else self._of_frames(bank, frames)
             numbers = bank["origins"][:, 0].long().tolist() if "origins" in bank else ()
             banks.append(Neighbours(bank["bank"], [self.frames[number] for number in numbers]))
@@ -101,7 +113,9 @@ class FeatureBank(Attachment):
         path = model.folder / TENSORS
         tensors: dict[str, Tensor] = read_checkpoint(path)
         if file_sha256(path) != self.tensors_sha256:
-            raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
+            raise InputError(
+                f"{path} has changed since {self.file} was written", hint="fit the features again"
+            )
         if self.encoder == OWN:
             return tensors, model.network
         second = SecondEncoder(self.encoder, self.mean, self.std)
@@ -112,7 +126,9 @@ class FeatureBank(Attachment):
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
         """Return the tensors of :data:`BANK` with the features of some frames alone."""
         if "origins" not in bank:
-            message = "the bank does not say of which frames its features are"  # as of earlier versions
+            message = (
+                "the bank does not say of which frames its features are"  # as of earlier versions
+            )
             raise InputError(message, hint="fit the features again")
         wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
         chosen = wanted[bank["origins"][:, 0].long()]
@@ -170,7 +186,10 @@ class TrainingFeatures:
         self.settings, self.encoder = settings, opened.to(next(network.parameters()).device)
         self.layers, self.count = tuple(settings.layers or [deepest]), 0
         self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
-        self.maps = [Sample(settings.bank, settings.seed) for _ in range(len(self.layers) * len(settings.sizes))]
+        self.maps = [
+            Sample(settings.bank, settings.seed)
+            for _ in range(len(self.layers) * len(settings.sizes))
+        ]
 
     def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
         """Take the training frames and return their names; of images without class labels only places of normal pixels."""
@@ -205,11 +224,16 @@ class TrainingFeatures:
             tensors[f"{index}.bank"] = sample.rows[:, :-4].half().contiguous()
             tensors[f"{index}.origins"] = sample.rows[:, -4:].contiguous()
         if isinstance(self.encoder, SecondEncoder):
-            tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in self.encoder.state_dict().items()}
+            tensors |= {
+                f"{ENCODER}{name}": v.cpu().contiguous()
+                for name, v in self.encoder.state_dict().items()
+            }
         return tensors
 
 
-def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
+def _open_encoder(
+    network: SegmentationNetwork, settings: FeaturesConfig, say: Say
+) -> tuple[nn.Module, str]:
     """Return the module that makes the features, and the name of its deepest layer."""
     if settings.encoder == OWN:
         if settings.layers is not None:
@@ -218,7 +242,9 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
         if not isinstance(encoder, nn.Module):
             names = ", ".join([name for name, _ in network.named_modules()][-3:])
             message = f"a {type(network.body).__name__} has no part named encoder whose deepest layer could be taken"
-            raise InputError(message, hint=f"name modules with --features.layers, for instance some of {names}")
+            raise InputError(
+                message, hint=f"name modules with --features.layers, for instance some of {names}"
+            )
         return network, deepest_layer(network, encoder)
     if settings.weights is None:
         message = f"features.encoder {settings.encoder} has no weights"
@@ -226,13 +252,24 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
     mean, std = encoder_normalisation(settings.encoder)
     pretrained = settings.weights == "imagenet"
     second = SecondEncoder(settings.encoder, mean, std, pretrained=pretrained)
-    for note in () if pretrained else load_encoder_weights(second.encoder, settings.encoder, settings.weights):
+    for note in (
+        ()
+        if pretrained
+        else load_encoder_weights(second.encoder, settings.encoder, settings.weights)
+    ):
         say(f"note: {note}")
     return second.requires_grad_(False), second.deepest
 
 
 @flushed_denormals()
-def fit_features(base: Path, config: FitConfig[FeaturesConfig], out: Path, *, device: str = "auto", say: Say = say) -> FeatureBank:
+def fit_features(
+    base: Path,
+    config: FitConfig[FeaturesConfig],
+    out: Path,
+    *,
+    device: str = "auto",
+    say: Say = say,
+) -> FeatureBank:
     """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer that is not there."""
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
@@ -242,7 +279,9 @@ def fit_features(base: Path, config: FitConfig[FeaturesConfig], out: Path, *, de
     content = save(features.tensors())
     mean, std = (), ()
     if isinstance(features.encoder, SecondEncoder):
-        mean, std = (tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std))
+        mean, std = (
+            tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std)
+        )
     bank = FeatureBank(
         SCORES, settings.encoder, features.layers, tuple(settings.sizes), "bilinear",
         mean, std, fitted_on(config, "train"), tuple(names), model.sha256, hashlib.sha256(content).hexdigest(), settings.resolution,

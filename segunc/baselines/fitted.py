@@ -22,20 +22,33 @@ from segunc.training.data import open_data, spaced
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-FRAMES: Registry[Callable[..., Any]] = Registry("kind of frames", "segunc.frames_to_fit", {}, baselines=("images",))
+FRAMES: Registry[Callable[..., Any]] = Registry(
+    "kind of frames", "segunc.frames_to_fit", {}, baselines=("images",)
+)
 """What something is fitted on that needs no class labels, in the form of :class:`segunc.data.module.SegmentationDataModule`."""
 
 
-def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
+def load_for_fitting(
+    base: Path, config: FitConfig[Any], device: torch.device
+) -> tuple[Model, SegmentationDataModule]:
     """Return a model of either kind on its device, and the data set of its classes, or the ``images`` of the settings."""
     model, images = load_model(base), getattr(config.settings, "images", None)
-    data = FRAMES["images"](images) if images else open_data(config.data, model.network.description.num_classes)
+    data = (
+        FRAMES["images"](images)
+        if images
+        else open_data(config.data, model.network.description.num_classes)
+    )
     model.place(device)
     return model, data
 
 
 def frames_as_seen(
-    model: Model, data: SegmentationDataModule, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
+    model: Model,
+    data: SegmentationDataModule,
+    split: str,
+    limit: int,
+    label: str,
+    corruptions: Sequence[Corruption] = (),
 ) -> Iterator[tuple[int, Tensor, Labels, Image, Labels]]:
     """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would show them to the network, each clean
     and then under the corruptions: the index, the image ``[1, 3, h, w]`` in 0..1 on the network's device, and the train ids uint8
@@ -48,12 +61,20 @@ def frames_as_seen(
         labels = resize_nearest(own, size[1], size[0])
         for corruption in (None, *corruptions):
             shown = corruption(image, frames.samples[index].name) if corruption else image
-            seen = network_input([shown], size).to(device).contiguous(memory_format=torch.channels_last)
+            seen = (
+                network_input([shown], size)
+                .to(device)
+                .contiguous(memory_format=torch.channels_last)
+            )
             yield index, seen, labels, shown, own
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
     """Return on what, when and with which library something was fitted."""
     size, images = config.data.get("size"), getattr(config.settings, "images", None)
-    frames = {"dataset": images or config.data["dataset"], "split": split, "size": None if size is None else list(size)}
+    frames = {
+        "dataset": images or config.data["dataset"],
+        "split": split,
+        "size": None if size is None else list(size),
+    }
     return {**frames, "date": now(), "torch": torch.__version__}

@@ -34,7 +34,9 @@ from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import INTERVAL, is_first_process
 
 Structure = Literal["diagonal", "block"]
-MIN_PIXELS = 10_000  # labelled pixels below which no Fisher is taken: rare classes would not occur in it
+MIN_PIXELS = (
+    10_000  # labelled pixels below which no Fisher is taken: rare classes would not occur in it
+)
 MIN_GRADIENTS = 8
 """Image gradients below which no Fisher is taken: the relative standard error of its entries is 50 % there."""
 
@@ -50,11 +52,17 @@ class Laplace:
     method: ClassVar[str] = "laplace"
     members = 1
 
-    def __init__(self, mean: Tensor, fisher: Tensor, prior: Prior | None = None, scope: str = "all") -> None:
+    def __init__(
+        self, mean: Tensor, fisher: Tensor, prior: Prior | None = None, scope: str = "all"
+    ) -> None:
         self.mean, self.fisher, self.prior, self.scope = mean, fisher, prior or Prior(), scope
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
+        noise = (
+            NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
+        )
         spread = torch.where(layout.free(self.scope, scope).cpu(), self._spread(noise), 0.0)
         values = (self.mean.cpu() + self.prior.temperature**0.5 * spread.float()).to(layout.device)
         return AffineDraws(values[:, 0], values[:, 1])
@@ -77,11 +85,20 @@ class Laplace:
     def settings(self) -> dict[str, Any]:
         prior = {"prior_scale": self.prior.scale, "effective_pixels": self.prior.effective_pixels}
         structure = "diagonal" if len(self.fisher) == 2 else "block"
-        return {"structure": structure, **prior, "temperature": self.prior.temperature, "scope": self.scope}
+        return {
+            "structure": structure,
+            **prior,
+            "temperature": self.prior.temperature,
+            "scope": self.scope,
+        }
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        prior = Prior(settings["prior_scale"], settings["effective_pixels"], temperature=settings["temperature"])
+        prior = Prior(
+            settings["prior_scale"],
+            settings["effective_pixels"],
+            temperature=settings["temperature"],
+        )
         return cls(tensors["mean"], tensors["fisher"], prior, settings["scope"])
 
 
@@ -90,20 +107,27 @@ class FisherSum:
     network, whose own parameters are frozen: ``total`` float64 as in :class:`Laplace`, divided by ``pixels`` (labelled ones times samples)
     it is F."""
 
-    def __init__(self, network: nn.Module, affine: Tensor, structure: Structure, scope: str = "all") -> None:
+    def __init__(
+        self, network: nn.Module, affine: Tensor, structure: Structure, scope: str = "all"
+    ) -> None:
         self.network = network.eval()
         self.layout = AffineLayout(network)
         self.affine = affine.to(self.layout.device)
         self._mask = self.layout.free(scope)
         rows = 3 if structure == "block" else 2
-        self.total = torch.zeros(rows, self.layout.total, dtype=torch.float64, device=self.layout.device)
+        self.total = torch.zeros(
+            rows, self.layout.total, dtype=torch.float64, device=self.layout.device
+        )
         self.pixels = self.gradients = 0
 
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
         """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are ignored (255) is read; the seed is that of
         the sampled labels, of which each image has ``samples`` maps, a backward pass each."""
         device = self.layout.device
-        images, ignored = images.to(device).contiguous(memory_format=torch.channels_last), labels.to(device) == IGNORE
+        images, ignored = (
+            images.to(device).contiguous(memory_format=torch.channels_last),
+            labels.to(device) == IGNORE,
+        )
         rows = len(images)
         gamma, beta = (row.expand(rows, -1).clone().requires_grad_() for row in self.affine)
         with self.layout.active(AffineDraws(gamma, beta)):
@@ -114,11 +138,15 @@ class FisherSum:
             uniform = torch.rand((rows, 1, *logits.shape[2:]), generator=generator).to(device)
             # Rounding may leave the last sum below 1.
             drawn = (cumulative < uniform).sum(1).clamp_max(logits.shape[1] - 1)
-            loss = F.cross_entropy(logits, drawn.masked_fill(ignored, IGNORE), ignore_index=IGNORE, reduction="sum")
+            loss = F.cross_entropy(
+                logits, drawn.masked_fill(ignored, IGNORE), ignore_index=IGNORE, reduction="sum"
+            )
             slopes = torch.autograd.grad(loss, (gamma, beta), retain_graph=sample + 1 < samples)
             gradients = torch.stack(slopes, 1).double() * self._mask
             if not bool(torch.isfinite(gradients).all()):
-                raise InputError("a gradient of the network is NaN or infinite", hint="check its weights")
+                raise InputError(
+                    "a gradient of the network is NaN or infinite", hint="check its weights"
+                )
             self.total[:2] += gradients.square().sum(0)
             if len(self.total) == 3:
                 self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
@@ -168,7 +196,9 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
     run.seed_everything()  # the same crops whether a fine-tuning came before or not
     batches = ceil(options.images / run.data.batch_size)
     epochs = chain.from_iterable(run.train_batches() for _ in repeat(None))
-    show = ConsoleProgress(label="finetune: Fisher", unit="step", interval=INTERVAL, quiet=not is_first_process())
+    show = ConsoleProgress(
+        label="finetune: Fisher", unit="step", interval=INTERVAL, quiet=not is_first_process()
+    )
     with show:
         for number, (images, labels) in enumerate(islice(epochs, batches)):
             fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
@@ -177,9 +207,18 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
         message = f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and its images have {fisher.pixels:,}"
         raise InputError(message, hint="raise laplace.images or the crop, or check the labels")
     prior = options.prior(temperature=options.temperature)
-    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": prior.scale}
-    summary = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
-    return run.finish(Laplace(affine, fisher.mean(), prior, options.scope), f"{summary}, prior scale {prior.scale:g}")
+    run.measured |= {
+        "pixels": fisher.pixels,
+        "gradients": fisher.gradients,
+        "prior_scale": prior.scale,
+    }
+    summary = (
+        f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
+    )
+    return run.finish(
+        Laplace(affine, fisher.mean(), prior, options.scope),
+        f"{summary}, prior scale {prior.scale:g}",
+    )
 
 
 METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)

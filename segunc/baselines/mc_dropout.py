@@ -48,8 +48,12 @@ class ChannelDropout:
     def __init__(self, affine: Tensor, p: float, scope: str = "all") -> None:
         self.gamma_beta, self.p, self.scope = affine, float(p), scope
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(layout.device) / (1.0 - self.p)
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
+        kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(
+            layout.device
+        ) / (1.0 - self.p)
         factor = torch.where(layout.mask(self.scope, scope), kept, 1.0)
         gamma, beta = self.gamma_beta.to(layout.device)
         return AffineDraws(gamma * factor, beta * factor)
@@ -68,7 +72,9 @@ class ChannelDropout:
     def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
         options = run.config.settings
         p = run.measured["p"] = USUAL_P if options.p is None else options.p
-        return cls(AffineLayout(run.network).affine, p, options.scope), f"channel dropout with p {p:g}"
+        return cls(
+            AffineLayout(run.network).affine, p, options.scope
+        ), f"channel dropout with p {p:g}"
 
 
 CHANNEL_KINDS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -86,10 +92,16 @@ class DropoutSite:
         if state is None:
             return cast(Tensor, super().forward(x))  # type: ignore[misc]
         rows = rows_of_a_draw(x, len(state.seeds), "dropout layer's input")
-        shape = (x.shape[1], *[1] * (x.ndim - 2)) if isinstance(self, CHANNEL_KINDS) else tuple(x.shape[1:])
+        shape = (
+            (x.shape[1], *[1] * (x.ndim - 2))
+            if isinstance(self, CHANNEL_KINDS)
+            else tuple(x.shape[1:])
+        )
         # A layer that a network calls several times drops anew each time.
         call, state.calls = state.calls, state.calls + 1
-        seeds = [seed if seed is None or call == 0 else mix_seed(seed, call) for seed in state.seeds]
+        seeds = [
+            seed if seed is None or call == 0 else mix_seed(seed, call) for seed in state.seeds
+        ]
         mask = to_device(torch.stack([_mask(seed, state.p, shape) for seed in seeds]), x.device)
         # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
         setattr(mask, ORIGIN, DRAWS)
@@ -108,10 +120,14 @@ def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
 def convert_dropout(network: nn.Module) -> dict[str, float]:
     """Make the dropout layers of a network with p above 0 drawable, in place, and return the p of each by its name, in the order of
     ``named_modules``; without masks nothing changes. InputError where there is none."""
-    sites: dict[str, Any] = {n: m for n, m in network.named_modules() if isinstance(m, KINDS) and cast(Any, m).p > 0}
+    sites: dict[str, Any] = {
+        n: m for n, m in network.named_modules() if isinstance(m, KINDS) and cast(Any, m).p > 0
+    }
     if not sites:
         message = f"{type(network).__name__} has no dropout layer of its own with p above 0 that can be drawn"
-        raise InputError(message, hint="use channel dropout at the normalisation layers: mc_dropout.sites norm")
+        raise InputError(
+            message, hint="use channel dropout at the normalisation layers: mc_dropout.sites norm"
+        )
     for module in sites.values():
         if not isinstance(module, DropoutSite):
             module.__class__ = with_mixin(DropoutSite, cast(Any, type(module)), "Drawn")
@@ -129,7 +145,9 @@ class OwnDropout:
     def __init__(self, p: Mapping[str, float], scope: str = "all") -> None:
         for value in p.values():
             if not 0 <= value < 1:
-                raise InputError(f"the dropout probability p {value} is not in [0, 1)", hint="give mc_dropout.p")
+                raise InputError(
+                    f"the dropout probability p {value} is not in [0, 1)", hint="give mc_dropout.p"
+                )
         self.p, self.names, self.scope = tuple(p.values()), tuple(p), scope
 
     prepare = staticmethod(convert_dropout)
@@ -140,21 +158,35 @@ class OwnDropout:
         in_scope(options.scope, list(trained))
         run.say(f"dropout layers: {', '.join(f'{name} p {p:g}' for name, p in trained.items())}")
         run.say("dropout of other kinds, or that a network calls as a function, stays off")
-        made = cls(trained if options.p is None else dict.fromkeys(trained, options.p), options.scope)
+        made = cls(
+            trained if options.p is None else dict.fromkeys(trained, options.p), options.scope
+        )
         run.measured["p"] = list(made.p)
         return made, f"the network's own {len(made.p)} dropout layers"
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
         """Masks are independent under every scheme of the noise."""
         if layout.dropout_names != self.names:
             there, here = ", ".join(layout.dropout_names) or "none", ", ".join(self.names)
-            message = f"the network has the drawn dropout layers {there}, and the posterior at {here}"
-            raise InputError(message, hint="call convert_dropout on the network that the posterior was made for")
+            message = (
+                f"the network has the drawn dropout layers {there}, and the posterior at {here}"
+            )
+            raise InputError(
+                message, hint="call convert_dropout on the network that the posterior was made for"
+            )
         flags = in_scope(self.scope, self.names, scope)
         source = NoiseSource.of(seed).seed
         trained = Deterministic().affine(layout, draws, seed)
-        seeds, layers = [mix_seed(source, s) for s in draws], enumerate(zip(self.p, flags, strict=True))
-        dropout = (FoldedDropout(p if flag else 0.0, tuple(mix_seed(s, i) for s in seeds)) for i, (p, flag) in layers)
+        seeds, layers = (
+            [mix_seed(source, s) for s in draws],
+            enumerate(zip(self.p, flags, strict=True)),
+        )
+        dropout = (
+            FoldedDropout(p if flag else 0.0, tuple(mix_seed(s, i) for s in seeds))
+            for i, (p, flag) in layers
+        )
         return AffineDraws(trained.weight, trained.bias, tuple(dropout))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -188,7 +220,9 @@ class McDropoutConfig(Settings):
     seed: NonNegativeInt = 0
 
 
-DROPOUTS: Registry[Any] = Registry("dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout})
+DROPOUTS: Registry[Any] = Registry(
+    "dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout}
+)
 """Posteriors by what ``mc_dropout.sites`` names; the class method ``of(run)`` gives the one of a run, and what it is in a few words."""
 
 

@@ -13,21 +13,39 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import nn
 
-from segunc.affine.posterior import AnyPosterior, Branch, InputTransform, Mixture, Posterior, branches_of, least_draws
+from segunc.affine.posterior import (
+    AnyPosterior,
+    Branch,
+    InputTransform,
+    Mixture,
+    Posterior,
+    branches_of,
+    least_draws,
+)
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, read_json, read_record, write_record
 from segunc.networks.files import POSTERIOR
 from segunc.posteriors import model as stored
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, model_files, posterior_hash
+from segunc.posteriors.model import (
+    MEMBERS,
+    Model,
+    copy_model,
+    load_model,
+    model_files,
+    posterior_hash,
+)
 from segunc.training.config import DATA, now
 from segunc.training.progress import Say, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.training.config import FitConfig
 
-SCALES = (1.0, 0.75)  # with their mirror images four draws for the price of three passes (docs/results.md)
+SCALES = (
+    1.0,
+    0.75,
+)  # with their mirror images four draws for the price of three passes (docs/results.md)
 
 
 class Ensemble(Mixture):
@@ -50,7 +68,9 @@ class Ensemble(Mixture):
         return [replace(part, networks=self.members, index=i) for i, part in enumerate(self.parts)]
 
     def settings(self) -> dict[str, Any]:
-        return {"parts": [{"method": p.posterior.method, **p.posterior.settings()} for p in self.parts]}
+        return {
+            "parts": [{"method": p.posterior.method, **p.posterior.settings()} for p in self.parts]
+        }
 
 
 def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
@@ -61,7 +81,9 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     folders = list(bases)
     if len(folders) == 1:
         members = [path for path in folders[0].glob("seed-*") if path.is_dir()]
-        folders = sorted(members, key=lambda path: (len(path.name), path.name)) or folders  # seed-10 after seed-9
+        folders = (
+            sorted(members, key=lambda path: (len(path.name), path.name)) or folders
+        )  # seed-10 after seed-9
     if (count := len(folders)) < 2:
         message = f"an ensemble needs at least two model folders, or one with several seed-*, and --base has {count}"
         raise InputError(message, hint="train more: segunc train --seeds 0,1,2,3")
@@ -70,7 +92,9 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     whole = [path.name for path in model_files(out) if MEMBERS not in path.parts]
     occupied = [name for name in whole if name not in (POSTERIOR, DATA)]
     if occupied:
-        raise InputError(f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out")
+        raise InputError(
+            f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out"
+        )
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
         raise InputError(f"--out {out} holds the members", hint="give another --out")
     (out / POSTERIOR).unlink(missing_ok=True)
@@ -85,8 +109,12 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         parts.append({"folder": name, "method": model.posterior.method, **hashes})
     record: dict[str, Any] = {"method": Ensemble.method, "members": len(folders), "parts": parts}
     provenance = {"date": now(), "bases": [folder.name for folder in folders]}
-    write_record(out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance})
-    say(f"wrote {out}: an ensemble of {', '.join(map(str, folders))}; base scores are those of the first")
+    write_record(
+        out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance}
+    )
+    say(
+        f"wrote {out}: an ensemble of {', '.join(map(str, folders))}; base scores are those of the first"
+    )
 
 
 def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
@@ -98,7 +126,9 @@ def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
             message = f"{base} holds several networks ({model.posterior.method})"
             raise InputError(message, hint="name models of one network each")
         if description.classes != first.classes:
-            other, these = (", ".join(classes[:4]) for classes in (description.classes, first.classes))
+            other, these = (
+                ", ".join(classes[:4]) for classes in (description.classes, first.classes)
+            )
             message = f"{base} has the classes {other}, ..., and {bases[0]} {these}, ..."
             raise InputError(message, hint="train all members on one data set")
         if description.inference_size != first.inference_size:
@@ -106,7 +136,10 @@ def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
             raise InputError(message, hint="train all members with the same network.inference_size")
         key = model.sha256, model.posterior_sha256
         if key in seen:
-            raise InputError(f"{base} is the same model as {seen[key]}", hint="train members with different seeds")
+            raise InputError(
+                f"{base} is the same model as {seen[key]}",
+                hint="train members with different seeds",
+            )
         seen[key] = base
 
 
@@ -116,11 +149,20 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
     for part in record["parts"]:
         member = inside(folder, part["folder"])
         model = stored.load_posterior(member)
-        if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
-            raise InputError(f"{member} has changed since {POSTERIOR} was written", hint="make the ensemble again")
+        if (model.sha256, model.posterior_sha256) != (
+            part["base_sha256"],
+            part["posterior_sha256"],
+        ):
+            raise InputError(
+                f"{member} has changed since {POSTERIOR} was written",
+                hint="make the ensemble again",
+            )
         models.append(model)
     # The hashes above are those of members that were checked when the ensemble was made.
-    posterior, first = Ensemble([Branch(m.network, cast(Posterior, m.posterior)) for m in models]), models[0]
+    posterior, first = (
+        Ensemble([Branch(m.network, cast(Posterior, m.posterior)) for m in models]),
+        models[0],
+    )
     digest = posterior_hash(json.dumps([[m.sha256, m.posterior_sha256] for m in models]), posterior)
     return Model(first.network, posterior, first.sha256, digest, first.report, record)
 
@@ -133,14 +175,20 @@ class TestTimeAugmentation(Mixture):
     __test__ = False  # pytest takes the name for that of a test
     method: ClassVar[str] = "tta"
 
-    def __init__(self, inner: AnyPosterior, scales: Sequence[float] = SCALES, flip: bool = True) -> None:
+    def __init__(
+        self, inner: AnyPosterior, scales: Sequence[float] = SCALES, flip: bool = True
+    ) -> None:
         if isinstance(inner, TestTimeAugmentation):
-            raise InputError("the model has test-time augmentation already", hint="start from its base")
+            raise InputError(
+                "the model has test-time augmentation already", hint="start from its base"
+            )
         if not scales:
             raise InputError("there is no scale", hint="0.75, 1 and 1.25 are usual")
         self.inner, self.scales, self.flip = inner, tuple(float(scale) for scale in scales), flip
         mirrored = (False, True) if flip else (False,)
-        self.transforms = tuple(InputTransform(scale, m) for m in mirrored for scale in dict.fromkeys(self.scales))
+        self.transforms = tuple(
+            InputTransform(scale, m) for m in mirrored for scale in dict.fromkeys(self.scales)
+        )
 
     @property
     def members(self) -> int:
@@ -155,7 +203,10 @@ class TestTimeAugmentation(Mixture):
         networks, transforms = len(inner), self.members
         period = math.lcm(networks, transforms)
         # One step further after each period, or a common divisor would keep some pairs apart for ever.
-        pairs = ((inner[i % networks], (i + i // period) % transforms) for i in range(networks * transforms))
+        pairs = (
+            (inner[i % networks], (i + i // period) % transforms)
+            for i in range(networks * transforms)
+        )
         return [replace(branch, transform=self.transforms[number]) for branch, number in pairs]
 
     def settings(self) -> dict[str, Any]:
@@ -177,7 +228,9 @@ class TtaConfig(Settings):
     flip: bool = True
 
 
-def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
+def augment_model(
+    base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> None:
     """Write a model with test-time augmentation over it; what was fitted on the model without is left out."""
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
@@ -188,13 +241,17 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
             raise InputError(message, hint="import it again, or --tta.scales [1.0]")
     if out.resolve() == base.resolve():
         raise InputError(f"--out {out} is the base", hint="give another --out")
-    if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == posterior.method:
+    if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get(
+        "method"
+    ) == posterior.method:
         (out / POSTERIOR).unlink()  # the same command once more
     copy_model(base, out, fitted=False)
     record = {
         **{"method": posterior.method, "members": posterior.members},
         **{"scales": list(posterior.scales), "flip": posterior.flip, "base_sha256": model.sha256},
-        "inner": read_record(base / POSTERIOR, "the description of a posterior") if model.bayesian else None,
+        "inner": read_record(base / POSTERIOR, "the description of a posterior")
+        if model.bayesian
+        else None,
         "provenance": {"date": now(), "base": base.name},
     }
     write_record(out / POSTERIOR, record)
@@ -211,5 +268,7 @@ def load_augmented(folder: Path, record: Mapping[str, Any]) -> Model:
     return replace(model, posterior=posterior, posterior_sha256=digest, record=record)
 
 
-ENSEMBLE = Method("ensemble", None, make_ensemble, load=load_ensemble, finished=True, data=False, several=True)
+ENSEMBLE = Method(
+    "ensemble", None, make_ensemble, load=load_ensemble, finished=True, data=False, several=True
+)
 TTA = Method("tta", TtaConfig, augment_model, load=load_augmented, finished=True, data=False)

@@ -12,7 +12,15 @@ import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import DATASETS, dataset_entry
-from segunc.data.entry import BINARY, AnomalyEncoding, Sample, find_labels, frame_name, list_images, without_labels
+from segunc.data.entry import (
+    BINARY,
+    AnomalyEncoding,
+    Sample,
+    find_labels,
+    frame_name,
+    list_images,
+    without_labels,
+)
 from segunc.data.images import Image, Labels, load_image
 from segunc.data.labels import UNKNOWN, label_values
 
@@ -31,7 +39,9 @@ class RoadFrames:
         return len(self.samples)
 
     def dataset(self, split: str) -> RoadFrames:
-        return replace(self, samples=[s for s in self.samples if (s.name == self.held_out) == (split == "val")])
+        return replace(
+            self, samples=[s for s in self.samples if (s.name == self.held_out) == (split == "val")]
+        )
 
     def folds(self) -> list[RoadFrames]:
         return [replace(self, held_out=sample.name) for sample in self.samples]
@@ -56,16 +66,25 @@ def open_images(place: str) -> RoadFrames:
     if colon and name in DATASETS:
         entry = dataset_entry(name)
         if (encoding := entry.anomaly_encoding) is None:
-            raise InputError(f"data set {name} has no anomaly labels", hint="name one that has, or the folder alone")
+            raise InputError(
+                f"data set {name} has no anomaly labels",
+                hint="name one that has, or the folder alone",
+            )
         return RoadFrames(entry.samples(folder, entry.usual_split(folder)), encoding)
-    images = {frame_name(folder, path): path for path in without_labels(folder, list_images(folder))}
-    places = (place / word for place in (folder, folder.parent) for word in ("labels", "labels_masks"))
+    images = {
+        frame_name(folder, path): path for path in without_labels(folder, list_images(folder))
+    }
+    places = (
+        place / word for place in (folder, folder.parent) for word in ("labels", "labels_masks")
+    )
     labels = next((place for place in places if place.is_dir()), None)
     masks = {} if labels is None else find_labels(labels, images)
     if masks:
         note = f"{labels} holds anomaly labels of {len(masks)} of {len(images)} frames in {folder}"
         warnings.warn(note, NoteWarning, stacklevel=2)
     if len(images) == 1 and any(1 in label_values(mask) for mask in masks.values()):
-        message = f"the only frame in {folder} holds an anomaly, which features beside it have seen, too"
+        message = (
+            f"the only frame in {folder} holds an anomaly, which features beside it have seen, too"
+        )
         raise InputError(message, hint="give a frame without one, or more frames")
     return RoadFrames([Sample(name, path, None, masks.get(name)) for name, path in images.items()])

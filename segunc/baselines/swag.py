@@ -31,14 +31,23 @@ class Swag(Posterior):
     method: ClassVar[str] = "swag"
     members = 1
 
-    def __init__(self, mean: Tensor, variance: Tensor, deviations: Tensor, scale: float = 1.0, scope: str = "all") -> None:
+    def __init__(
+        self,
+        mean: Tensor,
+        variance: Tensor,
+        deviations: Tensor,
+        scale: float = 1.0,
+        scope: str = "all",
+    ) -> None:
         if (count := len(deviations)) < 2:
             message = f"SWAG needs at least 2 snapshots, not {count}"
             raise InputError(message, hint="collect more often or train for longer")
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
         mask = layout.mask(self.scope, scope)
         columns, width = len(self.deviations), 2 * layout.total
         noise = NoiseSource.of(seed).normal(draws, width + columns)
@@ -73,7 +82,9 @@ class SwagConfig(AffineTrainingConfig):
 class Point(Trainable[ABNNPosterior]):
     """Fine-tuning of gamma and beta to the maximum of the posterior: an ABNN of one member without noise."""
 
-    def __init__(self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None) -> None:
+    def __init__(
+        self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None
+    ) -> None:
         super().__init__(scope, prior)
         self.affine = nn.Parameter(layout.affine)
 
@@ -105,19 +116,25 @@ class Trajectory(Point):
         self.register_buffer("deviations", torch.zeros(config.rank, *self.affine.shape))
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler:
-        return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (self.config.warmup_steps + 1)))
+        return LambdaLR(
+            optimizer, lambda step: min(1.0, (step + 1) / (self.config.warmup_steps + 1))
+        )
 
     def check_steps(self, steps: int) -> None:
         burn_in, every = self.config.burn_in, self.config.collect_every
         if (expected := max(0, steps - burn_in) // every) < 2:
-            given = f"{steps} steps give {expected} with burn_in {burn_in} and collect_every {every}"
+            given = (
+                f"{steps} steps give {expected} with burn_in {burn_in} and collect_every {every}"
+            )
             hint = "train for more epochs, or lower burn_in or collect_every"
             raise InputError(f"SWAG needs at least 2 snapshots, and {given}", hint=hint)
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
         after = step - self.config.burn_in
         due = after > 0 and after % self.config.collect_every == 0
-        if due and step != int(self.collected_at):  # accumulated gradients give several batches a step
+        if due and step != int(
+            self.collected_at
+        ):  # accumulated gradients give several batches a step
             self.collect(layout)
             self.collected_at.fill_(step)
 
@@ -138,7 +155,13 @@ class Trajectory(Point):
         count, config = int(self.snapshots), self.config
         variance = (self.squares / max(count, 1)).float()
         deviations = self.deviations[config.rank - min(count, config.rank) :]
-        return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), config.scale, self.scope)
+        return Swag(
+            self.mean.float().cpu(),
+            variance.cpu(),
+            deviations.cpu().clone(),
+            config.scale,
+            self.scope,
+        )
 
 
 @finetuning
@@ -148,7 +171,10 @@ def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
     run.train(trajectory)
     posterior, snapshots = trajectory.gaussian(), int(trajectory.snapshots)
     run.measured |= {"snapshots": snapshots, "scale": posterior.scale}
-    return run.finish(posterior, f"{snapshots} snapshots, rank {len(posterior.deviations)}, scale {posterior.scale:g}")
+    return run.finish(
+        posterior,
+        f"{snapshots} snapshots, rank {len(posterior.deviations)}, scale {posterior.scale:g}",
+    )
 
 
 METHOD = Method("swag", SwagConfig, finetune_swag, Swag.from_tensors)

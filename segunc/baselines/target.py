@@ -46,7 +46,9 @@ class LogPosterior:
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """Return the sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats: a float64 scalar."""
         gamma, beta = self.expand(theta)
-        images = images.to(self.layout.device, self._dtype).contiguous(memory_format=torch.channels_last)
+        images = images.to(self.layout.device, self._dtype).contiguous(
+            memory_format=torch.channels_last
+        )
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
             logits: Tensor = self.network(images)
         labels = labels.to(logits.device, torch.long)
@@ -54,7 +56,9 @@ class LogPosterior:
         losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
         return -losses.sum(dtype=torch.float64)
 
-    def _differentiated(self, theta: Tensor, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+    def _differentiated(
+        self, theta: Tensor, images: Tensor, labels: Tensor
+    ) -> tuple[float, Tensor]:
         """Return the log likelihood and its gradient ``[D]``."""
         with torch.enable_grad():
             leaf = theta.detach().requires_grad_()
@@ -62,7 +66,9 @@ class LogPosterior:
             (gradient,) = torch.autograd.grad(value, leaf)
         return float(value.detach()), gradient
 
-    def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float) -> Tensor:
+    def energy_gradient(
+        self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float
+    ) -> Tensor:
         """Return an estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the
         expected number of labelled pixels of such a batch."""
         gradient = (theta - self.centre) / self.prior.scale**2
@@ -75,7 +81,9 @@ class LogPosterior:
         """Return the log density over a fixed data set of batches, whose sizes may differ."""
         pixels = sum(int((labels != IGNORE).sum()) for _, labels in batches)
         if pixels == 0:
-            raise InputError("the training frames have no labelled pixel", hint="check the training split")
+            raise InputError(
+                "the training frames have no labelled pixel", hint="check the training split"
+            )
 
         def log_density(theta: Tensor) -> tuple[float, Tensor]:
             offset = (theta - self.centre) / self.prior.scale
@@ -97,20 +105,36 @@ def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) ->
     return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
 
 
-def minibatches(data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0) -> Iterator[Batch]:
+def minibatches(
+    data: SegmentationDataset,
+    frames: Sequence[int],
+    size: int,
+    seed: int,
+    steps: int,
+    workers: int = 0,
+) -> Iterator[Batch]:
     """Yield for each step the batch of frames that (seed, step) decides, augmentation too; each pass has its own order, and leaves out what
     does not fill a batch."""
     if len(frames) < size:
-        raise InputError(f"{len(frames)} training frames do not fill a batch of {size}", hint="lower data.batch_size")
+        raise InputError(
+            f"{len(frames)} training frames do not fill a batch of {size}",
+            hint="lower data.batch_size",
+        )
     plan, passes = [], len(frames) // size
     for step in range(steps):
         generator = np.random.Generator(np.random.Philox(key=mix_seed(seed, step // passes)))
         order, first = generator.permutation(len(frames)), (step % passes) * size
         chosen = order[first : first + size]
         plan.append([(frames[i], mix_seed(seed, step, row)) for row, i in enumerate(chosen)])
-    shuffle = torch.Generator().manual_seed(seed)  # else the loader takes a number from the global one
+    shuffle = torch.Generator().manual_seed(
+        seed
+    )  # else the loader takes a number from the global one
     keyed = _Keyed(data)
-    return iter(DataLoader(keyed, batch_sampler=plan, num_workers=workers, collate_fn=_stack, generator=shuffle))
+    return iter(
+        DataLoader(
+            keyed, batch_sampler=plan, num_workers=workers, collate_fn=_stack, generator=shuffle
+        )
+    )
 
 
 class _Keyed(Dataset[dict[str, Any]]):

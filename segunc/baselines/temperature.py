@@ -44,7 +44,9 @@ class Calibration(Attachment):
     what: ClassVar[str] = "calibration"
     bound_by: ClassVar[tuple[str, ...]] = ("base_sha256", "posterior_sha256")
     temperature: float  # T > 0
-    fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
+    fitted_on: Mapping[
+        str, Any
+    ]  # the data set, its split, the size that the network saw, and the date
     frames: int
     pixels: int  # of all frames together
     nll_before: float  # mean negative log-likelihood of these pixels in nats, not calibrated
@@ -54,14 +56,18 @@ class Calibration(Attachment):
     base_sha256: str
     posterior_sha256: str | None  # None for a deterministic network
     kind: str = "scalar"  # earlier versions had others
-    applies: Literal["logits", "mean"] = "logits"  # of every draw and of the base network, or the mean over the draws
+    applies: Literal["logits", "mean"] = (
+        "logits"  # of every draw and of the base network, or the mean over the draws
+    )
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
         found = super().load(folder, model)
         if found.kind != "scalar":
             message = f"{folder / cls.file} is a calibration of the kind {found.kind}, and this version knows a temperature alone"
-            raise InputError(message, hint="remove the file, or fit the temperature again: --method temperature")
+            raise InputError(
+                message, hint="remove the file, or fit the temperature again: --method temperature"
+            )
         return found
 
     @property
@@ -102,11 +108,17 @@ class PixelSample(NamedTuple):
     frames: Tensor  # [P] int64, which of the frames, 0 and up in their order
 
 
-def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
+def sample_pixels(
+    model: Model, data: SegmentationDataModule, settings: TemperatureConfig
+) -> PixelSample:
     """Return the mean prediction at randomly chosen labelled pixels of validation frames; InputError where there is none."""
     kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    sampler = Sampler(model.network, model.posterior, draws=settings.draws, seed=settings.seed, scores=("msp",))
-    for index, image, truth, *_ in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
+    sampler = Sampler(
+        model.network, model.posterior, draws=settings.draws, seed=settings.seed, scores=("msp",)
+    )
+    for index, image, truth, *_ in frames_as_seen(
+        model, data, settings.split, settings.frames, "temperature"
+    ):
         labelled = np.flatnonzero(truth.ravel() != IGNORE)
         if labelled.size == 0:
             continue
@@ -116,7 +128,13 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         places = torch.from_numpy(chosen).to(image.device)
         probabilities = sampler(image, keep_probabilities=True).probabilities
         assert probabilities is not None
-        logs = probabilities[0].flatten(1)[:, places].T.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+        logs = (
+            probabilities[0]
+            .flatten(1)[:, places]
+            .T.double()
+            .clamp_min(torch.finfo(torch.float32).tiny)
+            .log()
+        )
         labels = torch.from_numpy(truth.ravel()[chosen].astype(np.int64))
         stands_for = torch.full((count,), labelled.size / count, dtype=torch.float64)
         kept.append((logs.cpu(), labels, stands_for, torch.full((count,), len(kept))))
@@ -138,7 +156,12 @@ def fit_temperature(sample: PixelSample) -> float:
     with torch.no_grad():
         coarse = torch.stack([mean_nll(sample, torch.exp(-value)) for value in grid])
     log_temperature = grid[coarse.argmin()].clone().requires_grad_()
-    limits: dict[str, Any] = {"max_iter": 300, "history_size": 20, "tolerance_grad": 1e-9, "tolerance_change": 1e-12}
+    limits: dict[str, Any] = {
+        "max_iter": 300,
+        "history_size": 20,
+        "tolerance_grad": 1e-9,
+        "tolerance_change": 1e-12,
+    }
     search = torch.optim.LBFGS([log_temperature], line_search_fn="strong_wolfe", **limits)
 
     def closure() -> Tensor:
@@ -153,15 +176,29 @@ def fit_temperature(sample: PixelSample) -> float:
 
 def check_temperature(temperature: float) -> None:
     """Raise an InputError where the NLL is lowest at a bound of the search."""
-    reasons = {LOWEST: "the network makes no mistake on these frames", HIGHEST: "the logits say nothing about these labels"}
+    reasons = {
+        LOWEST: "the network makes no mistake on these frames",
+        HIGHEST: "the logits say nothing about these labels",
+    }
     for bound, reason in reasons.items():
         if max(temperature / bound, bound / temperature) <= 1.001:
-            message = f"the validation NLL still falls at a bound of the search, T = {bound:g}: {reason}"
-            raise InputError(message, hint="fit on other frames, and check that these labels are its classes")
+            message = (
+                f"the validation NLL still falls at a bound of the search, T = {bound:g}: {reason}"
+            )
+            raise InputError(
+                message, hint="fit on other frames, and check that these labels are its classes"
+            )
 
 
 @flushed_denormals()
-def scale_temperature(base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say) -> Calibration:
+def scale_temperature(
+    base: Path,
+    config: FitConfig[TemperatureConfig],
+    out: Path,
+    *,
+    device: str = "auto",
+    say: Say = say,
+) -> Calibration:
     """Fit the calibration of a model of either kind and write the same model with it, in the place of one that is there already;
     ``out`` may be ``base``. InputError for no labelled pixel, NaN logits, or a best temperature at a bound."""
     settings = config.settings
@@ -182,7 +219,9 @@ def scale_temperature(base: Path, config: FitConfig[TemperatureConfig], out: Pat
         draws=draws,
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
-        applies="mean" if model.bayesian else "logits",  # of one draw the same, but for the rounding of small p
+        applies="mean"
+        if model.bayesian
+        else "logits",  # of one draw the same, but for the rounding of small p
     )
     calibration.attach(base, config, out, METHOD.name, say)
     nll = f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"

@@ -31,9 +31,16 @@ class MeanField(Posterior):
     def __init__(self, mean: Tensor, sigma: Tensor, scope: str = "all") -> None:
         self.mean, self.sigma, self.scope = mean, sigma, scope
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
         mask = layout.mask(self.scope, scope)
-        noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).view(len(draws), 2, -1).to(layout.device)
+        noise = (
+            NoiseSource.of(seed)
+            .normal(draws, 2 * layout.total)
+            .view(len(draws), 2, -1)
+            .to(layout.device)
+        )
         values = self.mean.to(layout.device) + self.sigma.to(layout.device) * mask * noise
         return AffineDraws(values[:, 0], values[:, 1])
 
@@ -65,13 +72,17 @@ class MeanFieldTraining(Trainable[MeanField]):
 
     regulariser_name = "kl"
 
-    def __init__(self, layout: AffineLayout, config: VariationalConfig, prior: Prior | None = None) -> None:
+    def __init__(
+        self, layout: AffineLayout, config: VariationalConfig, prior: Prior | None = None
+    ) -> None:
         super().__init__(config.scope, config.prior() if prior is None else prior)
         self.kl_weight, self.sigma_lr = config.kl_weight, config.sigma_lr
         self.mean = nn.Parameter(layout.affine)
         # The inverse of softplus, in the form that keeps its digits where sigma is small.
         start = torch.tensor(config.initial_sigma, dtype=torch.float64)
-        self.rho = nn.Parameter(torch.full_like(self.mean, float(start + torch.log(-torch.expm1(-start)))))
+        self.rho = nn.Parameter(
+            torch.full_like(self.mean, float(start + torch.log(-torch.expm1(-start))))
+        )
 
     def posterior(self, layout: AffineLayout) -> MeanField:
         sigma = F.softplus(self.rho) * layout.free(self.scope)
@@ -95,7 +106,9 @@ def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
     posterior = run.train(MeanFieldTraining(AffineLayout(run.network), run.config.settings))
     sigma = posterior.sigma[posterior.sigma > 0]
     run.measured["median_sigma"] = median = float(sigma.median())
-    return run.finish(posterior, f"mean-field Gaussian over {len(sigma):,} parameters, median sigma {median:.4g}")
+    return run.finish(
+        posterior, f"mean-field Gaussian over {len(sigma):,} parameters, median sigma {median:.4g}"
+    )
 
 
 METHOD = Method("variational", VariationalConfig, finetune_variational, MeanField.from_tensors)

@@ -55,7 +55,9 @@ def options_of(verb: str) -> type:
 class ConfigurationHelp(argparse._HelpAction):
     """Print the help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
 
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> NoReturn:
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any
+    ) -> NoReturn:
         from segunc.verbs.training import settings_of
 
         parser.print_help()
@@ -89,8 +91,14 @@ def build_parser(*, as_json: bool = False) -> Parser:
             verb_parser.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
         add_options(verb_parser, options_of(verb))
         further = verb_parser.add_argument_group("for scripts and reports of faults")
-        further.add_argument("--json", action="store_true", help="print the result as one line of JSON, and all else on standard error")
-        further.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+        further.add_argument(
+            "--json",
+            action="store_true",
+            help="print the result as one line of JSON, and all else on standard error",
+        )
+        further.add_argument(
+            "--debug", action="store_true", help="show a traceback when something fails"
+        )
         verb_parser.set_defaults(parser=verb_parser)
     return parser
 
@@ -113,14 +121,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     kept = f"what is finished is kept, and the same command {again}"
     result, ended = sys.stdout, list[int]()  # by which signal
     try:
-        with warnings.catch_warnings(), _ended_by(ended), redirect_stdout(sys.stderr if arguments.json else result):
+        with (
+            warnings.catch_warnings(),
+            _ended_by(ended),
+            redirect_stdout(sys.stderr if arguments.json else result),
+        ):
             warnings.showwarning = _show_warning
-            asked = parsed(options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {}))
+            asked = parsed(
+                options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {})
+            )
             check_options(asked)
             run(verb, asked, *([result] if arguments.json else []))
         sys.stdout.flush()
         return 0
-    except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
+    except (
+        BrokenPipeError
+    ):  # as `| head` leaves it; what Python would still write has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13  # as shells say it of a command that SIGPIPE ended
     except KeyboardInterrupt:
@@ -136,7 +152,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = " ".join(_message(error, kept).split())
         say(f"segunc {verb}: {text}", stream=sys.stderr)
         if arguments.json and not isinstance(error, PartialFailure):  # whose result is printed
-            say(json.dumps({"error": getattr(error, "message", text), "hint": getattr(error, "hint", "")}))
+            say(
+                json.dumps(
+                    {"error": getattr(error, "message", text), "hint": getattr(error, "hint", "")}
+                )
+            )
         return 2 if isinstance(error, InputError) else 1
 
 
@@ -175,7 +195,9 @@ def _message(error: Exception, kept: str) -> str:
     if isinstance(error, OSError) and error.strerror and not is_out_of_memory(error):
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         return f"{text}; {kept}{DEBUG_HINT}"
-    text = f"{'not enough memory: ' if is_out_of_memory(error) else ''}{type(error).__name__}: {error}"
+    text = (
+        f"{'not enough memory: ' if is_out_of_memory(error) else ''}{type(error).__name__}: {error}"
+    )
     return f"{text if len(text) <= MAX_MESSAGE else f'{text[:MAX_MESSAGE]}...'}{DEBUG_HINT}"
 
 

@@ -44,13 +44,17 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     kinds, texts = get_type_hints(options, include_extras=True), meanings(options)
     for section in options.__mro__:
         title = re.split(r"[:.]", inspect.cleandoc(section.__doc__ or ""), maxsplit=1)[0]
-        group = parser.add_argument_group("the verb's own options" if section is options else title.lower())
+        group = parser.add_argument_group(
+            "the verb's own options" if section is options else title.lower()
+        )
         exclusive: Any = None
         for field in option_fields(options):
             if field.name in inspect.get_annotations(section):
                 flags, settings = _argument(field, kinds[field.name], *texts[field.name])
                 one_of = settings.pop("exclusive", False)
-                exclusive = exclusive or (group.add_mutually_exclusive_group(required=True) if one_of else None)
+                exclusive = exclusive or (
+                    group.add_mutually_exclusive_group(required=True) if one_of else None
+                )
                 (exclusive if one_of else group).add_argument(*flags, **settings)
 
 
@@ -59,14 +63,21 @@ def add_keys(parser: argparse.ArgumentParser, section: Any) -> None:
     texts, (about, *_) = meanings(section), inspect.cleandoc(section.__doc__ or "").splitlines()
     group = parser.add_argument_group(f"{section.section} ({about.rstrip('.')})")
     for key in dataclasses.fields(section):
-        default = "required" if default_of(key) is dataclasses.MISSING else f"default {default_of(key)}"
+        default = (
+            "required" if default_of(key) is dataclasses.MISSING else f"default {default_of(key)}"
+        )
         text = f"{texts.get(key.name, ('', ''))[1]} ({default})"
-        group.add_argument(f"--{section.section}.{key.name}", metavar="", help=text.replace("%", "%%"))
+        group.add_argument(
+            f"--{section.section}.{key.name}", metavar="", help=text.replace("%", "%%")
+        )
 
 
 def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
     """Return what was given on the command line as the dataclass of a verb's options."""
-    return options(**{field.name: getattr(arguments, field.name) for field in option_fields(options)}, **further)
+    return options(
+        **{field.name: getattr(arguments, field.name) for field in option_fields(options)},
+        **further,
+    )
 
 
 def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
@@ -77,7 +88,9 @@ def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
     return kind, next(filter(callable, annotations), kind if kind in (int, float) else None)
 
 
-def _argument(field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _argument(
+    field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str
+) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return names and settings of an option for argparse's ``add_argument``."""
     flags, default = flags_of(field), default_of(field)
     settings: dict[str, Any] = {"help": about.replace("%", "%%"), **field.metadata}
@@ -98,7 +111,11 @@ def _argument(field: dataclasses.Field[Any], kind: Any, placeholder: str, about:
     if not flags[0].startswith("-"):
         return flags, settings
     required = {"required": True} if default is dataclasses.MISSING else {"default": default}
-    return flags, {**settings, "dest": field.name, **({"action": "store_true"} if kind is bool else required)}
+    return flags, {
+        **settings,
+        "dest": field.name,
+        **({"action": "store_true"} if kind is bool else required),
+    }
 
 
 def check_options(options: Any) -> None:
@@ -113,5 +130,7 @@ def check_options(options: Any) -> None:
                     path = Path(name).expanduser()
                     if not path.exists() or ("folder" in kinds and not path.is_dir()):
                         lack = "is no folder" if path.exists() else "does not exist"
-                        raise InputError(f"{flags_of(field)[0]} {path} {lack}", hint="check the path")
+                        raise InputError(
+                            f"{flags_of(field)[0]} {path} {lack}", hint="check the path"
+                        )
     check_device(values.get("device", "auto"))

@@ -48,7 +48,10 @@ def plain(value: Any) -> Any:
 
 
 def _tell_step(title: str, verb: Any, options: Any) -> None:
-    say(f"\n== {title}\n$ segunc {verb.__name__} {opts.command_line(options, but='device')}", flush=True)
+    say(
+        f"\n== {title}\n$ segunc {verb.__name__} {opts.command_line(options, but='device')}",
+        flush=True,
+    )
     run(verb.__name__, options)
 
 
@@ -58,12 +61,17 @@ def _tell_line(line: str) -> None:
     say_first(line)
 
 
-LISTENERS = {"demo": (_tell_step, say), "finetune": (_tell_line,)}  # what verbs tell while they are at work
+LISTENERS = {
+    "demo": (_tell_step, say),
+    "finetune": (_tell_line,),
+}  # what verbs tell while they are at work
 
 
 def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
     yield f"\n== done in {result.seconds:.0f} s"
-    yield "anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in result.auroc.items())
+    yield "anomaly AUROC, pooled: " + ", ".join(
+        f"{name} {value:.3f}" for name, value in result.auroc.items()
+    )
     yield f"overlay video: {result.video}"
     yield f"open {result.page} in a browser"
 
@@ -189,7 +197,11 @@ def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:
 
 
 def _show_report(result: Any, options: opts.ReportOptions) -> Iterator[str]:
-    yield from (*result.summary, f"wrote {result.path}, SHA-256 {result.sha256}", f"open {result.page} in a browser, or print it")
+    yield from (
+        *result.summary,
+        f"wrote {result.path}, SHA-256 {result.sha256}",
+        f"open {result.page} in a browser, or print it",
+    )
 
 
 def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:
@@ -198,10 +210,16 @@ def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:
 
 def _show_doctor(result: Any, options: opts.DoctorOptions) -> Iterator[str]:
     yield from result.about
-    yield from (f"{finding.status:>4}  {finding.check}: {finding.text}" for finding in result.findings)
+    yield from (
+        f"{finding.status:>4}  {finding.check}: {finding.text}" for finding in result.findings
+    )
     if not result.failure:
         yield "the uncertainty is alive"
 
 
-SHOWN = {name.removeprefix("_show_"): show for name, show in list(globals().items()) if name.startswith("_show_")}
+SHOWN = {
+    name.removeprefix("_show_"): show
+    for name, show in list(globals().items())
+    if name.startswith("_show_")
+}
 """What is printed of each verb's result."""

@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from segunc.core.errors import InputError, nearest
 
@@ -27,13 +37,21 @@ class Bound:
     below: float | None = None
 
     def holds(self, value: float) -> bool:
-        low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
-        return low and (self.most is None or value <= self.most) and (self.below is None or value < self.below)
+        low = (self.least is None or value >= self.least) and (
+            self.above is None or value > self.above
+        )
+        return (
+            low
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
 
     def __str__(self) -> str:
         low = f"of at least {self.least:.10g}" if self.above is None else f"above {self.above:g}"
         high = "" if self.below is None else f" and below {self.below:g}"
-        return f"a number {low}{high}" + ("" if self.most is None else f" and at most {self.most:.10g}")
+        return f"a number {low}{high}" + (
+            "" if self.most is None else f" and at most {self.most:.10g}"
+        )
 
 
 PositiveInt = Annotated[int, Bound(above=0)]
@@ -69,13 +87,22 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
     or a mapping. Whatever the type is, no number is NaN or infinite, and no text holds a null character or half of a surrogate pair."""
     origin, inner = get_origin(hint), get_args(hint)
     shown = f"{name} {ascii(value)[:80]}"
-    if value is None and hint not in (Any, None) and origin is not Literal and type(None) not in inner:
+    if (
+        value is None
+        and hint not in (Any, None)
+        and origin is not Literal
+        and type(None) not in inner
+    ):
         raise InputError(f"{name} is none", hint="leave it out for the default")
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} {value} is not finite", hint=remedy)
-    if isinstance(value, str) and ("\0" in value or value != value.encode(errors="replace").decode()):
+    if isinstance(value, str) and (
+        "\0" in value or value != value.encode(errors="replace").decode()
+    ):
         raise InputError(f"{shown} is no text in UTF-8 without null characters", hint=remedy)
-    if isinstance(value, str) and origin is tuple:  # from Python; the command line has read it before
+    if (
+        isinstance(value, str) and origin is tuple
+    ):  # from Python; the command line has read it before
         raise InputError(f"{shown} is no tuple", hint=remedy)
     if origin in (Union, UnionType) and value is not None:
         for kind in inner:
@@ -83,7 +110,9 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
     elif origin is Literal and value not in inner:
         raise InputError(f"{name} {value} is none of {', '.join(map(str, inner))}")
     elif origin is Annotated:
-        number = isinstance(value, Integral if inner[0] is int else Real) and not isinstance(value, bool)
+        number = isinstance(value, Integral if inner[0] is int else Real) and not isinstance(
+            value, bool
+        )
         for bound in inner[1:]:
             if isinstance(bound, Bound) and not (number and bound.holds(value)):
                 raise InputError(f"{shown} is not {bound}", hint=remedy)
@@ -95,7 +124,9 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
     elif isinstance(value, list | tuple):
         # Of a list all are of one type; of a tuple each may have its own.
         each = origin is tuple and ... not in inner and len(inner) == len(value)
-        for item, kind in zip(value, inner if each else (inner or (Any,))[:1] * len(value), strict=True):
+        for item, kind in zip(
+            value, inner if each else (inner or (Any,))[:1] * len(value), strict=True
+        ):
             check_value(name, item, kind, remedy)
 
 
@@ -110,13 +141,19 @@ def meanings(section: type) -> dict[str, tuple[str, str]]:
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(section.__mro__):
         names: list[str] = []
-        arguments = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+        arguments = (
+            inspect.cleandoc(base.__dict__.get("__doc__") or "")
+            .partition("\nArgs:\n")[2]
+            .partition("\n\n")[0]
+        )
         for line in arguments.splitlines():
             if entry := re.fullmatch(r"    (\w+(?:, \w+)*)(?: \(([^)]*)\))?: (.*)", line):
                 names = entry[1].split(", ")
                 texts |= dict.fromkeys(names, (entry[2] or "", entry[3]))
             else:
-                texts |= {name: (texts[name][0], f"{texts[name][1]} {line.strip()}") for name in names}
+                texts |= {
+                    name: (texts[name][0], f"{texts[name][1]} {line.strip()}") for name in names
+                }
     return texts
 
 
@@ -142,4 +179,6 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
             hint = "" if near else f"the keys are {', '.join(names)}"
             raise InputError(f"{where}: unknown key '{key}'{near}", hint=hint) from error
         value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
-        raise InputError(f"{where}: {key}{value}: {first['msg'][0].lower()}{first['msg'][1:]}") from error
+        raise InputError(
+            f"{where}: {key}{value}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        ) from error

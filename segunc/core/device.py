@@ -24,7 +24,9 @@ def resolve_device(text: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = text.partition(":")
     if kind == "cuda" and int(index or 0) >= (count := torch.cuda.device_count()):
-        raise InputError(f"--device {text} is none of the {count} CUDA devices here", hint="use --device cpu")
+        raise InputError(
+            f"--device {text} is none of the {count} CUDA devices here", hint="use --device cpu"
+        )
     return torch.device(text)
 
 
@@ -77,7 +79,9 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on a device. A copy to a GPU is queued, from pinned memory: from other memory the host would wait for all that is
     queued before it. A copy from a GPU is waited for, so that it can be read."""
     to_gpu = device.type == "cuda"
-    return (tensor.pin_memory() if to_gpu and not tensor.is_cuda else tensor).to(device, non_blocking=to_gpu)
+    return (tensor.pin_memory() if to_gpu and not tensor.is_cuda else tensor).to(
+        device, non_blocking=to_gpu
+    )
 
 
 @contextlib.contextmanager
@@ -85,9 +89,13 @@ def full_float32() -> Iterator[None]:
     """Let a GPU convolve float32 numbers as such while open. PyTorch's default for convolutions is TF32, which keeps 10 of their 23 bits:
     relative errors of 5e-4, many steps of a stored score. Who wants speed has bfloat16."""
     cudnn: Any = torch.backends.cudnn
-    newer = (cudnn.conv, cudnn.rnn) if hasattr(cudnn, "conv") else ()  # since PyTorch 2.9, and stronger
+    newer = (
+        (cudnn.conv, cudnn.rnn) if hasattr(cudnn, "conv") else ()
+    )  # since PyTorch 2.9, and stronger
     before = [(each, "fp32_precision", each.fp32_precision) for each in newer]
-    with contextlib.suppress(RuntimeError):  # the older cannot be read where a user chose by the newer alone
+    with contextlib.suppress(
+        RuntimeError
+    ):  # the older cannot be read where a user chose by the newer alone
         before.insert(0, (cudnn, "allow_tf32", cudnn.allow_tf32))
     for owner, name, _ in before:
         setattr(owner, name, "ieee" if name == "fp32_precision" else False)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _NO_MEMORY = re.compile(
-    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)", re.I
+    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)",
+    re.I,
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
@@ -26,9 +27,15 @@ class InputError(ValueError):
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message, self.hint = message, hint
-        shown = message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]} ..."
-        self.command_line = f"{shown.rstrip('.;')}. Hint: {hint.rstrip('.;')}" if hint else shown.rstrip(".;")
-        named = _FLAG.sub(lambda flag: f"`{flag[1].replace('-', '_')}`" if flag[1] else flag[0], self.command_line)
+        shown = (
+            message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]} ..."
+        )
+        self.command_line = (
+            f"{shown.rstrip('.;')}. Hint: {hint.rstrip('.;')}" if hint else shown.rstrip(".;")
+        )
+        named = _FLAG.sub(
+            lambda flag: f"`{flag[1].replace('-', '_')}`" if flag[1] else flag[0], self.command_line
+        )
         super().__init__(named)
 
     def within(self, where: str) -> InputError:
@@ -54,15 +61,25 @@ class NoteWarning(UserWarning):
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Return a question after the one of ``names`` that an unknown name is likest to; nothing where none is, by difflib's ``cutoff``."""
-    return f" (did you mean {near[0]}?)" if (near := get_close_matches(name, list(names), 1, cutoff)) else ""
+    return (
+        f" (did you mean {near[0]}?)"
+        if (near := get_close_matches(name, list(names), 1, cutoff))
+        else ""
+    )
 
 
 def one_line(error: Exception) -> str:
     """Return an error in one line, with options as the command line has them; one that is not ours with its type, and cut."""
     text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
-    return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text[:200]}"
+    return (
+        text
+        if isinstance(error, InputError | PartialFailure)
+        else f"{type(error).__name__}: {text[:200]}"
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether what is behind an error is a lack of memory, of the machine's, of the process's limit or of a GPU's."""
-    return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(f"{type(error).__name__}: {error}"))
+    return isinstance(error, MemoryError) or bool(
+        _NO_MEMORY.search(f"{type(error).__name__}: {error}")
+    )

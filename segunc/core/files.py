@@ -55,7 +55,9 @@ def inside(folder: Path, name: str) -> Path:
     """Return the path of a name in a folder; InputError where the name is not safe, or a link leads out of the folder."""
     path = folder / safe_name(name, f"a file of {folder}")
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        raise InputError(f"{path} leads out of {folder}", hint="put the file in the place of the link")
+        raise InputError(
+            f"{path} leads out of {folder}", hint="put the file in the place of the link"
+        )
     return path
 
 
@@ -69,7 +71,11 @@ def _open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer opens at once
     try:
         if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
-            code, reason = (errno.EISDIR, "it is a folder") if stat.S_ISDIR(mode) else (errno.EINVAL, "it is no file")
+            code, reason = (
+                (errno.EISDIR, "it is a folder")
+                if stat.S_ISDIR(mode)
+                else (errno.EINVAL, "it is no file")
+            )
             raise OSError(code, reason, path)
         os.set_blocking(descriptor, True)
     except BaseException:
@@ -93,13 +99,17 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")  # without the byte order mark that Excel writes in front
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not in UTF-8 ({error.reason} at byte {error.start}); save it in UTF-8") from error
+        raise ValueError(
+            f"it is not in UTF-8 ({error.reason} at byte {error.start}); save it in UTF-8"
+        ) from error
 
 
 def read_rows(path: Path) -> list[list[str]]:
     """Return the rows of a CSV file that are not empty, the header first; raises OSError, and ValueError for what is no CSV."""
     try:
-        return [row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row]
+        return [
+            row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row
+        ]
     except (ValueError, csv.Error) as error:
         raise ValueError(f"it is no CSV file: {error}") from error
 
@@ -112,7 +122,9 @@ def reading(subject: str, expected: str, remedy: str = "write it again") -> Iter
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{subject} cannot be read ({error.strerror})", hint="check the path") from error
+        raise InputError(
+            f"{subject} cannot be read ({error.strerror})", hint="check the path"
+        ) from error
     except ValueError as error:
         raise InputError(f"{subject} is not {expected} ({error})", hint=remedy) from error
 
@@ -133,10 +145,20 @@ def check_place(path: Path, *, folder: bool = False) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror})", hint="give another path") from error
+        raise InputError(
+            f"{path} cannot be written ({error.strerror})", hint="give another path"
+        ) from error
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
-        what = "a file" if stat.S_ISREG(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
-        raise InputError(f"{path} is {what}, not a {'folder' if folder else 'file'}", hint="give another path")
+        what = (
+            "a file"
+            if stat.S_ISREG(mode)
+            else "a folder"
+            if stat.S_ISDIR(mode)
+            else "a device, pipe or socket"
+        )
+        raise InputError(
+            f"{path} is {what}, not a {'folder' if folder else 'file'}", hint="give another path"
+        )
 
 
 def own_folder(path: Path) -> bool:
@@ -148,9 +170,15 @@ def own_folder(path: Path) -> bool:
     except OSError:
         return False
     writable = stat.S_IWGRP | stat.S_IWOTH
-    ours = stat.S_ISDIR(folder.st_mode) and folder.st_uid == os.getuid() and not folder.st_mode & writable
+    ours = (
+        stat.S_ISDIR(folder.st_mode)
+        and folder.st_uid == os.getuid()
+        and not folder.st_mode & writable
+    )
     return ours and all(
-        parent.st_uid in (os.getuid(), 0) and (not parent.st_mode & writable or parent.st_mode & stat.S_ISVTX) for parent in parents
+        parent.st_uid in (os.getuid(), 0)
+        and (not parent.st_mode & writable or parent.st_mode & stat.S_ISVTX)
+        for parent in parents
     )
 
 
@@ -187,7 +215,9 @@ def write_file(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """:func:`write_file` of readable JSON; NaN is refused."""
-    write_file(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_file(
+        path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    )
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
@@ -211,7 +241,9 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     with reading(str(path), "valid JSON"):
         content = parse_json(read_bytes(path))
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__}, not {what}", hint="write it again")
+        raise InputError(
+            f"{path} holds a {type(content).__name__}, not {what}", hint="write it again"
+        )
     return content
 
 
@@ -219,7 +251,10 @@ def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[s
     """Return the JSON object that a command wrote, ``segunc KIND`` of version 1; InputError for any other, or one that lacks one of ``keys``."""
     content = read_json(path, f"a {kind} of segunc")
     if (content.get("kind"), content.get("version")) != (f"segunc {kind}", 1):
-        raise InputError(f"{path} is no {kind} of segunc in version 1", hint=f"give what {by} wrote, of this version")
+        raise InputError(
+            f"{path} is no {kind} of segunc in version 1",
+            hint=f"give what {by} wrote, of this version",
+        )
     if missing := {*keys} - content.keys():
         raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or make it again")
     return content
@@ -244,9 +279,14 @@ def read_record(path: Path, what: str) -> dict[str, Any]:
     content = read_json(path, what)
     bound = content.pop(_SEAL, None)
     if content.get("format") != RECORD_FORMAT:
-        raise InputError(f"{path} is not {what} of format {RECORD_FORMAT}", hint="make it again with this version")
+        raise InputError(
+            f"{path} is not {what} of format {RECORD_FORMAT}",
+            hint="make it again with this version",
+        )
     if bound != json_sha256(content):
-        raise InputError(f"{path} has changed since it was written", hint="restore it, or make it again")
+        raise InputError(
+            f"{path} has changed since it was written", hint="restore it, or make it again"
+        )
     return content
 
 
@@ -262,7 +302,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Return the dotted keys in which two records differ as JSON, with both values, None where a key is absent."""
     before, after = (flat(json.loads(json.dumps(values))) for values in (old, new))
-    keys = [key for key in before | after if before.get(key) != after.get(key) or (key in before) != (key in after)]
+    keys = [
+        key
+        for key in before | after
+        if before.get(key) != after.get(key) or (key in before) != (key in after)
+    ]
     return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
 
 
@@ -282,15 +326,22 @@ def read_array(data: bytes) -> Any:
 
     try:
         return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except Exception as error:  # the header is Python, and what its damage raises has no common type
+    except (
+        Exception
+    ) as error:  # the header is Python, and what its damage raises has no common type
         raise ValueError(f"no array of numbers ({one_line(error)})") from error
 
 
 def read_arrays(data: bytes) -> dict[str, Any]:
     """Return the arrays of an ``.npz`` file; ValueError for anything else."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:  # which compares the checksum of each array
-            return {name.removesuffix(".npy"): read_array(archive.read(name)) for name in archive.namelist()}
+        with zipfile.ZipFile(
+            io.BytesIO(data)
+        ) as archive:  # which compares the checksum of each array
+            return {
+                name.removesuffix(".npy"): read_array(archive.read(name))
+                for name in archive.namelist()
+            }
     except Exception as error:  # what a damaged archive raises has no common type
         raise ValueError(f"no archive of arrays ({one_line(error)})") from error
 
@@ -310,7 +361,10 @@ class Lock:
     locks it, and forgets the lock of a dead process; a symbolic link is not followed."""
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
-        from filelock import FileLock, Timeout  # here, because readers of maps import this module and lock nothing
+        from filelock import (
+            FileLock,
+            Timeout,
+        )  # here, because readers of maps import this module and lock nothing
 
         self.path = path
         self._lock = FileLock(path, wait, thread_local=False, on_acquired=self._sign)
@@ -329,7 +383,9 @@ class Lock:
     def release(self) -> None:
         """Let go; a second call does nothing."""
         if self._lock.is_locked:
-            self.path.unlink(missing_ok=True)  # before unlocking: whoever comes next makes a new file
+            self.path.unlink(
+                missing_ok=True
+            )  # before unlocking: whoever comes next makes a new file
             self._lock.release()
 
     def __enter__(self) -> Self:

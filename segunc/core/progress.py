@@ -20,7 +20,13 @@ class ConsoleProgress:
     terminal one line that changes; ``quiet`` shows nothing, as all processes of a distributed run but the first."""
 
     def __init__(
-        self, stream: TextIO | None = None, *, interval: float = 5.0, label: str = "", unit: str = "frame", quiet: bool = False
+        self,
+        stream: TextIO | None = None,
+        *,
+        interval: float = 5.0,
+        label: str = "",
+        unit: str = "frame",
+        quiet: bool = False,
     ) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
@@ -36,8 +42,15 @@ class ConsoleProgress:
         now = time.monotonic()
         left = ", {remaining} left" if total and (now - self._start >= 10 or done == total) else ""
         layout = f"{{n_fmt}}{' of {total_fmt}' if total else ''}{{unit}}, {{rate_noinv_fmt}}{left}{{postfix}}"
-        settings: dict[str, Any] = {"unit": f" {self._unit}s", "initial": skipped, "postfix": state, "bar_format": layout}
-        self._line = str(tqdm.format_meter(done, total, now - self._start, **settings)).replace("  ", " ")
+        settings: dict[str, Any] = {
+            "unit": f" {self._unit}s",
+            "initial": skipped,
+            "postfix": state,
+            "bar_format": layout,
+        }
+        self._line = str(tqdm.format_meter(done, total, now - self._start, **settings)).replace(
+            "  ", " "
+        )
         if now - self._last >= self._interval:
             self._last = now
             self.flush(end="\r" if self._terminal else "\n")

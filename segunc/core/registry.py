@@ -23,7 +23,9 @@ class Registry(Mapping[str, T], Generic[T]):
     """Names and their entries, in the order of registration. ``kind`` says in messages what they are, ``group`` is that of the entry points
     of other packages, ``own`` has for each name the entry or ``module:name``, and ``baselines`` come by entry points of this package."""
 
-    def __init__(self, kind: str, group: str, own: Mapping[str, T | str], baselines: Iterable[str] = ()) -> None:
+    def __init__(
+        self, kind: str, group: str, own: Mapping[str, T | str], baselines: Iterable[str] = ()
+    ) -> None:
         self.kind, self.group = kind, group
         self._entries: dict[str, Any] = {**own, **dict.fromkeys(baselines)}
         self._looked_outside = False
@@ -31,19 +33,25 @@ class Registry(Mapping[str, T], Generic[T]):
     def register(self, name: str, entry: T) -> T:
         """Add an entry under a new name, and return it; InputError where the name is taken by another entry."""
         if name in self._entries and self._entries[name] is not entry:
-            raise InputError(f"there is a {self.kind} '{name}' already", hint="rename the second one")
+            raise InputError(
+                f"there is a {self.kind} '{name}' already", hint="rename the second one"
+            )
         self._entries[name] = entry
         return entry
 
     def __getitem__(self, name: str) -> T:
         """Return the entry of a name; InputError where nothing is registered under it."""
         if name not in self:
-            raise InputError(f"there is no {self.kind} '{name}'", hint=f"choose one of {', '.join(self)}")
+            raise InputError(
+                f"there is no {self.kind} '{name}'", hint=f"choose one of {', '.join(self)}"
+            )
         if self._entries[name] is None:
             self._look_outside()
         entry = self._entries[name]
         if entry is None:
-            message = f"the entry point of {self.kind} '{name}' was not there when segunc was installed"
+            message = (
+                f"the entry point of {self.kind} '{name}' was not there when segunc was installed"
+            )
             raise InputError(message, hint="pip install -e .")
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")

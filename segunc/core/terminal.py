@@ -18,7 +18,9 @@ def visible(text: object, *, layout: bool = False) -> str:
     return pattern.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
 
-def say(text: object = "", *, stream: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
+def say(
+    text: object = "", *, stream: TextIO | None = None, end: str = "\n", flush: bool = False
+) -> None:
     """Print a text, line breaks and tabs included, to a stream or to standard output. Control characters are shown (:func:`visible`), and
     so is what the stream's encoding does not know: ``\\u2192`` for an arrow in ASCII."""
     stream = sys.stdout if stream is None else stream

@@ -33,19 +33,25 @@ def find_code(name: str) -> Code:
     module, colon, attribute = name.partition(":")
     parts = module.split(".")
     if not colon or not all(part.isidentifier() for part in (*parts, attribute)):
-        raise InputError(f"'{name}' is no package.module:function", hint="e.g. python:my_networks.unet:build")
+        raise InputError(
+            f"'{name}' is no package.module:function", hint="e.g. python:my_networks.unet:build"
+        )
     spec = importlib.util.find_spec(parts[0]) or PathFinder.find_spec(parts[0], [os.getcwd()])
     package = spec and spec.submodule_search_locations
     source = Path(next(iter(package)) if package else str(spec and spec.origin)).resolve()
     if not source.exists():
-        raise InputError(f"Python finds no source of the module {module}", hint="add its folder to PYTHONPATH")
+        raise InputError(
+            f"Python finds no source of the module {module}", hint="add its folder to PYTHONPATH"
+        )
     return Code(name, str(source.parent))
 
 
 def agree(code: Code) -> None:
     """Note that the user agrees to run this code on this machine."""
     if (folder := user_folder("XDG_CONFIG_HOME", ".config")) is None:
-        raise InputError("this user has no home folder, so trust cannot be noted", hint="set XDG_CONFIG_HOME")
+        raise InputError(
+            "this user has no home folder, so trust cannot be noted", hint="set XDG_CONFIG_HOME"
+        )
     write_json(folder / NOTE, {**_agreements(), code.name: {"folder": code.folder}})
 
 
@@ -55,7 +61,9 @@ def check_agreed(code: Code, how: str) -> None:
     agreed = {(name, os.path.realpath(path)) for name, _, path in variable}
     if code not in agreed and _agreements().get(code.name, {}).get("folder") != code.folder:
         message = f"the code of {code.name} in {code.folder} does not run, as nobody agreed to it on this machine"
-        raise InputError(message, hint=f"if you trust it: {how}, or {TRUST}={code.name}@{code.folder}")
+        raise InputError(
+            message, hint=f"if you trust it: {how}, or {TRUST}={code.name}@{code.folder}"
+        )
 
 
 @contextlib.contextmanager
@@ -72,4 +80,6 @@ def imported(code: Code) -> Iterator[Any]:
 def _agreements() -> dict[str, Any]:
     folder = user_folder("XDG_CONFIG_HOME", ".config")
     path = folder and folder / NOTE
-    return read_json(path, "the note of what you trust") if path is not None and path.is_file() else {}
+    return (
+        read_json(path, "the note of what you trust") if path is not None and path.is_file() else {}
+    )

@@ -27,12 +27,24 @@ STRENGTHS = 5
 REFERENCE_SIDE = 1024  # shorter side, in pixels, of the frames that the radii of blur belong to
 Values = npt.NDArray[np.float64]
 
-BLUR_RADIUS = (3.0, 4.0, 6.0, 8.0, 10.0)  # radius of the disc that a point becomes, in pixels at :data:`REFERENCE_SIDE`
+BLUR_RADIUS = (
+    3.0,
+    4.0,
+    6.0,
+    8.0,
+    10.0,
+)  # radius of the disc that a point becomes, in pixels at :data:`REFERENCE_SIDE`
 NOISE_DEVIATION = (0.08, 0.12, 0.18, 0.26, 0.38)  # standard deviation of Gaussian noise, in 0..1
 FOG_THICKNESS = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Of the veil, in units of full scale: 1 / (1 + thickness) of the contrast is left."""
 FOG_DECAY = 2.0  # by what the height of the veil's pattern falls with each halving of its length
-DARKNESS = ((0.6, 600, 0.008), (0.5, 250, 0.012), (0.4, 120, 0.018), (0.3, 50, 0.026), (0.2, 30, 0.038))
+DARKNESS = (
+    (0.6, 600, 0.008),
+    (0.5, 250, 0.012),
+    (0.4, 120, 0.018),
+    (0.3, 50, 0.026),
+    (0.2, 30, 0.038),
+)
 """What full scale becomes, photons that full scale stands for, and the standard deviation of the read noise in 0..1."""
 DARKNESS_GAMMA = 2.0
 JPEG_QUALITY = (25, 18, 15, 10, 7)
@@ -47,7 +59,9 @@ class Corruption:
 
     def __post_init__(self) -> None:
         if self.name not in CORRUPTIONS or self.strength not in range(1, STRENGTHS + 1):
-            raise InputError(f"corruption '{self.name}' of strength {self.strength} is unknown", hint=_HINT)
+            raise InputError(
+                f"corruption '{self.name}' of strength {self.strength} is unknown", hint=_HINT
+            )
 
     @classmethod
     def parse(cls, text: str) -> Corruption:
@@ -65,7 +79,9 @@ class Corruption:
         same at all strengths, so that they differ by strength and nothing else."""
         digest = hashlib.sha256(f"{self.name}\n{frame}".encode()).digest()
         key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
-        return CORRUPTIONS[self.name](image, self.strength - 1, np.random.Generator(np.random.Philox(key=key)))
+        return CORRUPTIONS[self.name](
+            image, self.strength - 1, np.random.Generator(np.random.Philox(key=key))
+        )
 
 
 def _blur(image: Image, level: int, random: np.random.Generator) -> Image:
@@ -74,7 +90,9 @@ def _blur(image: Image, level: int, random: np.random.Generator) -> Image:
     reach = int(np.ceil(radius))
     across = np.arange(-reach, reach + 1)
     disc = np.clip(radius + 0.5 - np.hypot(across[:, None], across), 0.0, 1.0)
-    blurred = cv2.filter2D(image.astype(np.float32), -1, disc / disc.sum(), borderType=cv2.BORDER_REFLECT_101)
+    blurred = cv2.filter2D(
+        image.astype(np.float32), -1, disc / disc.sum(), borderType=cv2.BORDER_REFLECT_101
+    )
     return _stored(np.asarray(blurred, np.float64) / 255.0)
 
 
@@ -139,8 +157,12 @@ def fractal(side: int, decay: float, random: np.random.Generator) -> Values:
         below, right = np.roll(corners, -1, 0), np.roll(corners, -1, 1)
         centres = (corners + below + right + np.roll(below, -1, 1)) / 4 + displaced[0]
         heights[half::step, half::step] = centres
-        heights[::step, half::step] = (corners + right + centres + np.roll(centres, 1, 0)) / 4 + displaced[1]
-        heights[half::step, ::step] = (corners + below + centres + np.roll(centres, 1, 1)) / 4 + displaced[2]
+        heights[::step, half::step] = (
+            corners + right + centres + np.roll(centres, 1, 0)
+        ) / 4 + displaced[1]
+        heights[half::step, ::step] = (
+            corners + below + centres + np.roll(centres, 1, 1)
+        ) / 4 + displaced[2]
         step, reach = half, reach / decay
     heights -= heights.min()
     return np.asarray(heights / max(heights.max(), np.finfo(float).tiny))

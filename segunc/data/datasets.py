@@ -11,7 +11,15 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.entry import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding, DatasetEntry, Layout, same_folders
+from segunc.data.entry import (
+    BINARY,
+    ROAD_ANOMALY,
+    WHITE_ANOMALIES,
+    AnomalyEncoding,
+    DatasetEntry,
+    Layout,
+    same_folders,
+)
 from segunc.data.labels import label_map
 
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
@@ -20,11 +28,16 @@ FRAMES = "leftImg8bit/{}/*_leftImg8bit"  # the images of Cityscapes, and of sets
 
 def _layout(images: str, labels: str, splits: Words, **more: Any) -> Layout:
     """Return the layout of ``FOLDER/*ENDING``, whose ``{}`` are words of the splits (:func:`same_folders`)."""
-    (images, _, image_ending), (labels, _, label_ending) = images.partition("/*"), labels.partition("/*")
+    (images, _, image_ending), (labels, _, label_ending) = (
+        images.partition("/*"),
+        labels.partition("/*"),
+    )
     return Layout(same_folders(images, labels, splits), image_ending, label_ending, **more)
 
 
-def _entry(name: str, files: Sequence[tuple[str, str]], splits: Words, **meaning: Any) -> DatasetEntry:
+def _entry(
+    name: str, files: Sequence[tuple[str, str]], splits: Words, **meaning: Any
+) -> DatasetEntry:
     """Return the entry of a set with a layout for each pair of images and labels."""
     layouts = tuple(_layout(images, labels, splits) for images, labels in files)
     return DatasetEntry(name, layouts, **meaning)
@@ -46,11 +59,23 @@ def _bdd_anomaly() -> DatasetEntry:
 
     def divided(layout: Layout) -> Layout:
         parts = {split: part for split, (part,) in layout.splits.items()}
-        without = {split: (replace(part, holds=lambda values: values.isdisjoint(ids())),) for split, part in parts.items()}
-        test = tuple(replace(part, prefix=f"{split}/", holds=lambda values: not values.isdisjoint(ids())) for split, part in parts.items())
+        without = {
+            split: (replace(part, holds=lambda values: values.isdisjoint(ids())),)
+            for split, part in parts.items()
+        }
+        test = tuple(
+            replace(part, prefix=f"{split}/", holds=lambda values: not values.isdisjoint(ids()))
+            for split, part in parts.items()
+        )
         return replace(layout, splits={**without, "test": test})
 
-    whole = _entry("bdd-anomaly", _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)
+    whole = _entry(
+        "bdd-anomaly",
+        _BDD,
+        ("train", "val"),
+        labels="cityscapes-train-ids",
+        anomaly_classes=anomalies,
+    )
     return replace(whole, layouts=tuple(map(divided, whole.layouts)))
 
 
@@ -60,7 +85,11 @@ def _bdd_anomaly() -> DatasetEntry:
 # "unlabeled", is sky and what the simulator names nothing; the benchmark trains it as a class, and so do we.
 
 _STREETS_FILES = [("{0}/images/{1}", "{0}/annotations/{1}"), ("images/{1}", "annotations/{1}")]
-_STREETS = {"train": ("train", "training"), "val": ("train", "validation"), "test": ("test", "test")}
+_STREETS = {
+    "train": ("train", "training"),
+    "val": ("train", "validation"),
+    "test": ("test", "test"),
+}
 """Split -> archive it comes in, and its folder's name there."""
 
 # Mapillary Vistas: the 66 classes of version 1.2 (1.1 before), which the archive of 2.0 holds, too; "Unlabeled", the last,
@@ -108,15 +137,30 @@ ENTRIES = (
     _entry("cityscapes", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], _TRAIN, labels="cityscapes"),
     _entry("bdd100k", _BDD, _TRAIN, labels="cityscapes-train-ids"),
     _bdd_anomaly(),
-    _entry("idd-lite", [("leftImg8bit/{}/*_image", "gtFine/{}/*_label")], _TRAIN, labels="idd-lite"),
+    _entry(
+        "idd-lite", [("leftImg8bit/{}/*_image", "gtFine/{}/*_label")], _TRAIN, labels="idd-lite"
+    ),
     _entry("idd", [(FRAMES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
     _entry("mapillary", _MAPILLARY_FILES, _MAPILLARY, labels="mapillary"),
-    _entry("streethazards", _STREETS_FILES, _STREETS, labels="streethazards", anomaly_classes=("anomaly",)),
-    _entry("toy", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], (*_TRAIN, "test", "anomaly"), labels="toy"),
+    _entry(
+        "streethazards",
+        _STREETS_FILES,
+        _STREETS,
+        labels="streethazards",
+        anomaly_classes=("anomaly",),
+    ),
+    _entry(
+        "toy", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], (*_TRAIN, "test", "anomaly"), labels="toy"
+    ),
     _entry("toy-anomaly", [(FRAMES, "gtAnomaly/{}/*_anomaly")], ("anomaly",), anomaly_masks=BINARY),
     _road_anomaly(),
     *(
-        _entry(name, [(f"{top}images", f"{top}labels_masks") for top in (folder, "")], _TEST, anomaly_masks=code)
+        _entry(
+            name,
+            [(f"{top}images", f"{top}labels_masks") for top in (folder, "")],
+            _TEST,
+            anomaly_masks=code,
+        )
         for name, (folder, code) in _COURSE.items()
     ),
     _folder("folder", BINARY),
@@ -128,7 +172,11 @@ DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", _ENTR
 
 
 def dataset_entry(
-    name: str, *, labels: str | None = None, anomaly_classes: Iterable[str] = (), frames: str | Path | None = None
+    name: str,
+    *,
+    labels: str | None = None,
+    anomaly_classes: Iterable[str] = (),
+    frames: str | Path | None = None,
 ) -> DatasetEntry:
     """Return the entry of a data set by name.
 
@@ -151,12 +199,20 @@ def dataset_entry(
 
 
 def entry_of_labels(
-    name: str | None, labels: str | None, anomaly_classes: Collection[str] = (), frames: str | None = None
+    name: str | None,
+    labels: str | None,
+    anomaly_classes: Collection[str] = (),
+    frames: str | None = None,
 ) -> DatasetEntry | None:
     """Return the data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither.
     The arguments are those of :func:`dataset_entry`."""
     if anomaly_classes and not (name or labels):
-        raise InputError("--anomaly-class needs the data set that the classes belong to", hint="e.g. --dataset camvid")
+        raise InputError(
+            "--anomaly-class needs the data set that the classes belong to",
+            hint="e.g. --dataset camvid",
+        )
     if not (name or labels):
         return None
-    return dataset_entry(name or "folder", labels=labels, anomaly_classes=anomaly_classes, frames=frames)
+    return dataset_entry(
+        name or "folder", labels=labels, anomaly_classes=anomaly_classes, frames=frames
+    )

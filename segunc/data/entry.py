@@ -24,13 +24,42 @@ from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, labe
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 """File name endings that are read as images (any case)."""
-FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")  # endings of frame names that label names do not carry
+FRAME_ENDINGS = (
+    "_leftImg8bit",
+    "_rgb_anon",
+    "_image",
+    "_rgb",
+)  # endings of frame names that label names do not carry
 LABEL_ENDINGS = (
-    *("_gtFine_labelIds", "_gtCoarse_labelIds", "_gt_labelTrainIds", "_labelIds", "_leftLabel", "_train_id"),
-    *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
+    *(
+        "_gtFine_labelIds",
+        "_gtCoarse_labelIds",
+        "_gt_labelTrainIds",
+        "_labelIds",
+        "_leftLabel",
+        "_train_id",
+    ),
+    *(
+        "_gtFine_labellevel3Ids",
+        "_labels_semantic",
+        "_anomaly",
+        "_labels",
+        "_label",
+        "_mask",
+        "_gt",
+    ),
 )
 """Endings of label names that frame names do not carry."""
-LABEL_FOLDERS = ("labels", "labels_masks", "masks", "annotations", "annot", "gtFine", "gtCoarse", "gtAnomaly")
+LABEL_FOLDERS = (
+    "labels",
+    "labels_masks",
+    "masks",
+    "annotations",
+    "annot",
+    "gtFine",
+    "gtCoarse",
+    "gtAnomaly",
+)
 """Usual names of folders that hold labels, or endings of these names."""
 
 
@@ -49,7 +78,9 @@ def list_images(folder: Path) -> list[Path]:
 
 def image_files(folder: Path) -> list[Path]:
     """Return all image files below a folder but hidden ones, sorted by relative path; none where there is no such folder."""
-    files = (path for path in folder.rglob("*") if is_image_file(path) and not is_hidden(path, folder))
+    files = (
+        path for path in folder.rglob("*") if is_image_file(path) and not is_hidden(path, folder)
+    )
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
@@ -60,7 +91,9 @@ def is_hidden(path: Path, folder: Path) -> bool:
 
 def is_image_file(path: Path) -> bool:
     """Return whether a path is a file that is named as an image."""
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()  # a broken link raises an error when it is read
+    return (
+        path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()
+    )  # a broken link raises an error when it is read
 
 
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
@@ -69,7 +102,9 @@ def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
 
     def named_as_label(path: Path) -> bool:
         folders = path.relative_to(root).parts[:-1]
-        return path.stem.endswith(LABEL_ENDINGS) or any(folder.endswith(LABEL_FOLDERS) for folder in folders)
+        return path.stem.endswith(LABEL_ENDINGS) or any(
+            folder.endswith(LABEL_FOLDERS) for folder in folders
+        )
 
     return [path for path in files if not named_as_label(path)] or list(files)
 
@@ -82,7 +117,10 @@ def possible_labels(folder: Path) -> list[Path]:
 
 
 def find_labels(
-    folder: Path, frames: Collection[str], layouts: Iterable[Layout] = (), is_frame: Callable[[Path], bool] = lambda path: False
+    folder: Path,
+    frames: Collection[str],
+    layouts: Iterable[Layout] = (),
+    is_frame: Callable[[Path], bool] = lambda path: False,
 ) -> dict[str, Path]:
     """Return the label file of each frame that has one in a folder, by the first of the ``layouts`` that finds any, else by the usual
     endings; files that ``is_frame`` are no labels. A frame that has no label but a picture gets the picture, so that whoever reads it says
@@ -92,7 +130,9 @@ def find_labels(
     for layout in (*layouts, Layout({})):
         labels: dict[str, Path] = {}
         for rank in (0, 1, 2):
-            candidates = [p for p in files if ranks[p] == rank and p.stem.endswith(layout.label_ending)]
+            candidates = [
+                p for p in files if ranks[p] == rank and p.stem.endswith(layout.label_ending)
+            ]
             without = [name for name in frames if name not in labels]
             labels |= match_labels(folder, candidates, without, layout.label_stem)
         if labels:
@@ -101,7 +141,10 @@ def find_labels(
 
 
 def match_labels(
-    folder: Path, files: Iterable[Path], frames: Iterable[str], label_stem: Callable[[str], str] = frame_stem
+    folder: Path,
+    files: Iterable[Path],
+    frames: Iterable[str],
+    label_stem: Callable[[str], str] = frame_stem,
 ) -> dict[str, Path]:
     """Return the label file, of ``files`` below a folder, of each frame that has one; raise InputError where two files claim one frame. A
     label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where that is unambiguous on both
@@ -122,7 +165,9 @@ def match_labels(
     owners: dict[Path, str] = {}
     for frame, name in frames.items():
         stem = frame_stem(name)
-        candidates = by_stem.get(stem) or (by_bare_stem.get(_bare(stem), []) if bearers[_bare(stem)] == 1 else [])
+        candidates = by_stem.get(stem) or (
+            by_bare_stem.get(_bare(stem), []) if bearers[_bare(stem)] == 1 else []
+        )
         exact = [path for path in candidates if names[path] == name]
         # A label of exactly a frame's name is no other frame's.
         candidates = exact or [path for path in candidates if names[path] not in frame_names]
@@ -133,7 +178,9 @@ def match_labels(
         for path in candidates:
             if (owner := owners.setdefault(path, frame)) != frame:
                 both = f"the frames {owner} and {frame}"
-                raise InputError(f"label {path} fits {both}", hint="give each label the whole name of its frame")
+                raise InputError(
+                    f"label {path} fits {both}", hint="give each label the whole name of its frame"
+                )
             labels[frame] = path
     return labels
 
@@ -159,7 +206,9 @@ class Part:
     images: str
     labels: str
     prefix: str = ""  # of the frames' names, where a split has several parts
-    holds: Callable[[frozenset[int]], bool] | None = None  # whether a frame of such raw values is of the split; reads all labels
+    holds: Callable[[frozenset[int]], bool] | None = (
+        None  # whether a frame of such raw values is of the split; reads all labels
+    )
 
 
 @dataclass(frozen=True)
@@ -174,21 +223,36 @@ class Layout:
     def describe(self, split: str) -> str:
         """Return how the files of a split lie, in words."""
         images, labels = f"**/*{self.image_ending}.*", f"**/*{self.label_ending}.png"
-        return " and ".join(f"ROOT/{p.images}/{images} with ROOT/{p.labels}/{labels}" for p in self.splits[split])
+        return " and ".join(
+            f"ROOT/{p.images}/{images} with ROOT/{p.labels}/{labels}" for p in self.splits[split]
+        )
 
     def folders_in(self, root: Path, split: str) -> int:
         """Return how many folders of a split are there."""
-        return sum((root / folder).is_dir() for part in self.splits[split] for folder in (part.images, part.labels))
+        return sum(
+            (root / folder).is_dir()
+            for part in self.splits[split]
+            for folder in (part.images, part.labels)
+        )
 
     def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
         """Return name, image and label of each frame of a split, sorted by name within each part; InputError, whose hint is ``described``,
         where images and labels do not belong together."""
-        frames = {frame[0]: frame for part in self.splits[split] for frame in self._frames_of(root, part, described)}
+        frames = {
+            frame[0]: frame
+            for part in self.splits[split]
+            for frame in self._frames_of(root, part, described)
+        }
         if not frames:
-            raise InputError(f"split '{split}' in {root} is empty: no labelled image belongs to it", hint=described)
+            raise InputError(
+                f"split '{split}' in {root} is empty: no labelled image belongs to it",
+                hint=described,
+            )
         return list(frames.values())
 
-    def _frames_of(self, root: Path, part: Part, described: str) -> Iterator[tuple[str, Path, Path]]:
+    def _frames_of(
+        self, root: Path, part: Part, described: str
+    ) -> Iterator[tuple[str, Path, Path]]:
         images, labels = root / part.images, root / part.labels
         paths: dict[str, Path] = {}
         for path in _files(images, self.image_ending, described):
@@ -204,9 +268,16 @@ class Layout:
             lack = f"{len(missing)} of {len(paths)} images in {images} have no label in {labels}, the first is {missing[0]}"
             raise InputError(lack, hint=described)
         instances = f"_inst{self.label_ending}"  # of the same name, in IDD-lite
-        if unclaimed := sorted(path for path in set(files) - set(label_of.values()) if not path.stem.endswith(instances)):
+        if unclaimed := sorted(
+            path
+            for path in set(files) - set(label_of.values())
+            if not path.stem.endswith(instances)
+        ):
             lack = f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}"
-            raise InputError(f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}", hint=described)
+            raise InputError(
+                f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}",
+                hint=described,
+            )
         for name in paths:
             if part.holds is None or _holds(label_of[name], part.holds):
                 yield f"{part.prefix}{name}", paths[name], label_of[name]
@@ -229,10 +300,14 @@ def _files(folder: Path, ending: str, described: str) -> list[Path]:
     return files
 
 
-def same_folders(images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]) -> dict[str, tuple[Part, ...]]:
+def same_folders(
+    images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[Part, ...]]:
     """Return splits whose folders have words of their own at ``{}``: those that a mapping gives, or else the split's name."""
     words = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
-    return {split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()}
+    return {
+        split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -247,13 +322,24 @@ class AnomalyEncoding:
 
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
         """Return the mask of a file as :meth:`encode` does."""
-        return self.encode(self.labels.read_ids(path) if self.labels else read_label_image(path), f"anomaly label {path}")
+        return self.encode(
+            self.labels.read_ids(path) if self.labels else read_label_image(path),
+            f"anomaly label {path}",
+        )
 
-    def encode(self, raw: npt.NDArray[np.integer], source: str = "anomaly label") -> npt.NDArray[np.uint8]:
+    def encode(
+        self, raw: npt.NDArray[np.integer], source: str = "anomaly label"
+    ) -> npt.NDArray[np.uint8]:
         """Return uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask; InputError for an unknown value."""
-        codes = dict.fromkeys(self.normal, 0) | dict.fromkeys(self.anomaly, 1) | dict.fromkeys(self.ignored, IGNORE)
+        codes = (
+            dict.fromkeys(self.normal, 0)
+            | dict.fromkeys(self.anomaly, 1)
+            | dict.fromkeys(self.ignored, IGNORE)
+        )
         known_values = f"those of the anomaly encoding '{self.name}' ({self})"
-        return recode(raw, codes, source, known_values, "name the --dataset that the masks belong to")
+        return recode(
+            raw, codes, source, known_values, "name the --dataset that the masks belong to"
+        )
 
     def __str__(self) -> str:
         parts = (("normal", self.normal), ("anomaly", self.anomaly), ("ignored", self.ignored))
@@ -280,7 +366,9 @@ def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
             return
     if values == {0, IGNORE}:
         fact = f"no anomaly mask, the last is {file}, holds a value but 0 and 255, and 255 is ignored, so nothing is an anomaly"
-        raise InputError(fact, hint=f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks")
+        raise InputError(
+            fact, hint=f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks"
+        )
 
 
 @dataclass(frozen=True)
@@ -290,7 +378,9 @@ class Sample:
     name: str
     image: Path
     label: Path | None  # the class label, or None where its classes are not asked about
-    anomaly: Path | None = None  # the label that marks anomalies, or None where they are not asked about
+    anomaly: Path | None = (
+        None  # the label that marks anomalies, or None where they are not asked about
+    )
 
 
 FRAME_COLUMNS = ("split", "image", "label")  # of a list of frames
@@ -308,13 +398,25 @@ class DatasetEntry:
     """
 
     name: str
-    layouts: tuple[Layout, ...]  # how the files lie below the root; the first whose folders are there is read
-    labels: str | None = None  # name or CSV path of the class label map, None where the set has no class labels
-    anomaly_classes: tuple[str, ...] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
-    anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes
-    declared: tuple[str, ...] = ()  # classes of ``labels`` that the user declares anomalies beside these
+    layouts: tuple[
+        Layout, ...
+    ]  # how the files lie below the root; the first whose folders are there is read
+    labels: str | None = (
+        None  # name or CSV path of the class label map, None where the set has no class labels
+    )
+    anomaly_classes: tuple[
+        str, ...
+    ] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
+    anomaly_masks: AnomalyEncoding | None = (
+        None  # the encoding of masks that mark anomalies and no classes
+    )
+    declared: tuple[
+        str, ...
+    ] = ()  # classes of ``labels`` that the user declares anomalies beside these
     source: str = "see docs/data-sets.md"  # where the data come from
-    listed: Path | None = None  # a CSV of split,image,label in the place of the layouts, its paths relative to the root
+    listed: Path | None = (
+        None  # a CSV of split,image,label in the place of the layouts, its paths relative to the root
+    )
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -326,9 +428,15 @@ class DatasetEntry:
     def _rows(self) -> list[list[str]]:
         """Return split, image and label of each frame of the list."""
         assert self.listed is not None
-        with reading(f"list of frames {self.listed}", "a CSV file in UTF-8", "segunc init writes it"):
+        with reading(
+            f"list of frames {self.listed}", "a CSV file in UTF-8", "segunc init writes it"
+        ):
             header, *rows = read_rows(self.listed) or [[]]
-        if tuple(header) != FRAME_COLUMNS or not rows or any(len(row) != len(header) for row in rows):
+        if (
+            tuple(header) != FRAME_COLUMNS
+            or not rows
+            or any(len(row) != len(header) for row in rows)
+        ):
             shown = f"{self.listed} does not hold rows of {','.join(FRAME_COLUMNS)} under that line"
             raise InputError(shown, hint="write it again with segunc init")
         return rows
@@ -337,8 +445,16 @@ class DatasetEntry:
         """Return the split that is evaluated where nobody names one: the first of test, val, validation and all, or else of the others,
         that has labels and a folder below the root."""
         usual = [name for name in ("test", "val", "validation", "all") if name in self.splits]
-        names = [*usual, *(name for name in self.splits if name not in (*usual, "train")), *self.splits]
-        there = (name for name in names if self.listed or any(layout.folders_in(root, name) for layout in self.layouts))
+        names = [
+            *usual,
+            *(name for name in self.splits if name not in (*usual, "train")),
+            *self.splits,
+        ]
+        there = (
+            name
+            for name in names
+            if self.listed or any(layout.folders_in(root, name) for layout in self.layouts)
+        )
         return next(there, names[0])
 
     @property
@@ -354,7 +470,9 @@ class DatasetEntry:
         anomaly = labels.raw_ids(self.anomalies)
         ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
         normal = frozenset(labels.raw_to_train) - anomaly - ignored
-        return AnomalyEncoding(f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored, labels)
+        return AnomalyEncoding(
+            f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored, labels
+        )
 
     def label_map(self) -> LabelMap:
         """Return the class label map: anomaly classes are ignored, the others numbered without a gap."""
@@ -371,9 +489,13 @@ class DatasetEntry:
         asked = []
         for sample in samples:
             anomalous = False
-            with suppress(InputError):  # an unreadable label must cost its own frame, which whoever reads it reports
+            with suppress(
+                InputError
+            ):  # an unreadable label must cost its own frame, which whoever reads it reports
                 anomalous = self._holds_anomaly(sample)
-            asked.append(replace(sample, label=None) if anomalous else replace(sample, anomaly=None))
+            asked.append(
+                replace(sample, label=None) if anomalous else replace(sample, anomaly=None)
+            )
         return asked
 
     def training_samples(self, root: Path, split: str) -> list[Sample]:
@@ -383,15 +505,24 @@ class DatasetEntry:
             return self._every_sample(root, split)
 
         def known(split: str) -> list[Sample]:
-            return [sample for sample in self._every_sample(root, split) if not self._holds_anomaly(sample)]
+            return [
+                sample
+                for sample in self._every_sample(root, split)
+                if not self._holds_anomaly(sample)
+            ]
 
         val = known("val") if "val" in self.splits else []
         if split == "val" and val:
             return val
         train, needed = known("train"), 0 if val else HOLDOUT
         if len(train) <= needed:
-            few = f"{len(train)} frames of train in {root} are without {' or '.join(self.anomalies)}"
-            raise InputError(f"{few}, and {needed} are held out to select on", hint="declare another class the anomaly")
+            few = (
+                f"{len(train)} frames of train in {root} are without {' or '.join(self.anomalies)}"
+            )
+            raise InputError(
+                f"{few}, and {needed} are held out to select on",
+                hint="declare another class the anomaly",
+            )
         first = len(train) - needed
         return train[:first] if split == "train" else train[first:]
 
@@ -400,9 +531,13 @@ class DatasetEntry:
             message = f"data set {self.name} has no split '{split}' with public labels"
             raise InputError(message, hint=f"one of {', '.join(self.splits)}")
         if self.listed is not None:
-            rows = [(root / image, root / label) for name, image, label in self._rows() if name == split]
+            rows = [
+                (root / image, root / label) for name, image, label in self._rows() if name == split
+            ]
             if gone := [path for pair in rows for path in pair if not path.exists()]:
-                lack = f"{len(gone)} files of {self.listed} are not in {root}, the first is {gone[0]}"
+                lack = (
+                    f"{len(gone)} files of {self.listed} are not in {root}, the first is {gone[0]}"
+                )
                 hint = "--data.root (or --root) is the folder that segunc init was given; or run it again"
                 raise InputError(lack, hint=hint)
             frames = [(frame_name(root, image), image, label) for image, label in rows]
@@ -411,17 +546,28 @@ class DatasetEntry:
             described = f"data set {self.name} lies as {described} ({self.source})"
             # Where no layout is complete, the one that has come the farthest says what it lacks.
             best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
-            there = [name for name in self.splits if any(layout.folders_in(root, name) for layout in self.layouts)]
+            there = [
+                name
+                for name in self.splits
+                if any(layout.folders_in(root, name) for layout in self.layouts)
+            ]
             if there and split not in there:
-                raise InputError(f"{root} has no split '{split}', but {', '.join(there)}", hint=described)
+                raise InputError(
+                    f"{root} has no split '{split}', but {', '.join(there)}", hint=described
+                )
             frames = best_layout.frames(root, split, described)
         classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
-        return [Sample(name, image, label if classes else None, label if anomalies else None) for name, image, label in frames]
+        return [
+            Sample(name, image, label if classes else None, label if anomalies else None)
+            for name, image, label in frames
+        ]
 
     def _holds_anomaly(self, sample: Sample) -> bool:
         assert sample.label is not None
         assert self.anomaly_encoding is not None
-        return not self.anomaly_encoding.anomaly.isdisjoint(label_values(sample.label, self.anomaly_encoding.labels))
+        return not self.anomaly_encoding.anomaly.isdisjoint(
+            label_values(sample.label, self.anomaly_encoding.labels)
+        )
 
 
 def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:

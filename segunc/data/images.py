@@ -16,7 +16,15 @@ from typing import Any, BinaryIO, TypeVar
 import cv2
 import numpy as np
 import numpy.typing as npt
-from PIL import BmpImagePlugin, Image as PilImage, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+from PIL import (
+    BmpImagePlugin,
+    Image as PilImage,
+    ImageOps,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import open_file, read_bytes, reading
@@ -49,7 +57,11 @@ class PixelDepth:
         if 0 < used <= 14:
             times = 1 << 16 - used
             dark = f"they look {times} times too dark to the network: multiply their values by {times} before"
-            warnings.warn(f"the 16-bit pictures of {pictures} use {used} bits, so {dark}", NoteWarning, stacklevel=2)
+            warnings.warn(
+                f"the 16-bit pictures of {pictures} use {used} bits, so {dark}",
+                NoteWarning,
+                stacklevel=2,
+            )
 
 
 def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
@@ -92,14 +104,22 @@ def check_whole(data: bytes) -> None:
     file = io.BytesIO(data)
     try:
         image = _open_header(file)
-        sizes = [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(io.BytesIO(data))
+        sizes = (
+            [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(io.BytesIO(data))
+        )
         width, height = sizes[0]
     except Exception as error:  # what Pillow raises for damaged headers has no common type
-        raise ValueError("the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)") from error
+        raise ValueError(
+            "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
+        ) from error
     if not 0 < width * height <= MOST_PIXELS:
-        raise ValueError(f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read")
+        raise ValueError(
+            f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
+        )
     if len(sizes) > 1:
-        raise ValueError(f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file")
+        raise ValueError(
+            f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file"
+        )
     if isinstance(image, PngImagePlugin.PngImageFile):
         try:
             image.verify()
@@ -111,7 +131,9 @@ def check_whole(data: bytes) -> None:
             raise ValueError("the JPEG is truncated (its end marker is missing)")
     elif image:
         riff = data.startswith(_RIFF_SIGNATURE)
-        declared = int.from_bytes(data[4:8], "little") + 8 if riff else int.from_bytes(data[2:6], "little")
+        declared = (
+            int.from_bytes(data[4:8], "little") + 8 if riff else int.from_bytes(data[2:6], "little")
+        )
         if len(data) < declared:
             raise ValueError(f"the {image.format} is truncated ({len(data)} of {declared} bytes)")
 
@@ -120,13 +142,17 @@ def _open_header(file: BinaryIO) -> Any:
     """Open an image by the class of its format, which reads the header alone; return None for TIFF and unknown formats."""
     start = file.read(8)
     file.seek(0)
-    return next((kind(file) for signature, kind in _FORMATS.items() if start.startswith(signature)), None)
+    return next(
+        (kind(file) for signature, kind in _FORMATS.items() if start.startswith(signature)), None
+    )
 
 
 def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
     """Return (width, height) of each page of a TIFF or BigTIFF but thumbnails; Pillow opens fewer kinds of pixels than OpenCV."""
     head = file.read(8)
-    tags = TiffImagePlugin.ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
+    tags = TiffImagePlugin.ImageFileDirectory_v2(
+        head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0)
+    )
     sizes, offsets = list[tuple[int, int]](), set[int]()
     while tags.next and tags.next not in offsets:  # a damaged file may lead back
         offsets.add(tags.next)
@@ -150,7 +176,9 @@ def label_rank(path: Path) -> int:
     return 2 if image.format in ("JPEG", "WEBP") else int(image.mode in ("RGB", "RGBA", "LA"))
 
 
-def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, ids: Mapping[int, int] | None = None) -> Labels:
+def read_label_image(
+    path: Path, colours: Mapping[Colour, int] | None = None, ids: Mapping[int, int] | None = None
+) -> Labels:
     """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame. One channel holds ids, and so
     do three equal ones, unless ``ids`` of the label map say otherwise. Other colours are looked up exactly in ``colours``, RGB -> id, -1
     for a colour of several classes, None where colours mean nothing; ``ids`` are the label map's, id -> train id.
@@ -168,18 +196,32 @@ def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, id
         shown = {value: colours.get(palette[value]) for value in used if value in palette}
         # One colour alone, such as black, may be in both by chance.
         possible = len(shown) > 1 and None not in shown.values()
-        if possible and any(ids.get(value) != ids.get(label) for value, label in shown.items() if label is not None and label != -1):
+        if possible and any(
+            ids.get(value) != ids.get(label)
+            for value, label in shown.items()
+            if label is not None and label != -1
+        ):
             text = "a palette by whose colours its values are other classes of the label map"
-            raise InputError(f"label {path} has {text}", hint="write it again as RGB, or as a PNG with one channel of label ids")
+            raise InputError(
+                f"label {path} has {text}",
+                hint="write it again as RGB, or as a PNG with one channel of label ids",
+            )
     if not np.issubdtype(pixels.dtype, np.integer):
-        raise InputError(f"label {path} holds {pixels.dtype} values instead of whole numbers", hint=_LABEL_HINT)
+        raise InputError(
+            f"label {path} holds {pixels.dtype} values instead of whole numbers", hint=_LABEL_HINT
+        )
     if pixels.ndim == 3:
         values = set(np.unique(pixels[..., 0]).tolist())
         equal = bool((pixels == pixels[..., :1]).all())
         # A grey pixel is an id, or a grey of the label map. Only a file in which both are possible and differ is refused.
         greys = {value: (colours or {}).get((value, value, value)) for value in values}
         may_be_ids, may_be_colours = not ids or values <= set(ids), None not in greys.values()
-        if equal and may_be_ids and may_be_colours and any(value != label for value, label in greys.items()):
+        if (
+            equal
+            and may_be_ids
+            and may_be_colours
+            and any(value != label for value, label in greys.items())
+        ):
             text = f"three equal channels of {sorted(values)[:8]}, which are ids and colours of the label map"
             raise InputError(f"label {path} has {text}", hint=_LABEL_HINT)
         if not equal or (may_be_colours and not may_be_ids):
@@ -187,7 +229,9 @@ def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, id
         pixels = pixels[..., 0]
     if pixels.min(initial=0) < 0 or pixels.max(initial=0) > 255:
         outside = f"values from {pixels.min()} up to {pixels.max()}"
-        raise InputError(f"label {path} holds {outside}, but label ids are 0 to 255", hint=_LABEL_HINT)
+        raise InputError(
+            f"label {path} holds {outside}, but label ids are 0 to 255", hint=_LABEL_HINT
+        )
     return pixels.astype(np.uint8)
 
 
@@ -203,9 +247,14 @@ def decode_labels(data: bytes) -> npt.NDArray[Any]:
             raise ValueError(f"it is a PNG of {data[24]} bits, expected 8 or 16 bits, or a palette")
         if image.mode in ("P", "1"):
             return np.asarray(ImageOps.exif_transpose(image)).astype(np.uint8)
-        if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
+        if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema() != (
+            255,
+            255,
+        ):
             raise ValueError("it is translucent")
-    pixels = decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # applies the orientation and drops alpha
+    pixels = decode(
+        data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
+    )  # applies the orientation and drops alpha
     return pixels if pixels.ndim == 2 else pixels[..., ::-1]
 
 
@@ -216,7 +265,9 @@ def palette_of(data: bytes) -> dict[int, Colour]:
     return dict(enumerate(zip(parts, parts, parts, strict=False)))
 
 
-def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | None, path: Path) -> Labels:
+def _ids_of_colours(
+    pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | None, path: Path
+) -> Labels:
     """Return the ids uint8 ``[H, W]`` of RGB pixels ``[H, W, 3]``; raise InputError for a colour that has none or several."""
     if colours is None or pixels.dtype != np.uint8:
         raise InputError(
@@ -236,7 +287,9 @@ def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | No
         )
     if -1 in ids:
         shared = present_colours[ids.index(-1)]
-        raise InputError(f"label {path} holds the colour {shared}, which several classes of the label map have")
+        raise InputError(
+            f"label {path} holds the colour {shared}, which several classes of the label map have"
+        )
     return np.array(ids, np.uint8)[inverse].reshape(codes.shape)
 
 
@@ -251,5 +304,7 @@ def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.
         target = np.arange(new)
         return np.asarray(((2 * target + 1) * old - (target % 2 == 0)) // (2 * new))
 
-    resized: npt.NDArray[Scalar] = values[nearest(values.shape[0], height)[:, None], nearest(values.shape[1], width)]
+    resized: npt.NDArray[Scalar] = values[
+        nearest(values.shape[0], height)[:, None], nearest(values.shape[1], width)
+    ]
     return resized

@@ -20,7 +20,13 @@ UNKNOWN = 254  # stands for a train id at pixels that an anomaly label marks
 COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 
 
-def recode(raw: npt.NDArray[np.integer], codes: Mapping[int, int], source: str, known_values: str, hint: str) -> npt.NDArray[np.uint8]:
+def recode(
+    raw: npt.NDArray[np.integer],
+    codes: Mapping[int, int],
+    source: str,
+    known_values: str,
+    hint: str,
+) -> npt.NDArray[np.uint8]:
     """Return the codes of label values ``[H, W]`` as uint8; raise InputError, in the other words, for a value that has none."""
     table = np.full(256, -1, np.int16)
     table[list(codes)] = list(codes.values())
@@ -31,7 +37,9 @@ def recode(raw: npt.NDArray[np.integer], codes: Mapping[int, int], source: str, 
         coded = np.where(outside, np.int16(-1), table[np.where(outside, 0, raw)])
     if coded.min(initial=0) < 0:
         unknown = np.unique(raw[coded < 0])[:8].tolist()
-        raise InputError(f"{source} holds the values {unknown}, but only {known_values} are known", hint=hint)
+        raise InputError(
+            f"{source} holds the values {unknown}, but only {known_values} are known", hint=hint
+        )
     return np.asarray(coded, np.uint8)
 
 
@@ -43,8 +51,12 @@ class LabelMap:
     classes: tuple[str, ...]  # the C names in the order of their train ids 0..C-1
     palette: tuple[tuple[int, int, int], ...]  # C colours as (red, green, blue) in 0..255
     raw_to_train: dict[int, int]  # raw id -> train id in 0..C-1 or 255 (ignored)
-    colours: Mapping[Colour, int] | None = field(default=None, kw_only=True)  # RGB -> raw id, -1 where classes share it
-    train_ids: int = field(default=0, kw_only=True)  # of the file that was read, also of the classes that were left out
+    colours: Mapping[Colour, int] | None = field(
+        default=None, kw_only=True
+    )  # RGB -> raw id, -1 where classes share it
+    train_ids: int = field(
+        default=0, kw_only=True
+    )  # of the file that was read, also of the classes that were left out
 
     @property
     def num_classes(self) -> int:
@@ -69,7 +81,9 @@ class LabelMap:
         names = set(names)
         for name in names - set(self.classes):
             classes = ", ".join(self.classes)
-            raise InputError(f"label map '{self.name}' has no class '{name}'", hint=f"one of {classes}")
+            raise InputError(
+                f"label map '{self.name}' has no class '{name}'", hint=f"one of {classes}"
+            )
         trained = {raw: train for raw, train in self.raw_to_train.items() if train != IGNORE}
         return frozenset(raw for raw, train in trained.items() if self.classes[train] in names)
 
@@ -86,7 +100,9 @@ class LabelMap:
             name=name,
             classes=tuple(self.classes[i] for i in kept),
             palette=tuple(self.palette[i] for i in kept),
-            raw_to_train={raw: numbers.get(train, IGNORE) for raw, train in self.raw_to_train.items()},
+            raw_to_train={
+                raw: numbers.get(train, IGNORE) for raw, train in self.raw_to_train.items()
+            },
         )
 
 
@@ -107,7 +123,9 @@ def read_label_map(path: Path) -> LabelMap:
         header, *rows = read_rows(path) or [[]]
     if tuple(header) != COLUMNS:
         fact = f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}"
-        raise InputError(fact, hint="segunc init DATA --out mine.yaml writes one of your labels, to be edited")
+        raise InputError(
+            fact, hint="segunc init DATA --out mine.yaml writes one of your labels, to be edited"
+        )
     raw_to_train: dict[int, int] = {}
     colours: dict[Colour, int] = {}
     classes: dict[int, tuple[str, tuple[int, int, int]]] = {}  # by train id
@@ -119,7 +137,9 @@ def read_label_map(path: Path) -> LabelMap:
             bytes((raw_id, train, *colour))  # a ValueError for others than 0 to 255
         except ValueError as error:
             message = f"label map {path}: the row {','.join(row)} does not hold {','.join(COLUMNS)}"
-            raise InputError(message, hint="ids, train ids and colours are whole numbers of 0 to 255") from error
+            raise InputError(
+                message, hint="ids, train ids and colours are whole numbers of 0 to 255"
+            ) from error
         if raw_id in raw_to_train:
             raise InputError(f"label map {path} has the id {raw_id} twice", hint="remove a row")
         raw_to_train[raw_id] = train
@@ -131,16 +151,23 @@ def read_label_map(path: Path) -> LabelMap:
         message = f"label map {path} has the train ids {compact_ranges(classes)}"
         raise InputError(message, hint="number them 0, 1, 2, ... without a gap")
     names, palette = zip(*(classes[train] for train in range(len(classes))), strict=True)
-    return LabelMap(path.stem, names, palette, raw_to_train, colours=colours, train_ids=len(classes))
+    return LabelMap(
+        path.stem, names, palette, raw_to_train, colours=colours, train_ids=len(classes)
+    )
 
 
 def label_map(name: str) -> LabelMap:
     """Return a built-in label map by name (``cityscapes``, ``camvid``, ...) or one of your own by the path of its CSV."""
     if name.endswith(".csv"):
         return read_label_map(Path(name))
-    built_in = {path.stem: path for path in sorted((Path(__file__).parent / "labels").glob("*.csv"))}
+    built_in = {
+        path.stem: path for path in sorted((Path(__file__).parent / "labels").glob("*.csv"))
+    }
     if name not in built_in:
-        raise InputError(f"no label map is called '{name}'", hint=f"{', '.join(built_in)} or the path of a CSV file")
+        raise InputError(
+            f"no label map is called '{name}'",
+            hint=f"{', '.join(built_in)} or the path of a CSV file",
+        )
     return read_label_map(built_in[name])
 
 
@@ -164,11 +191,17 @@ def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool
     file cannot tell, so files are read until the values seen so far settle it; for a set that is right, that is the first file or two. For
     ``training`` labels that leave nothing, or one class alone, to learn are refused."""
     ids, train_ids = labels.raw_to_train, {*range(labels.train_ids), IGNORE}
-    id_of_class = {train: raw for raw, train in sorted(ids.items(), reverse=True) if train != IGNORE}  # the lowest
+    id_of_class = {
+        train: raw for raw, train in sorted(ids.items(), reverse=True) if train != IGNORE
+    }  # the lowest
     # A map most of whose classes have an id beyond the train ids: files of its ids hold such values.
     renumbered = 2 * sum(raw not in train_ids for raw in id_of_class.values()) >= len(id_of_class)
-    telling = {raw for raw, train in ids.items() if train != IGNORE} - (train_ids if renumbered else {0, IGNORE})
-    hint = "give the --label-map of the train ids, such as cityscapes-train-ids (data.labels to train)"
+    telling = {raw for raw, train in ids.items() if train != IGNORE} - (
+        train_ids if renumbered else {0, IGNORE}
+    )
+    hint = (
+        "give the --label-map of the train ids, such as cityscapes-train-ids (data.labels to train)"
+    )
     values, first = set[int](), None
     for file in files:
         try:
@@ -182,12 +215,21 @@ def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool
         return
     fact = f"no label file, the first is {first}, holds a value but {compact_ranges(values)}"
     if renumbered and values <= train_ids and IGNORE in values:
-        raise InputError(f"{fact}: these look like train ids, not like ids of label map '{labels.name}'", hint=hint)
+        raise InputError(
+            f"{fact}: these look like train ids, not like ids of label map '{labels.name}'",
+            hint=hint,
+        )
     learnt = {ids.get(value, IGNORE) for value in values} - {IGNORE}
     if not learnt or (values == {0, IGNORE} and len(learnt) < 2):
-        fact += ", so there is one class" if learnt else f", which label map '{labels.name}' ignores"
+        fact += (
+            ", so there is one class" if learnt else f", which label map '{labels.name}' ignores"
+        )
         if training:
             raise InputError(fact, hint="check the labels and the label map")
         warnings.warn(fact, NoteWarning, stacklevel=2)
     elif renumbered and values <= train_ids:
-        warnings.warn(f"{fact}; if these are train ids, what follows is wrong: {hint}", NoteWarning, stacklevel=2)
+        warnings.warn(
+            f"{fact}; if these are train ids, what follows is wrong: {hint}",
+            NoteWarning,
+            stacklevel=2,
+        )

@@ -19,7 +19,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings, UnitInterval
+from segunc.core.bounds import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Settings,
+    UnitInterval,
+)
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import Sample
@@ -33,7 +40,9 @@ Transform = Callable[[Image, Labels], dict[str, Tensor]]
 class SegmentationDataset(Dataset[dict[str, Any]]):
     """At least one frame with a label, read, checked and transformed one by one into ``image``, ``label`` and ``name``."""
 
-    def __init__(self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform
+    ) -> None:
         if not samples:
             raise InputError("the data set has no labelled frame", hint="check its root and split")
         self.samples, self.label_map, self.transform = list(samples), label_map, transform
@@ -67,7 +76,9 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def resized(image: Image, label: Labels, size: tuple[int, int], how: int) -> tuple[Image, Labels]:
     target = (size[1], size[0])
-    return np.asarray(cv2.resize(image, target, interpolation=how), np.uint8), resize_nearest(label, *target)
+    return np.asarray(cv2.resize(image, target, interpolation=how), np.uint8), resize_nearest(
+        label, *target
+    )
 
 
 def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
@@ -149,7 +160,9 @@ class DataConfig(Settings):
         try:
             re.compile(self.sequence or "")
         except re.error as error:
-            raise InputError(f"sequence {self.sequence} is no regular expression: {error}") from error
+            raise InputError(
+                f"sequence {self.sequence} is no regular expression: {error}"
+            ) from error
 
 
 class TrainTransform:
@@ -203,7 +216,9 @@ class SegmentationDataModule(L.LightningDataModule):
         names = config.anomaly_class or []
         names = names.split(",") if isinstance(names, str) else names
         anomalies = [name.strip() for name in names if name.strip()]
-        self.entry = dataset_entry(config.dataset, labels=config.labels, anomaly_classes=anomalies, frames=config.frames)
+        self.entry = dataset_entry(
+            config.dataset, labels=config.labels, anomaly_classes=anomalies, frames=config.frames
+        )
         self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
         self._sets: dict[tuple[str, bool], SegmentationDataset] = {}
@@ -220,14 +235,26 @@ class SegmentationDataModule(L.LightningDataModule):
 
     def _samples(self, split: str) -> list[Sample]:
         if split not in ("train", "val"):
-            return [sample for sample in self.entry.samples(self.root, split) if sample.label is not None]
+            return [
+                sample
+                for sample in self.entry.samples(self.root, split)
+                if sample.label is not None
+            ]
         if self.validation == "val":
             return self.entry.training_samples(self.root, split)
         sequences = self.sequences()
         if split == "train":
-            return [sample for name, samples in sequences.items() if name != self.held_out for sample in samples]
+            return [
+                sample
+                for name, samples in sequences.items()
+                if name != self.held_out
+                for sample in samples
+            ]
         if self.held_out is None:
-            raise InputError("leave-sequence-out has no split val", hint=f"data.held_out, one of {_counts(sequences)}")
+            raise InputError(
+                "leave-sequence-out has no split val",
+                hint=f"data.held_out, one of {_counts(sequences)}",
+            )
         return sequences[self.held_out]
 
     def sequences(self) -> dict[str, list[Sample]]:
@@ -240,9 +267,13 @@ class SegmentationDataModule(L.LightningDataModule):
         if unmatched := sequences.pop("", []):
             first = f"in {len(unmatched)} training frames, the first is {unmatched[0].name}"
             hint = f"sequences found: {_counts(sequences)}"
-            raise InputError(f"data.sequence {pattern.pattern} finds no sequence {first}", hint=hint)
+            raise InputError(
+                f"data.sequence {pattern.pattern} finds no sequence {first}", hint=hint
+            )
         if self.held_out is not None and self.held_out not in sequences:
-            raise InputError(f"data.held_out {self.held_out} is no sequence", hint=f"one of {_counts(sequences)}")
+            raise InputError(
+                f"data.held_out {self.held_out} is no sequence", hint=f"one of {_counts(sequences)}"
+            )
         return dict(sequences)
 
     def folds(self) -> list[Self]:
@@ -265,12 +296,16 @@ class SegmentationDataModule(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         order = {"shuffle": True, "generator": torch.Generator().manual_seed(self.seed)}
-        return self._loader(self.dataset("train", augment=True), self.batch_size, drop_last=True, **order)
+        return self._loader(
+            self.dataset("train", augment=True), self.batch_size, drop_last=True, **order
+        )
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         return self._loader(self.dataset("val"), self.config.eval_batch_size)
 
-    def _loader(self, data: SegmentationDataset, batch_size: int, **more: Any) -> DataLoader[dict[str, Any]]:
+    def _loader(
+        self, data: SegmentationDataset, batch_size: int, **more: Any
+    ) -> DataLoader[dict[str, Any]]:
         more |= {"persistent_workers": self.workers > 0, "pin_memory": torch.cuda.is_available()}
         return DataLoader(data, batch_size, num_workers=self.workers, collate_fn=collate, **more)
 
@@ -287,4 +322,7 @@ class SegmentationDataModule(L.LightningDataModule):
 
 
 def _counts(sequences: dict[str, list[Sample]]) -> str:
-    return ", ".join(f"{name} ({len(samples)} frames)" for name, samples in sequences.items()) or "none"
+    return (
+        ", ".join(f"{name} ({len(samples)} frames)" for name, samples in sequences.items())
+        or "none"
+    )

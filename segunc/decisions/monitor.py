@@ -18,20 +18,29 @@ BETS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 """Slopes e of the bets 1 + e (p - 1/2): a negative one wins where statistics are high. Beyond 2 a bet could lose more than it has."""
 JUMP = 0.01  # share of the capital that moves to other slopes with each frame
 GRID = np.linspace(0.0, 1.0, 1001)  # risks that the confidence sequence tells apart
-LARGEST_BET = 0.5  # share of the capital that one frame may lose; Waudby-Smith & Ramdas take 1/2 or 3/4
-LOSSES = {"missed-objects": "missed true-alarm", "false-alarms": "false-alarm true-alarm nothing-wrong missed"}
+LARGEST_BET = (
+    0.5  # share of the capital that one frame may lose; Waudby-Smith & Ramdas take 1/2 or 3/4
+)
+LOSSES = {
+    "missed-objects": "missed true-alarm",
+    "false-alarms": "false-alarm true-alarm nothing-wrong missed",
+}
 """Controls that verdicts speak of: the verdict that is a loss, then those that are none."""
 Floats = npt.NDArray[np.float64]
 
 
-def log_martingale(values: Floats, reference: Floats, uniforms: Floats, bets: Sequence[float] = BETS) -> Floats:
+def log_martingale(
+    values: Floats, reference: Floats, uniforms: Floats, bets: Sequence[float] = BETS
+) -> Floats:
     """Return log10 of the simple jumper martingale after each statistic ``[..., T]``. It bets on smoothed p-values, low where a statistic x
     is high: (#{z > x} + u (#{z = x} + 1)) / (n + 1) over all n statistics z before it, of the reference ``[..., N]`` too. Random
     numbers u in 0..1 ``[..., T]`` break ties. Against a reference that does not grow p-values would depend on each other. Before each bet
     a share of the capital is spread over all slopes again, so that the martingale grows soon after a change, however late it comes."""
     pool, start = np.concatenate([reference, values], axis=-1), reference.shape[-1]
     slopes, growths = np.array(bets), np.empty(values.shape)
-    capital = np.full((*values.shape[:-1], len(slopes)), 1 / len(slopes))  # by slope, as shares of the martingale
+    capital = np.full(
+        (*values.shape[:-1], len(slopes)), 1 / len(slopes)
+    )  # by slope, as shares of the martingale
     for t in range(values.shape[-1]):
         before, value = pool[..., : start + t], values[..., t, None]
         rank = (before > value).sum(-1) + uniforms[..., t] * ((before == value).sum(-1) + 1)
@@ -47,7 +56,10 @@ def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
     confidence 1 - level. Against each risk m of a grid one bettor holds the capital prod(1 + b_t (x_t - m)), another
     prod(1 - b_t (x_t - m)). The bets b_t = sqrt(2 ln(1 / level) / (v_t t ln(1 + t))), with the variance v_t of the losses before, lose at
     most :data:`LARGEST_BET`. A risk at which capital ever reaches 1 / level is rejected, and all below (or above) it."""
-    bounds, capital = np.tile([0.0, 1.0], (len(losses) + 1, 1)), np.zeros((2, len(GRID)))  # ln of the capital
+    bounds, capital = (
+        np.tile([0.0, 1.0], (len(losses) + 1, 1)),
+        np.zeros((2, len(GRID))),
+    )  # ln of the capital
     with np.errstate(divide="ignore"):
         most = LARGEST_BET / np.stack([GRID, 1 - GRID])
     total, squares = 0.5, 0.25  # a first guess of mean and variance, as of one frame
@@ -66,15 +78,26 @@ def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, f
     ``missed-objects`` it is the share of missed ones among the anomalies that a reviewer named; frames without one say nothing. Of
     ``false-alarms`` it is 1 for a frame with at least one. Verdicts on regions count in place of the verdict on their frame, but for a loss
     that the frame alone has: an anomaly without a region was missed."""
-    (bad, *good), by_reviewer = LOSSES.get(control, "none").split(), dict[tuple[str, str], list[Verdict]]()
+    (bad, *good), by_reviewer = (
+        LOSSES.get(control, "none").split(),
+        dict[tuple[str, str], list[Verdict]](),
+    )
     for verdict in sorted(verdicts, key=lambda verdict: verdict.time):
         by_reviewer.setdefault((verdict.frame, verdict.reviewer), []).append(verdict)
     losses: dict[str, list[float]] = {}
     for (frame, _), said in by_reviewer.items():
-        of_regions, of_frame = ([v.verdict for v in said if v.verdict and bool(v.region) == region] for region in (True, False))
-        words = of_regions + [word for word in of_frame if word == bad and bad not in of_regions] or of_frame
+        of_regions, of_frame = (
+            [v.verdict for v in said if v.verdict and bool(v.region) == region]
+            for region in (True, False)
+        )
+        words = (
+            of_regions + [word for word in of_frame if word == bad and bad not in of_regions]
+            or of_frame
+        )
         lost, kept = words.count(bad), sum(map(words.count, good))
         if lost + kept:
             share = lost / (lost + kept)
-            losses.setdefault(frame, []).append(share if control == "missed-objects" else np.ceil(share))
+            losses.setdefault(frame, []).append(
+                share if control == "missed-objects" else np.ceil(share)
+            )
     return {frame: float(np.mean(shares)) for frame, shares in losses.items()}

@@ -31,10 +31,21 @@ from segunc.metrics.objects import Objects, found_up_to
 
 THRESHOLDS = KEYS + 1
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
-ALARM_KEYS = range(0, KEYS, 32)  # thresholds at which regions are counted: 32 from a float to its double, some between any two of uint8
-RISING = ("missed-pixels", "missed-objects", "errors-kept")  # their risk rises with the threshold; the others' falls
-OF_ANOMALIES = ("missed-pixels", "missed-objects")  # controls that units without an anomaly say nothing of
-LARGEST_LOSS = {control: MOST_ALARMS if control == "false-alarms" else 1.0 for control in RISKS}  # of a unit; the smallest is 0
+ALARM_KEYS = range(
+    0, KEYS, 32
+)  # thresholds at which regions are counted: 32 from a float to its double, some between any two of uint8
+RISING = (
+    "missed-pixels",
+    "missed-objects",
+    "errors-kept",
+)  # their risk rises with the threshold; the others' falls
+OF_ANOMALIES = (
+    "missed-pixels",
+    "missed-objects",
+)  # controls that units without an anomaly say nothing of
+LARGEST_LOSS = {
+    control: MOST_ALARMS if control == "false-alarms" else 1.0 for control in RISKS
+}  # of a unit; the smallest is 0
 
 Label = npt.NDArray[np.uint8]
 Losses = npt.NDArray[np.float64]
@@ -53,18 +64,30 @@ def flag_keys(stored: Array) -> npt.NDArray[np.uint16]:
 class Scene:
     """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a label, and those of normal ground."""
 
-    def __init__(self, stored: Array, anomaly: Label | None, labels: Label | None, wrong: Label | None) -> None:
+    def __init__(
+        self, stored: Array, anomaly: Label | None, labels: Label | None, wrong: Label | None
+    ) -> None:
         """Take a map with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels with what of the prediction is wrong (0
         right, 1 wrong, 255 unknown), or all of them."""
         labelled = np.zeros(stored.shape, bool) if labels is None else labels != IGNORE
-        self.normal, self.known = (labelled, labelled) if anomaly is None else (anomaly == 0, labelled | (anomaly != IGNORE))
+        self.normal, self.known = (
+            (labelled, labelled)
+            if anomaly is None
+            else (anomaly == 0, labelled | (anomaly != IGNORE))
+        )
         self.keys, self.anomaly, self.wrong = np.zeros(stored.shape, np.uint16), anomaly, wrong
         self.keys[self.known] = flag_keys(stored[self.known])
 
     def counts(self, control: str, found_share: float = 0.5, smallest: int = 50) -> Counts | None:
         """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs."""
         if control == "errors-kept":
-            return None if self.wrong is None else np.stack([_below(self.keys[self.wrong == 1]), _below(self.keys[self.wrong != IGNORE])])
+            return (
+                None
+                if self.wrong is None
+                else np.stack(
+                    [_below(self.keys[self.wrong == 1]), _below(self.keys[self.wrong != IGNORE])]
+                )
+            )
         if control == "flagged-pixels":
             below = _below(self.keys[self.normal])
             return np.stack([below[-1] - below, np.full_like(below, below[-1])])
@@ -73,7 +96,11 @@ class Scene:
         if self.anomaly is None:
             return None
         keys = self.keys[self.anomaly == 1]
-        lost = _below(keys if control == "missed-pixels" else found_up_to(keys, Objects.of(self.anomaly), found_share))
+        lost = _below(
+            keys
+            if control == "missed-pixels"
+            else found_up_to(keys, Objects.of(self.anomaly), found_share)
+        )
         return np.stack([lost, np.full_like(lost, lost[-1])])
 
     def _alarms(self, smallest: int) -> Counts:
@@ -103,7 +130,10 @@ class Pool:
     more than in the frame before, out of its minutes."""
 
     def __init__(self, control: str, unit: str = "frame") -> None:
-        self.control, self.minutes = control, (block_seconds(unit) or 0) / 60 if control == "false-alarms" else 0
+        self.control, self.minutes = (
+            control,
+            (block_seconds(unit) or 0) / 60 if control == "false-alarms" else 0,
+        )
         self.counts: npt.NDArray[np.float64] | None = None
         self._before: Any = 0
 
@@ -118,7 +148,10 @@ class Pool:
     def losses(self) -> Losses | None:
         """Return the loss of the unit at each threshold ``[T]``, the last of which flags nothing; None where it says nothing of the control, as
         a unit without an anomaly of misses."""
-        if self.counts is None or not (out_of := np.maximum(self.counts[1], LEAST_KEPT * self.counts[1, -1])).all():
+        if (
+            self.counts is None
+            or not (out_of := np.maximum(self.counts[1], LEAST_KEPT * self.counts[1, -1])).all()
+        ):
             return None
         return np.asarray(np.minimum(self.counts[0] / out_of, LARGEST_LOSS[self.control]))
 
@@ -176,7 +209,10 @@ class Method:
 
     def risk(self, sums: LossSums, place: int) -> float:
         """Return what the units say of the risk at a threshold, without a correction."""
-        return float((sums.failed if self.name == "clopper-pearson" else sums.total)[place]) / sums.units
+        return (
+            float((sums.failed if self.name == "clopper-pearson" else sums.total)[place])
+            / sums.units
+        )
 
     def certified(self, sums: LossSums, level: float) -> int | None:
         """Return the last threshold from the safe end on up to which all keep to the level; None where the first does not."""
@@ -184,7 +220,10 @@ class Method:
         if self.name == "conformal":
             holds = (sums.total + largest) / (units + 1) <= level + 1e-12  # rounding of sums
         elif self.name == "ltt":
-            holds = hoeffding_bentkus(sums.total / units / largest, units, level / largest) <= self.doubt
+            holds = (
+                hoeffding_bentkus(sums.total / units / largest, units, level / largest)
+                <= self.doubt
+            )
         else:
             holds = bdtr(sums.failed, units, level) <= self.doubt
         step = 1 if sums.control in RISING else -1
@@ -194,16 +233,25 @@ class Method:
     def minimum_units(self, control: str, level: float) -> int:
         """Return the fewest units with which a level can be had."""
         share = level / self.largest(control)
-        needed = 1 / share - 1 if self.name == "conformal" else math.log(self.doubt) / math.log1p(-share)
+        needed = (
+            1 / share - 1 if self.name == "conformal" else math.log(self.doubt) / math.log1p(-share)
+        )
         return max(math.ceil(needed - 1e-9), 1)
 
     def check_units(self, sums: LossSums, level: float, units: str, option: str) -> None:
         """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``."""
         if sums.units < (needed := self.minimum_units(sums.control, level)):
-            share = 1 / (sums.units + 1) if self.name == "conformal" else 1 - self.doubt ** (1 / sums.units)
+            share = (
+                1 / (sums.units + 1)
+                if self.name == "conformal"
+                else 1 - self.doubt ** (1 / sums.units)
+            )
             least = math.ceil(self.largest(sums.control) * share * 1e4) / 1e4
             message = f"{sums.units} {units} are too few for {sums.control} of {level:g}, which needs {needed}"
-            raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"{option} {least:g}")
+            raise InputError(
+                f"{message}; the smallest level that they can have is {least:g}",
+                hint=f"{option} {least:g}",
+            )
 
     def upper_bound(self, sums: LossSums, place: int) -> float:
         """Return the upper bound of the risk at a threshold; of ``conformal`` that of its expectation."""
@@ -222,4 +270,10 @@ def binomial_bound(events: int, trials: int, doubt: float = 0.05) -> float:
 
 def bentkus_bound(risk: float, units: int, doubt: float) -> float:
     """Return the level in 0..1 at which :func:`hoeffding_bentkus` falls to ``doubt``."""
-    return 1.0 if risk >= 1 else float(brentq(lambda level: float(hoeffding_bentkus(risk, units, level)) - doubt, risk, 1))
+    return (
+        1.0
+        if risk >= 1
+        else float(
+            brentq(lambda level: float(hoeffding_bentkus(risk, units, level)) - doubt, risk, 1)
+        )
+    )

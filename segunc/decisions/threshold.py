@@ -13,15 +13,43 @@ from segunc.core.errors import InputError
 from segunc.core.files import differing_keys, json_sha256, read_result
 from segunc.scores import SCORES
 
-ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+ControlName = Literal[
+    "missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"
+]
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
-MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
+MOST_ALARMS = (
+    5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
+)
 _AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"  # what a message proposes
-_WORDS = "missed anomaly pixels", "flagged normal pixels", "missed objects", "false alarms", "wrong pixels among those kept"
-RISKS: dict[str, str] = dict(zip(get_args(ControlName), _WORDS, strict=True))  # of each control, in words
-SETTINGS = ("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision", "mask_sha256")
+_WORDS = (
+    "missed anomaly pixels",
+    "flagged normal pixels",
+    "missed objects",
+    "false alarms",
+    "wrong pixels among those kept",
+)
+RISKS: dict[str, str] = dict(
+    zip(get_args(ControlName), _WORDS, strict=True)
+)  # of each control, in words
+SETTINGS = (
+    "temperature",
+    "calibrator_sha256",
+    "draws",
+    "seed",
+    "scheme",
+    "alpha",
+    "scope",
+    "size",
+    "compact",
+    "precision",
+    "mask_sha256",
+)
 """Keys of a run that change its maps, beside its model; where one is absent the model's own value holds."""
-FITTED = {"frame": ("features_sha256", "anomaly"), "scores": ("features_sha256", "anomaly"), "constant": ("class_sets",)}
+FITTED = {
+    "frame": ("features_sha256", "anomaly"),
+    "scores": ("features_sha256", "anomaly"),
+    "constant": ("class_sets",),
+}
 """The same of what was fitted on the model, by the sources of scores that it changes."""
 
 
@@ -51,7 +79,9 @@ class GuaranteedThreshold(Settings):
     segunc: str  # version
     found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
     smallest: int = 50  # pixels; smaller regions are no alarm
-    groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # name -> value, units, risk
+    groups: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict
+    )  # name -> value, units, risk
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     kind: str = "segunc threshold"
     version: int = 1
@@ -72,18 +102,28 @@ class GuaranteedThreshold(Settings):
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]} {bound}{sure}"
 
-    def check_run(self, run: Mapping[str, Any], source: str, identities: Iterable[tuple[str, str]] = ()) -> None:
+    def check_run(
+        self, run: Mapping[str, Any], source: str, identities: Iterable[tuple[str, str]] = ()
+    ) -> None:
         """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or tool, or with other settings, or
         where a frame to test the promise on, given by its name and its hash, is one of those that it was calibrated on."""
         if model_of(run) != self.model:
-            raise InputError(f"{source} is a threshold of another model or tool than that of these maps", hint=_AGAIN)
+            raise InputError(
+                f"{source} is a threshold of another model or tool than that of these maps",
+                hint=_AGAIN,
+            )
         if run and (different := differing_keys(self.settings, settings_of(run, self.score))):
             key, then, current = different[0]
-            raise InputError(f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}", hint=_AGAIN)
+            raise InputError(
+                f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}",
+                hint=_AGAIN,
+            )
         calibrated = set(self.frames.values())
         if shared := [name for name, identity in identities if identity in calibrated]:
             message = f"{len(shared)} of these frames, first {shared[0]}, are among the {len(calibrated)} that {source} was calibrated on"
-            raise InputError(f"{message}, so they cannot test its promise", hint="evaluate the other frames")
+            raise InputError(
+                f"{message}, so they cannot test its promise", hint="evaluate the other frames"
+            )
 
 
 def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
@@ -106,7 +146,9 @@ def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
 
 def unit_words(unit: str) -> str:
     """Return what a unit is called, one."""
-    return unit if unit in ("frame", "folder") else f"{unit} block" if block_seconds(unit) else "unit"
+    return (
+        unit if unit in ("frame", "folder") else f"{unit} block" if block_seconds(unit) else "unit"
+    )
 
 
 def block_seconds(unit: str) -> float | None:
@@ -123,12 +165,21 @@ def model_of(run: Mapping[str, Any]) -> str:
 
 def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
     """Return what else of a run changes the maps of a score; of a record that was fitted its hash."""
-    fitted = [key for source in SCORES[score].sources for key in FITTED.get(source, ())] if score in SCORES else []
+    fitted = (
+        [key for source in SCORES[score].sources for key in FITTED.get(source, ())]
+        if score in SCORES
+        else []
+    )
     values = {key: run[key] for key in (*SETTINGS, *fitted) if run.get(key) is not None}
-    return {key: json_sha256(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    return {
+        key: json_sha256(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+    }
 
 
 def read_threshold(path: Path) -> GuaranteedThreshold:
     """Read ``threshold.json``; InputError where it is missing, damaged or of another version."""
     keys = [each.name for each in fields(GuaranteedThreshold)]
-    return from_plain(GuaranteedThreshold, read_result(path, "threshold", keys, "segunc threshold"), str(path))
+    return from_plain(
+        GuaranteedThreshold, read_result(path, "threshold", keys, "segunc threshold"), str(path)
+    )

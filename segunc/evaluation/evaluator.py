@@ -18,8 +18,25 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation import parts
 from segunc.evaluation.flagged import Threshold, flag_parts
 from segunc.evaluation.over_time import object_parts
-from segunc.evaluation.parts import CONFIDENCE, PARTS, ArrayPart, ByObject, Components, Forms, LabelledFrame, PooledGroup
-from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, enough, group_frames, resampled_units
+from segunc.evaluation.parts import (
+    CONFIDENCE,
+    PARTS,
+    ArrayPart,
+    ByObject,
+    Components,
+    Forms,
+    LabelledFrame,
+    PooledGroup,
+)
+from segunc.evaluation.resampling import (
+    Chance,
+    NumberPath,
+    Replicates,
+    Resampling,
+    enough,
+    group_frames,
+    resampled_units,
+)
 from segunc.metrics.counting import NO_ANOMALY, BinFinder, Counts, ScoreBins, fits_half
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import TRACKS
@@ -62,9 +79,14 @@ class Tally:
             sums[unit] = sums.get(unit, 0) + np.frombuffer(zlib.decompress(packed), np.int64)
         if not sums:
             return
-        units, weights = np.stack([*sums.values()]), np.stack([self.resampling.weights(unit) for unit in sums])
+        units, weights = (
+            np.stack([*sums.values()]),
+            np.stack([self.resampling.weights(unit) for unit in sums]),
+        )
         shape = self.part.coarsen(self.total).shape
-        if type(self.part).numbers_of_many is not ArrayPart.numbers_of_many:  # it needs no key that no unit has
+        if (
+            type(self.part).numbers_of_many is not ArrayPart.numbers_of_many
+        ):  # it needs no key that no unit has
             by_key = units.reshape(len(units), -1, shape[-1])
             units = by_key[:, :, by_key.any(axis=(0, 1))]
             shape, units = (*shape[:-1], units.shape[-1]), units.reshape(len(units), -1)
@@ -81,7 +103,10 @@ class Tally:
         total, part = self.total, self.part
         if not self._packed:
             return {}
-        exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
+        exact, coarse = (
+            part.numbers(total, forms),
+            part.numbers(part.refine(part.coarsen(total)), forms),
+        )
         shifts = {
             name: value - near
             for name, value in exact.items()
@@ -99,7 +124,9 @@ class Tally:
 class Gatherer:
     """Sums the counts of parts over frames; ``unit`` leads from a frame's name to the unit that is resampled for the intervals."""
 
-    def __init__(self, parts: Sequence[ArrayPart], resampling: Resampling, unit: Callable[[str], str]) -> None:
+    def __init__(
+        self, parts: Sequence[ArrayPart], resampling: Resampling, unit: Callable[[str], str]
+    ) -> None:
         self.resampling, self.unit = resampling, unit
         self.tallies: list[Tally] = [Tally(part, resampling) for part in parts]
         self.forms: dict[str, Any] = {}
@@ -112,7 +139,9 @@ class Gatherer:
         for name in frame.stored:
             form = frame.form(name)
             if forms.setdefault(name, form) != form:
-                raise InputError(f"the map '{name}' is stored as {form}, and as {forms[name]} in the frames before it")
+                raise InputError(
+                    f"the map '{name}' is stored as {form}, and as {forms[name]} in the frames before it"
+                )
         counts = [tally.part.count(frame) for tally in self.tallies]
         self.forms, self._replicates = forms, None
         self.units.add(self.unit(frame.name))
@@ -157,8 +186,12 @@ class Gatherer:
                 if not self.incomplete(tally)
                 for name, row in tally.replicate_numbers(self.forms).items()
             }
-            values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
-            self._replicates = Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self.units)))
+            values = (
+                np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
+            )
+            self._replicates = Replicates(
+                tuple(rows), values, self.resampling.seed, tuple(sorted(self.units))
+            )
         return self._replicates
 
     def place_intervals(self, result: Result) -> None:
@@ -202,24 +235,44 @@ class Evaluator(Gatherer):
     ) -> None:
         for name in tracks:
             if name not in TRACKS:
-                raise InputError(f"there is no component track '{name}'", hint=f"--components {','.join(TRACKS)}")
+                raise InputError(
+                    f"there is no component track '{name}'", hint=f"--components {','.join(TRACKS)}"
+                )
         if groups is not None and anomalies is None:
             raise InputError("--groups needs frames with anomaly labels, and there are none")
-        self.score_names, self.unit_codes, self.bins = tuple(scores), unit_codes, dict[str, ScoreBins]()
+        self.score_names, self.unit_codes, self.bins = (
+            tuple(scores),
+            unit_codes,
+            dict[str, ScoreBins](),
+        )
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
-        self.protocols = () if anomalies is None else tuple(dict.fromkeys([*protocols, *(["smiyc"] if tracks else [])]))
+        self.protocols = (
+            ()
+            if anomalies is None
+            else tuple(dict.fromkeys([*protocols, *(["smiyc"] if tracks else [])]))
+        )
         if not (self.score_names and self.protocols) and not self.classes:
             raise InputError("there is neither a score nor a class to evaluate")
-        parts = [part for build in PARTS.values() for part in build(self.score_names, self.classes, self.protocols)]
+        parts = [
+            part
+            for build in PARTS.values()
+            for part in build(self.score_names, self.classes, self.protocols)
+        ]
         if anomalies is not None:
             members = {} if groups is None else group_frames(groups, anomalies)
             parts += [ByObject(score, bins) for score in scores for bins in by]
             parts += [PooledGroup(score, *group) for score in scores for group in members.items()]
         self.tracks, self.flag = tracks if self.protocols else (), flag or {}
-        parts += flag_parts(self.flag, self.score_names, self.classes, anomalies is not None, time_of)
-        if anomalies is not None:  # last: it follows objects, so whatever refuses a frame must come first
+        parts += flag_parts(
+            self.flag, self.score_names, self.classes, anomalies is not None, time_of
+        )
+        if (
+            anomalies is not None
+        ):  # last: it follows objects, so whatever refuses a frame must come first
             timed = any(time_of(name) is not None for name in anomalies)
-            parts += object_parts(self.flag, self.score_names, by, members, time_of if timed else None)
+            parts += object_parts(
+                self.flag, self.score_names, by, members, time_of if timed else None
+            )
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)
@@ -279,7 +332,9 @@ class Evaluator(Gatherer):
                             finders.setdefault(score, BinFinder(rows)).add(stored, labels)
                             if score not in wide and not fits_half(stored, labels):
                                 wide.add(score)
-        self.bins = {score: bins for score in sorted(wide) if (bins := finders[score].bins()) is not None}
+        self.bins = {
+            score: bins for score in sorted(wide) if (bins := finders[score].bins()) is not None
+        }
 
     def count(self, frames: Sequence[str], read: Read) -> None:
         for name in ConsoleProgress().follow(frames):
@@ -300,28 +355,54 @@ class Evaluator(Gatherer):
         counted."""
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
-            first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
+            first = (
+                f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})"
+                if lost
+                else ""
+            )
             message = f"none of {lost} frames could be scored{first}; check that the labels belong to these maps"
             raise PartialFailure(message)
-        sections = ("scores", "segmentation", "calibration", "selective", "frames", "intervals", "reasons")
+        sections = (
+            "scores",
+            "segmentation",
+            "calibration",
+            "selective",
+            "frames",
+            "intervals",
+            "reasons",
+        )
         result: Result = {name: {} for name in sections}
         self.place_numbers(result)
         result["segmentation"].setdefault("per_class", {})
-        for counts in self.counts(parts.ConfidenceCalibration).values() if result["calibration"]["ece"] is not None else ():
+        for counts in (
+            self.counts(parts.ConfidenceCalibration).values()
+            if result["calibration"]["ece"] is not None
+            else ()
+        ):
             result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
         for name, flagged in result.get("flagged", {}).items():
             of = self.flag[name]
             flagged |= {"threshold": of.value, **({"promise": of.promise} if of.promise else {})}
         self._count_components(result, read)
         self.place_intervals(result)
-        result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}
+        result["counts"] = {
+            "frames": scored + lost,
+            "frames_scored": scored,
+            "frames_left_out": lost,
+        }
         result["counts"] |= {**self._counts, "resampled_units": len(self.units)}
         for tally in self.tallies:
             if isinstance(tally.part, PooledGroup):
                 normal, anomalous = (0, 0) if tally.total is None else tally.total.sum(1).tolist()
-                counts = {"anomaly_frames": tally.frames, "normal_pixels": normal, "anomaly_pixels": anomalous}
+                counts = {
+                    "anomaly_frames": tally.frames,
+                    "normal_pixels": normal,
+                    "anomaly_pixels": anomalous,
+                }
                 result["counts"].setdefault("groups", {})[tally.part.group] = counts
-        result["forms"] = {name: str(self.forms[name]) for name in self.score_names if name in self.forms}
+        result["forms"] = {
+            name: str(self.forms[name]) for name in self.score_names if name in self.forms
+        }
         result["left_out"] = list(self._left_out)
         return result
 
@@ -348,11 +429,16 @@ class Evaluator(Gatherer):
                 paths = (f"scores.{name}.components.{track}" for track in self.tracks)
                 result["reasons"] |= dict.fromkeys(paths, f"it has no threshold: {why}")
             else:
-                tallies += [Tally(Components(name, track, threshold), self.resampling) for track in self.tracks]
+                tallies += [
+                    Tally(Components(name, track, threshold), self.resampling)
+                    for track in self.tracks
+                ]
         if tallies and read is not None:
             for name in ConsoleProgress(label="components").follow(self.anomaly_frames):
                 arrays = read(name)
-                frame = LabelledFrame(name, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=self.unit_codes)
+                frame = LabelledFrame(
+                    name, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=self.unit_codes
+                )
                 for tally in tallies:
                     tally.add(tally.part.count(frame), self.unit(name))
         self.place_numbers(result, tallies)

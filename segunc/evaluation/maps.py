@@ -54,43 +54,75 @@ def evaluate_maps(
         chosen,
         classes,
         names,
-        anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files.keys() & {*names},
-        time_of=dict(zip(reader.frames, frame_times(reader.frames, reader.records, reader.manifest, fps), strict=True)).get,
+        anomalies=None
+        if labels.anomaly_labels is None
+        else label_files.anomaly_files.keys() & {*names},
+        time_of=dict(
+            zip(
+                reader.frames,
+                frame_times(reader.frames, reader.records, reader.manifest, fps),
+                strict=True,
+            )
+        ).get,
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     run, labelled = (reader.manifest or {}).get("run", {}), label_files.labelled(names)
-    check_promises(evaluator.flag, run, lambda score: ((name, reader.identity(name, score)) for name in labelled))
+    check_promises(
+        evaluator.flag,
+        run,
+        lambda score: ((name, reader.identity(name, score)) for name in labelled),
+    )
     # Where no frame has a prediction the result says so; where only some lack it, these are left out.
     predicted = any(reader.has(frame, PREDICTION) for frame in names)
     read = partial(read_frame, reader, chosen, label_files, predicted)
     # This tool's maps never hold scores in more than 16 bits.
-    if reader.manifest is None and any(reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}):
+    if reader.manifest is None and any(
+        reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}
+    ):
         evaluator.find_bins(names, read)
     evaluator.count(names, read)
     for failure in (reader.manifest or {}).get("failed", []):
         if failure["name"] not in reader.frames:
-            evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
+            evaluator.leave_out(
+                failure["name"], f"failed when it was predicted: {failure['reason']}"
+            )
     result = evaluator.numbers(read)
     anomalies = ("anomaly", labels.anomaly_labels, label_files.anomaly_files)
     for kind, source, files in (anomalies, ("class", labels.labels, label_files.class_files)):
         if source is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(set(names) - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
-            every_label = source.values() if isinstance(source, Mapping) else possible_labels(Path(str(source)))
-            result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label) - set(files.values()))
+            every_label = (
+                source.values()
+                if isinstance(source, Mapping)
+                else possible_labels(Path(str(source)))
+            )
+            result["counts"][f"{kind}_labels_without_frame"] = len(
+                set(every_label) - set(files.values())
+            )
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
     return result, evaluator
 
 
-def read_frame(reader: MapsReader, scores: Sequence[str], label_files: ReviewLabels, predicted: bool | None, frame: str) -> dict[str, Any]:
+def read_frame(
+    reader: MapsReader,
+    scores: Sequence[str],
+    label_files: ReviewLabels,
+    predicted: bool | None,
+    frame: str,
+) -> dict[str, Any]:
     """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for. ``predicted`` says whether it must have a
     prediction; None takes one where it is there."""
     # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
     anomaly, labels, prediction = label_files.anomaly(frame), label_files.classes(frame), None
     needed = set(scores if anomaly is not None else ())
     if labels is not None:
-        prediction = reader.prediction(frame) if predicted or (predicted is None and reader.has(frame, PREDICTION)) else None
+        prediction = (
+            reader.prediction(frame)
+            if predicted or (predicted is None and reader.has(frame, PREDICTION))
+            else None
+        )
         needed.update(name for name in (*scores, CONFIDENCE) if reader.has(frame, name))
     elif anomaly is None:
         raise InputError(NO_LABEL)
@@ -120,7 +152,11 @@ def evaluate_model(
     """
     from segunc.sampling.sampler import fault_of, sample_frames
 
-    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth()
+    classes, by_name, depth = (
+        _classes_of(entry, samples, model),
+        {s.name: s for s in samples},
+        PixelDepth(),
+    )
     masks = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
     encoding = encoding_of_masks(entry)
     check_masks(masks.values(), encoding)
@@ -132,16 +168,30 @@ def evaluate_model(
             anomaly = None if sample.anomaly is None else encoding.read(sample.anomaly)
             labels = None if sample.label is None or classes is None else classes.read(sample.label)
             image = image if corruption is None else corruption(image, frame)
-            result = sample_frames(sampler, [image], size=size, keep_probabilities=labels is not None)
-            stored = {name: encode_score(name, result.scores[name][0].cpu().numpy()) for name in {*scores, CONFIDENCE}}
+            result = sample_frames(
+                sampler, [image], size=size, keep_probabilities=labels is not None
+            )
+            stored = {
+                name: encode_score(name, result.scores[name][0].cpu().numpy())
+                for name in {*scores, CONFIDENCE}
+            }
         except Exception as error:
             raise fault_of(error, image) from error
-        probabilities = None if result.probabilities is None else result.probabilities[0].cpu().numpy()
-        fields = {"prediction": result.prediction[0].cpu().numpy(), "mean_probabilities": probabilities}
+        probabilities = (
+            None if result.probabilities is None else result.probabilities[0].cpu().numpy()
+        )
+        fields = {
+            "prediction": result.prediction[0].cpu().numpy(),
+            "mean_probabilities": probabilities,
+        }
         return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
 
     evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None)
-    check_promises(evaluator.flag, run or {}, lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples))
+    check_promises(
+        evaluator.flag,
+        run or {},
+        lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples),
+    )
     evaluator.count(list(by_name), read)
     depth.warn(f"data set {entry.name}")
     return evaluator.numbers(read), evaluator
@@ -155,7 +205,9 @@ def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) ->
     classes, network_classes = entry.label_map(), model.network.description.classes
     if classes.classes != network_classes:
         theirs, ours = (", ".join(names[:4]) for names in (classes.classes, network_classes))
-        message = f"the data set {entry.name} has the classes {theirs}, ..., and the network {ours}, ..."
+        message = (
+            f"the data set {entry.name} has the classes {theirs}, ..., and the network {ours}, ..."
+        )
         hint = "evaluate on the data set of the network's training, or give a --label-map that names its classes so"
         raise InputError(message, hint=hint)
     check_label_files(labels, classes)
@@ -163,13 +215,19 @@ def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) ->
 
 
 def evaluate_verdicts(
-    verdicts: Sequence[Verdict], frames: Sequence[str], resampling: Resampling, unit: Callable[[str], str]
+    verdicts: Sequence[Verdict],
+    frames: Sequence[str],
+    resampling: Resampling,
+    unit: Callable[[str], str],
 ) -> tuple[Result, Gatherer]:
     """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. The verdict of all
     together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`."""
     reviewers = by_reviewer(verdicts)
     if not reviewers:
-        raise InputError("the files hold notes and no verdict", hint="judge frames on the review page, then export")
+        raise InputError(
+            "the files hold notes and no verdict",
+            hint="judge frames on the review page, then export",
+        )
     by_frame: dict[str, set[str]] = {}
     for of_frames in reviewers.values():
         for frame, verdict in of_frames.items():
@@ -180,15 +238,29 @@ def evaluate_verdicts(
     counts |= {"disagreed_frames": len(by_frame) - len(agreed), "verdicts": {}}
     for reviewer, of_frames in reviewers.items():
         name = reviewer or NO_NAME
-        section, theirs = ("verdicts", "reviewers", name), [v for v in verdicts if v.reviewer == reviewer]
+        section, theirs = (
+            ("verdicts", "reviewers", name),
+            [v for v in verdicts if v.reviewer == reviewer],
+        )
         parts += [JudgedFrames(section, of_frames), JudgedRegions((*section, "regions"), theirs)]
-        counts["verdicts"][name] = {"frames": len(of_frames), "regions": sum(v.region is not None for v in theirs)}
+        counts["verdicts"][name] = {
+            "frames": len(of_frames),
+            "regions": sum(v.region is not None for v in theirs),
+        }
     gatherer = Gatherer(parts, resampling, unit)
     for frame in frames:
         if frame in by_frame:
-            gatherer.add(LabelledFrame(frame, {}, anomaly=np.zeros((0, 0), np.uint8)))  # verdicts need no label
+            gatherer.add(
+                LabelledFrame(frame, {}, anomaly=np.zeros((0, 0), np.uint8))
+            )  # verdicts need no label
     counts["resampled_units"] = len(gatherer.units)
-    result: Result = {"counts": counts, "scores": {}, "left_out": [], "reasons": {}, "intervals": {}}
+    result: Result = {
+        "counts": counts,
+        "scores": {},
+        "left_out": [],
+        "reasons": {},
+        "intervals": {},
+    }
     gatherer.place_numbers(result)
     gatherer.place_intervals(result)
     return result, gatherer

@@ -23,12 +23,22 @@ Groups = Mapping[str, Collection[str]]  # of frames
 
 
 def object_parts(
-    flag: Mapping[str, Threshold], scores: Sequence[str], by: Sequence[ObjectBins], groups: Groups, time_of: TimeOf | None
+    flag: Mapping[str, Threshold],
+    scores: Sequence[str],
+    by: Sequence[ObjectBins],
+    groups: Groups,
+    time_of: TimeOf | None,
 ) -> list[Flagged]:
     """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]
-    ways = [*((bins, None) for bins in by), *((ObjectBins("group", (), (name,)), frames) for name, frames in groups.items())]
-    return [*(FoundObjects(*each, *way) for each in used for way in ways), *(OverTime(*each, time_of) for each in used if time_of)]
+    ways = [
+        *((bins, None) for bins in by),
+        *((ObjectBins("group", (), (name,)), frames) for name, frames in groups.items()),
+    ]
+    return [
+        *(FoundObjects(*each, *way) for each in used for way in ways),
+        *(OverTime(*each, time_of) for each in used if time_of),
+    ]
 
 
 class _OfObjects(Flagged):
@@ -37,7 +47,9 @@ class _OfObjects(Flagged):
     def found(self, frame: LabelledFrame, flagged: Array) -> Array:
         """Return which objects of a frame are found, bool ``[N]``."""
         assert frame.objects is not None
-        return found_up_to(flagged[frame.objects.number > 0], frame.objects, self.threshold.found_share)
+        return found_up_to(
+            flagged[frame.objects.number > 0], frame.objects, self.threshold.found_share
+        )
 
 
 class FoundObjects(_OfObjects):
@@ -46,10 +58,14 @@ class FoundObjects(_OfObjects):
     metrics = parts.higher("found", "found"), parts.Metric("objects", "objects")
     undefined = NO_OBJECT
 
-    def __init__(self, score: str, threshold: Threshold, bins: ObjectBins, members: Collection[str] | None) -> None:
+    def __init__(
+        self, score: str, threshold: Threshold, bins: ObjectBins, members: Collection[str] | None
+    ) -> None:
         super().__init__(score, threshold)
         self.bins, self.members, self.section = bins, members, ("flagged", score, bins.kind)
-        self.names: Sequence[NumberPath] = [(name, metric.key) for name in bins.names for metric in self.metrics]
+        self.names: Sequence[NumberPath] = [
+            (name, metric.key) for name in bins.names for metric in self.metrics
+        ]
         self.point = frozenset((name, "objects") for name in bins.names)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
@@ -57,10 +73,14 @@ class FoundObjects(_OfObjects):
             return None
         places = self.bins.places(frame.objects)
         found = places[self.found(frame, self.flagged(frame))]
-        return np.stack([np.bincount(of, minlength=len(self.bins.names)) for of in (places, found)], 1)
+        return np.stack(
+            [np.bincount(of, minlength=len(self.bins.names)) for of in (places, found)], 1
+        )
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        rows = [(found / objects if objects else None, objects) for objects, found in counts.tolist()]
+        rows = [
+            (found / objects if objects else None, objects) for objects, found in counts.tolist()
+        ]
         return dict(zip(self.names, (value for row in rows for value in row), strict=True))
 
 
@@ -73,7 +93,10 @@ class OverTime(_OfObjects):
 
     lacks = "no frame with an anomaly label has a time; --fps gives them to images"
     metrics = (
-        *(parts.higher("detected", "detected"), parts.lower("seconds_to_detection", "seconds to detection")),
+        *(
+            parts.higher("detected", "detected"),
+            parts.lower("seconds_to_detection", "seconds to detection"),
+        ),
         *(parts.lower("flicker", "flicker"), parts.lower("single_frame", "alarms of one frame")),
         *(parts.Metric("tracks", "objects"), parts.Metric("alarms", "alarms")),
     )
@@ -83,7 +106,9 @@ class OverTime(_OfObjects):
         super().__init__(score, threshold)
         self.section, self.time_of = ("flagged", score, "over_time"), time_of
         self._objects, self._regions = Follower(), Follower()
-        self._tracks = defaultdict[int, list[tuple[str, float, bool]]](list)  # frame, time, and whether it is found
+        self._tracks = defaultdict[int, list[tuple[str, float, bool]]](
+            list
+        )  # frame, time, and whether it is found
         self._alarms = defaultdict[int, list[str]](list)  # frames
 
     def count(self, frame: LabelledFrame) -> Counts | None:
@@ -92,9 +117,13 @@ class OverTime(_OfObjects):
             return None
         flagged = self.flagged(frame) & (frame.anomaly != IGNORE)
         found = self.found(frame, flagged).tolist()
-        for number, is_found in zip(self._objects.follow(frame.name, objects.boxes.tolist()), found, strict=True):
+        for number, is_found in zip(
+            self._objects.follow(frame.name, objects.boxes.tolist()), found, strict=True
+        ):
             self._tracks[number].append((frame.name, time, is_found))
-        largest = strongest_regions(flagged.astype(np.float32), 0.5, smallest=self.threshold.smallest, most=MOST_FOLLOWED)
+        largest = strongest_regions(
+            flagged.astype(np.float32), 0.5, smallest=self.threshold.smallest, most=MOST_FOLLOWED
+        )
         for number in self._regions.follow(frame.name, [region.box for region in largest]):
             self._alarms[number].append(frame.name)
         return np.zeros(7, np.int64)
@@ -105,14 +134,30 @@ class OverTime(_OfObjects):
             if len(track) > 1:
                 late = times[found.index(True)] - times[0] if any(found) else 0
                 changes = sum(before != now for before, now in pairwise(found))
-                yield names[0], np.array([1, any(found), round(1000 * late), len(track) - 1, changes, 0, 0], np.int64)
+                yield (
+                    names[0],
+                    np.array(
+                        [1, any(found), round(1000 * late), len(track) - 1, changes, 0, 0], np.int64
+                    ),
+                )
         for frames in [self._alarms.pop(number) for number in [*self._alarms]]:
             yield frames[0], np.array([0] * 5 + [1, len(frames) == 1], np.int64)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         tracks, detected, milliseconds, steps, changes, alarms, single = counts.tolist()
-        pairs = (detected, tracks), (milliseconds / 1000, detected), (changes, steps), (single, alarms)
-        return dict(zip(self.names, (*(part / whole if whole else None for part, whole in pairs), tracks, alarms), strict=True))
+        pairs = (
+            (detected, tracks),
+            (milliseconds / 1000, detected),
+            (changes, steps),
+            (single, alarms),
+        )
+        return dict(
+            zip(
+                self.names,
+                (*(part / whole if whole else None for part, whole in pairs), tracks, alarms),
+                strict=True,
+            )
+        )
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         if name == ("single_frame",):

@@ -21,8 +21,23 @@ from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.evaluation.resampling import NumberPath
 from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
 from segunc.metrics import counting, prediction, smiyc
-from segunc.metrics.counting import KEYS, Counts, ScoreBins, check_anomaly_labels, count_scores, detection_curve
-from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, Objects, object_counts, object_numbers, object_numbers_of_many
+from segunc.metrics.counting import (
+    KEYS,
+    Counts,
+    ScoreBins,
+    check_anomaly_labels,
+    count_scores,
+    detection_curve,
+)
+from segunc.metrics.objects import (
+    NO_OBJECT,
+    OBJECT_NUMBERS,
+    ObjectBins,
+    Objects,
+    object_counts,
+    object_numbers,
+    object_numbers_of_many,
+)
 from segunc.metrics.smiyc import SmiycBins
 from segunc.scores import stored_as_codes
 
@@ -60,7 +75,9 @@ class LabelledFrame:
     # Scores whose uint16 are (code / 65535)^2, others are linear; None: as this tool stores them.
     unit_codes: Collection[str] | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
-    anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
+    anomaly_pixels: Counts = field(
+        init=False
+    )  # int64 [3] normal, anomalous and ignored; zeros without a label
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,12 +85,16 @@ class LabelledFrame:
         self.anomaly_pixels = np.zeros(3, np.int64)
         if self.anomaly is not None:
             check_anomaly_labels(self.anomaly)
-            self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
+            self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[
+                [0, 1, IGNORE]
+            ].astype(np.int64)
 
     def form(self, name: str) -> Form:
         """Return how a map is stored; keys of different forms cannot be compared."""
         if name not in self.stored:
-            raise InputError(f"there is no map '{name}', but every score that is evaluated needs one")
+            raise InputError(
+                f"there is no map '{name}', but every score that is evaluated needs one"
+            )
         stored = self.stored[name]
         if np.issubdtype(stored.dtype, np.floating):
             return self.bins.get(name, "float")
@@ -84,7 +105,9 @@ class LabelledFrame:
         """Return the map of a score in real units, ``[H, W]``, floats as they are stored."""
         if np.issubdtype(self.stored[name].dtype, np.floating):
             return self.stored[name]
-        return decode_stored(self.stored[name], "unit-code" if self.form(name) == "unit-code" else "linear")
+        return decode_stored(
+            self.stored[name], "unit-code" if self.form(name) == "unit-code" else "linear"
+        )
 
     @cached_property
     def objects(self) -> Objects | None:
@@ -97,14 +120,20 @@ class LabelledFrame:
     def keys(self, name: str, mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.integer], int]:
         """Return the keys or bins of a score of the pixels of a mask, ``[n]``, and how many there are of either."""
         form, stored = self.form(name), self.stored[name][mask]
-        return (form.keys(stored), len(form.edges)) if isinstance(form, ScoreBins) else (score_keys(stored), KEYS)
+        return (
+            (form.keys(stored), len(form.edges))
+            if isinstance(form, ScoreBins)
+            else (score_keys(stored), KEYS)
+        )
 
     @cached_property
     def wrong(self) -> npt.NDArray[np.uint8] | None:
         """Whether the prediction of each pixel is wrong, uint8 ``[H, W]``, 255 unlabelled; None without class labels or prediction."""
         if self.labels is None or self.prediction is None:
             return None
-        return np.where(self.labels == IGNORE, np.uint8(IGNORE), self.labels != self.prediction).astype(np.uint8)
+        return np.where(
+            self.labels == IGNORE, np.uint8(IGNORE), self.labels != self.prediction
+        ).astype(np.uint8)
 
     def failure_counts(self, name: str) -> Counts | None:
         """Count labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly predicted; None where something lacks."""
@@ -119,9 +148,13 @@ class LabelledFrame:
             return counts
         values = np.where(self.wrong == IGNORE, 0, self.stored[CONFIDENCE])
         if values.size and not (values.min() >= 0 and values.max() <= 1):
-            raise InputError(f"the map '{CONFIDENCE}' leaves 0..1, so that it is not 1 - max probability")
+            raise InputError(
+                f"the map '{CONFIDENCE}' leaves 0..1, so that it is not 1 - max probability"
+            )
         wide = isinstance(self.form(CONFIDENCE), ScoreBins)
-        return count_scores(np.rint(values * 65535).astype(np.uint16), self.wrong) if wide else counts
+        return (
+            count_scores(np.rint(values * 65535).astype(np.uint16), self.wrong) if wide else counts
+        )
 
     def _count(self, what: str, name: str, rows: Array) -> Counts:
         if (what, name) not in self._counts:
@@ -137,14 +170,20 @@ class LabelledFrame:
         truth = self.anomaly if self.anomaly is not None else self.labels
         if truth is None:
             raise InputError("there is neither an anomaly label nor a class label")
-        arrays: dict[str, Array | None] = {f"the map '{name}'": values for name, values in self.stored.items()}
+        arrays: dict[str, Array | None] = {
+            f"the map '{name}'": values for name, values in self.stored.items()
+        }
         arrays |= {"the prediction": self.prediction, "the class label": self.labels}
-        arrays["the probability map"] = None if self.mean_probabilities is None else self.mean_probabilities[0]
+        arrays["the probability map"] = (
+            None if self.mean_probabilities is None else self.mean_probabilities[0]
+        )
         for what, array in arrays.items():
             if array is not None and array.shape != truth.shape:
                 size, wanted = (" x ".join(map(str, shape)) for shape in (array.shape, truth.shape))
                 hint = "predict at the labels' size, or give the labels that belong to these maps"
-                raise InputError(f"frame {self.name}: {what} is {size}, and the label is {wanted}", hint=hint)
+                raise InputError(
+                    f"frame {self.name}: {what} is {size}, and the label is {wanted}", hint=hint
+                )
 
 
 def decode_keys(form: str, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floating]:
@@ -180,7 +219,9 @@ def coarse_keys(counts: Counts, bins: int) -> Counts:
     """Return counts by key or bin ``[..., K]`` with neighbouring ones merged to ``[..., bins]``."""
     width = -(-counts.shape[-1] // bins)
     padding = [(0, 0)] * (counts.ndim - 1) + [(0, bins * width - counts.shape[-1])]
-    return np.asarray(np.pad(counts, padding).reshape(*counts.shape[:-1], bins, width).sum(-1), np.int64)
+    return np.asarray(
+        np.pad(counts, padding).reshape(*counts.shape[:-1], bins, width).sum(-1), np.int64
+    )
 
 
 @cache
@@ -194,7 +235,9 @@ def values_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
     """Return the score that each of so many bins of neighbouring keys of a form stands for, ``[bins]``."""
     if isinstance(form, ScoreBins):
         width = -(-len(form.edges) // bins)
-        return np.asarray(form.edges[np.minimum(np.arange(bins) * width + width // 2, len(form.edges) - 1)])
+        return np.asarray(
+            form.edges[np.minimum(np.arange(bins) * width + width // 2, len(form.edges) - 1)]
+        )
     return decode_keys(form, keys_of(bins))
 
 
@@ -205,11 +248,17 @@ class ArrayPart(ABC):
     metrics: Sequence[Metric] = ()
     needs: str  # the kind of label it needs, ``anomaly`` or ``class``
     lacks: str  # why all its numbers are None where :meth:`count` gave no counts of any frame
-    undefined: str = "its counts define no number"  # why a number is None where the counts define none
-    point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
+    undefined: str = (
+        "its counts define no number"  # why a number is None where the counts define none
+    )
+    point: frozenset[NumberPath] = (
+        frozenset()
+    )  # numbers without an interval, thresholds for instance
     rows: int = 0  # of counts by key or bin, which bins are sized for
     batch: int = 1  # frames whose counts are kept before they are combined
-    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
+    coarse: ClassVar[int | None] = (
+        None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
+    )
 
     @cached_property
     def names(self) -> Sequence[NumberPath]:  # of its numbers below the section
@@ -232,7 +281,9 @@ class ArrayPart(ABC):
         """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none; those that have no interval may
         be left out."""
         rows = [self.numbers(self.refine(counts), forms) for counts in coarse.astype(np.int64)]
-        return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}  # None becomes NaN
+        return {
+            name: np.array([row[name] for row in rows], np.float64) for name in rows[0]
+        }  # None becomes NaN
 
     def why(self, counts: Any, name: NumberPath) -> str:
         """Return why a number of these summed counts is None."""
@@ -275,8 +326,13 @@ class Pooled(AnomalyPart):
         best = counting.best_f1(curve)
         if best is None:
             return dict.fromkeys(self.names)
-        keys = [best[1], *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS)]
-        thresholds = values_of(forms[self.score], counts.shape[-1])[np.array(keys, np.int64)].tolist()
+        keys = [
+            best[1],
+            *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS),
+        ]
+        thresholds = values_of(forms[self.score], counts.shape[-1])[
+            np.array(keys, np.int64)
+        ].tolist()
         return dict(zip(self.names, (*counting.areas(curve), best[0], *thresholds), strict=True))
 
     def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
@@ -293,7 +349,11 @@ class PooledGroup(Pooled):
 
     def __init__(self, score: str, group: str, members: Collection[str]) -> None:
         super().__init__(score)
-        self.group, self.members, self.section = group, members, ("scores", score, "groups", group, "pooled")
+        self.group, self.members, self.section = (
+            group,
+            members,
+            ("scores", score, "groups", group, "pooled"),
+        )
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return super().count(frame) if frame.name in self.members else None
@@ -326,7 +386,9 @@ class ByObject(ArrayPart):
 
     def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
         numbers = object_numbers_of_many(coarse).reshape(-1, len(coarse))
-        return dict(zip([name for name in self.names if name not in self.point], numbers, strict=True))
+        return dict(
+            zip([name for name in self.names if name not in self.point], numbers, strict=True)
+        )
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return NO_OBJECT if counts[0].any() else counting.NO_NORMAL
@@ -344,7 +406,9 @@ class Smiyc(AnomalyPart):
         form, counts = frame.form(self.score), frame.anomaly_counts(self.score)
         if counts is None or isinstance(form, ScoreBins):
             with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
-                counts = counting.count_scores(frame.stored[self.score].astype(np.float16), frame.anomaly)
+                counts = counting.count_scores(
+                    frame.stored[self.score].astype(np.float16), frame.anomaly
+                )
         return smiyc.smiyc_bins(counts, decode_keys(str(form), np.arange(KEYS)).astype(np.float16))
 
     def combine(self, counts: Sequence[SmiycBins]) -> SmiycBins:
@@ -369,7 +433,11 @@ class Segmentation(ArrayPart):
     """mIoU, accuracy and IoU of each class from the confusion matrix of the set."""
 
     section = ("segmentation",)
-    metrics = (higher("miou", "mean IoU"), higher("accuracy", "pixel accuracy"), higher("per_class.*"))
+    metrics = (
+        higher("miou", "mean IoU"),
+        higher("accuracy", "pixel accuracy"),
+        higher("per_class.*"),
+    )
     needs, lacks = "class", "no frame has both class labels and a prediction"
 
     def __init__(self, classes: Sequence[str]) -> None:
@@ -383,7 +451,13 @@ class Segmentation(ArrayPart):
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         iou = [None if np.isnan(value) else float(value) for value in prediction.class_iou(counts)]
-        return dict(zip(self.names, (prediction.mean_iou(counts), prediction.accuracy(counts), *iou), strict=True))
+        return dict(
+            zip(
+                self.names,
+                (prediction.mean_iou(counts), prediction.accuracy(counts), *iou),
+                strict=True,
+            )
+        )
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return "the class is in neither labels nor predictions" if counts.any() else ALL_IGNORED
@@ -393,7 +467,10 @@ class ConfidenceCalibration(ArrayPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
     section, names = ("calibration",), (("ece",),)
-    metrics = lower("ece", "ECE"), lower("debiased_ece")  # the last is read from stored results alone
+    metrics = (
+        lower("ece", "ECE"),
+        lower("debiased_ece"),
+    )  # the last is read from stored results alone
     needs, lacks = "class", f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
     coarse, undefined = COARSE_KEYS, ALL_IGNORED
 
@@ -415,7 +492,9 @@ def reliability(counts: Counts, forms: Forms) -> list[list[float]]:
 def confidence_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
     """Return the confidence 1 - msp of each key, or bin of keys, of :meth:`LabelledFrame.confidence_counts`, ``[bins]``."""
     with np.errstate(invalid="ignore"):  # keys that never occur may be signalling NaN
-        return (1.0 - values_of("uint16" if isinstance(form, ScoreBins) else form, bins)).clip(0.0, 1.0)
+        return (1.0 - values_of("uint16" if isinstance(form, ScoreBins) else form, bins)).clip(
+            0.0, 1.0
+        )
 
 
 class ProbabilityCalibration(ArrayPart):
@@ -439,21 +518,45 @@ class SetCoverage(ArrayPart):
     """What sets of classes achieve: means over frames of the share of labelled pixels whose true class is ``outside`` of their set, and of
     the ``size`` of a set, which tells its classes, the most probable ones. Counts int64 ``[3]``: frames, and sums in fixed point."""
 
-    score, section, metrics = "set-size", ("sets",), (lower("outside", "true class outside"), Metric("size", "classes"))
+    score, section, metrics = (
+        "set-size",
+        ("sets",),
+        (lower("outside", "true class outside"), Metric("size", "classes")),
+    )
     needs, lacks, undefined = "class", ProbabilityCalibration.lacks, ALL_IGNORED
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.mean_probabilities is None or frame.labels is None or self.score not in frame.stored:
+        if (
+            frame.mean_probabilities is None
+            or frame.labels is None
+            or self.score not in frame.stored
+        ):
             return None
         if not (known := frame.labels < UNKNOWN).any():
             return np.zeros(3, np.int64)
-        probabilities, sizes = frame.mean_probabilities[:, known], frame.stored[self.score][known].astype(np.float64)
+        probabilities, sizes = (
+            frame.mean_probabilities[:, known],
+            frame.stored[self.score][known].astype(np.float64),
+        )
         of_true = np.take_along_axis(probabilities, frame.labels[known][None].astype(np.int64), 0)
         outside = (probabilities > of_true).sum(0) >= sizes
-        return np.array([1, *counting.to_fixed_point([outside.mean(), sizes.mean()], counting.STEPS_PER_FRACTION)])
+        return np.array(
+            [
+                1,
+                *counting.to_fixed_point(
+                    [outside.mean(), sizes.mean()], counting.STEPS_PER_FRACTION
+                ),
+            ]
+        )
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return dict(zip(self.names, (counting.mean_of_fractions(of, counts[0]) for of in counts[1:]), strict=True))
+        return dict(
+            zip(
+                self.names,
+                (counting.mean_of_fractions(of, counts[0]) for of in counts[1:]),
+                strict=True,
+            )
+        )
 
 
 class Selective(ArrayPart):
@@ -485,7 +588,10 @@ class Components(ArrayPart):
     """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol over the whole set, which replicates keep."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    metrics = (*map(higher, ("siou_gt", "ppv", "mean_f1"), ("sIoU_gt", "PPV", "mean F1")), higher("f1.*"))
+    metrics = (
+        *map(higher, ("siou_gt", "ppv", "mean_f1"), ("sIoU_gt", "PPV", "mean F1")),
+        higher("f1.*"),
+    )
     names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in smiyc.TAUS))
 
     def __init__(self, score: str, track: str, threshold: float) -> None:
@@ -508,15 +614,26 @@ class Components(ArrayPart):
         return smiyc.UNDEFINED[name[0]]
 
 
-PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[ArrayPart]]
+PartBuilder = Callable[
+    [Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[ArrayPart]
+]
 """From the names of scores, of classes and of anomaly protocols, each empty where there is none, to parts."""
 _ANOMALY_PARTS = {part.protocol: part for part in (Pooled, Smiyc)}
 _OURS: dict[str, PartBuilder | str] = {
-    "anomaly": lambda scores, classes, protocols: [_ANOMALY_PARTS[p](s) for s in scores for p in protocols],
+    "anomaly": lambda scores, classes, protocols: [
+        _ANOMALY_PARTS[p](s) for s in scores for p in protocols
+    ],
     "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
-    "calibration": lambda scores, classes, protocols: [ConfidenceCalibration(), ProbabilityCalibration()],
-    "selective": lambda scores, classes, protocols: [Selective(score) for score in scores if classes],
-    "sets": lambda scores, classes, protocols: [SetCoverage()] if classes and SetCoverage.score in scores else [],
+    "calibration": lambda scores, classes, protocols: [
+        ConfidenceCalibration(),
+        ProbabilityCalibration(),
+    ],
+    "selective": lambda scores, classes, protocols: [
+        Selective(score) for score in scores if classes
+    ],
+    "sets": lambda scores, classes, protocols: (
+        [SetCoverage()] if classes and SetCoverage.score in scores else []
+    ),
     "frames": "segunc.evaluation.frames:frame_parts",
 }
 PARTS: Registry[PartBuilder] = Registry("metric part", "segunc.metrics", _OURS)

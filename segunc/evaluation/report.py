@@ -46,25 +46,50 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
         title = f"Anomalous objects by {unit}, against all normal pixels; found: half of their pixels are above what flags 5 %"
         yield title, _rows(rows, titles(parts.ByObject.metrics) | {"objects": "objects"})
     groups = counts.get("groups", {})
-    rows = {f"{group}, {name}": v["groups"][group]["pooled"] for group in groups for name, v in scores.items()}
+    rows = {
+        f"{group}, {name}": v["groups"][group]["pooled"]
+        for group in groups
+        for name, v in scores.items()
+    }
     shares = "; ".join(f"{group}: {_share(n)}" for group, n in groups.items())
     yield f"Anomaly scores by group of frames, pooled ({shares})", _rows(rows, _AREAS)
-    for track in dict.fromkeys(track for values in scores.values() for track in values.get("components", {})):
+    for track in dict.fromkeys(
+        track for values in scores.values() for track in values.get("components", {})
+    ):
         rows = {name: values["components"][track] or {} for name, values in scores.items()}
-        yield f"Components, {track}, at the best-F1 threshold of smiyc", _rows(rows, titles(parts.Components.metrics))
+        yield (
+            f"Components, {track}, at the best-F1 threshold of smiyc",
+            _rows(rows, titles(parts.Components.metrics)),
+        )
     if result["segmentation"]["per_class"]:
         segmentation, over = result["segmentation"], f"over {counts['labelled_pixels']:,} pixels"
-        iou = {**segmentation["per_class"], "mean IoU": segmentation["miou"], "pixel accuracy": segmentation["accuracy"]}
-        yield f"Segmentation, {over} of {_frames(counts['labelled_frames'])}", _column("class", "IoU", iou)
-        metrics = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
+        iou = {
+            **segmentation["per_class"],
+            "mean IoU": segmentation["miou"],
+            "pixel accuracy": segmentation["accuracy"],
+        }
+        yield (
+            f"Segmentation, {over} of {_frames(counts['labelled_frames'])}",
+            _column("class", "IoU", iou),
+        )
+        metrics = titles(
+            (*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics)
+        )
         numbers = {title: result["calibration"].get(key) for key, title in metrics.items()}
         yield "Calibration, over the same pixels", _column("number", "value", numbers)
     yield "Sets of classes, means over frames", _column("number", "value", result.get("sets", {}))
     title = "Selective prediction and failure detection, over the same pixels"
     yield title, _rows(result["selective"], titles(parts.Selective.metrics))
-    of_frames = ((f"{name} of {score}", v) for score, of in result.get("frames", {}).items() for name, v in of.items())
+    of_frames = (
+        (f"{name} of {score}", v)
+        for score, of in result.get("frames", {}).items()
+        for name, v in of.items()
+    )
     rows = {name: numbers for name, numbers in of_frames if {*numbers.values()} != {None}}
-    yield "Frames as a whole: those with an anomaly, and AURC of 1 - mIoU", _rows(rows, titles(FRAME_METRICS))
+    yield (
+        "Frames as a whole: those with an anomaly, and AURC of 1 - mIoU",
+        _rows(rows, titles(FRAME_METRICS)),
+    )
     corruption = result.get("run", {}).get("corruption")
     images = f", images corrupted by {corruption}" if corruption else ""
     alarms: Mapping[str, Any] = result.get("flagged", {})
@@ -74,10 +99,21 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     classes = {name: name for values in by_class.values() for name in values}
     yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)
     for kind in (*KINDS, "group"):
-        found = ((score, group, n) for score, values in alarms.items() for group, n in values.get(kind, {}).items())
+        found = (
+            (score, group, n)
+            for score, values in alarms.items()
+            for group, n in values.get(kind, {}).items()
+        )
         rows = {f"{group}, {score}": n for score, group, n in found if n["objects"]}
-        yield f"Labelled objects at the threshold by {kind}{images}", _rows(rows, titles(FoundObjects.metrics))
-    rows = {score: values["over_time"] for score, values in alarms.items() if values.get("over_time", {}).get("tracks")}
+        yield (
+            f"Labelled objects at the threshold by {kind}{images}",
+            _rows(rows, titles(FoundObjects.metrics)),
+        )
+    rows = {
+        score: values["over_time"]
+        for score, values in alarms.items()
+        if values.get("over_time", {}).get("tracks")
+    }
     title = f"Objects over time{images}, of those labelled in several frames; flicker: how often it changes whether one is found"
     yield title, _rows(rows, titles(OverTime.metrics))
     yield _intervals(result)
@@ -86,21 +122,30 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
 def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """Each number of all reviewers together and of each of them, with its interval."""
     counts, reviewers = result["counts"], result["counts"]["verdicts"]
-    disagreed = f"; {counts['disagreed_frames']} on which they disagree are left out" * (len(reviewers) > 1)
+    disagreed = f"; {counts['disagreed_frames']} on which they disagree are left out" * (
+        len(reviewers) > 1
+    )
     sections: dict[tuple[str, ...], str] = {}
-    sections["together",] = f"Verdicts on {_frames(counts['judged_frames'])} of {counts['frames']}{disagreed}"
+    sections["together",] = (
+        f"Verdicts on {_frames(counts['judged_frames'])} of {counts['frames']}{disagreed}"
+    )
     for name, number in reviewers.items():
         if len(reviewers) > 1:
             sections["reviewers", name] = f"{name}: {_frames(number['frames'])}"
         if number["regions"]:
-            sections["reviewers", name, "regions"] = f"{name}: regions, {number['regions']} in number"
+            sections["reviewers", name, "regions"] = (
+                f"{name}: regions, {number['regions']} in number"
+            )
     for path, title in sections.items():
         numbers = reduce(getitem, path, result["verdicts"])
         values = {key: numbers[key] for key in _VERDICTS if key in numbers}
         values |= {f"share.{kind}": value for kind, value in numbers.get("share", {}).items()}
         rows = [["number", "value"]]
         rows += [
-            [_VERDICTS.get(name, name.replace(".", " ")), _cell(result, value, ".".join(("verdicts", *path, name)))]
+            [
+                _VERDICTS.get(name, name.replace(".", " ")),
+                _cell(result, value, ".".join(("verdicts", *path, name))),
+            ]
             for name, value in values.items()
         ]
         yield title, rows
@@ -108,9 +153,15 @@ def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
 
 def _intervals(result: Mapping[str, Any]) -> Table:
     """The intervals of the numbers that are read first; all of them are in the file."""
-    shown: dict[tuple[str, ...], str] = {("segmentation", "miou"): "mIoU", ("calibration", "ece"): "ECE", ("calibration", "nll"): "NLL"}
+    shown: dict[tuple[str, ...], str] = {
+        ("segmentation", "miou"): "mIoU",
+        ("calibration", "ece"): "ECE",
+        ("calibration", "nll"): "NLL",
+    }
     for name in result["scores"]:
-        shown |= {("scores", name, "pooled", key): f"{name} {title}" for key, title in _AREAS.items()}
+        shown |= {
+            ("scores", name, "pooled", key): f"{name} {title}" for key, title in _AREAS.items()
+        }
     shown |= {("flagged", name, "share"): f"{name} flagged" for name in result.get("flagged", {})}
     bootstrap, units = result.get("bootstrap", {}), result["counts"]["resampled_units"]
     effective = bootstrap.get("effective_units", {})
@@ -120,7 +171,9 @@ def _intervals(result: Mapping[str, Any]) -> Table:
             value: Any = reduce(getitem, path, result)
             rows.append([title, _cell(result, value, dotted), str(effective.get(dotted, NULL))])
     replicates = bootstrap.get("replicates", "")
-    title = f"95 % intervals, of {replicates} Poisson bootstrap replicates over {units} resampled units"
+    title = (
+        f"95 % intervals, of {replicates} Poisson bootstrap replicates over {units} resampled units"
+    )
     return title, [["number", "interval", "effective units"], *rows]
 
 
@@ -129,12 +182,26 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     yield from _by_reason("No interval", result.get("bootstrap", {}).get("no_interval", {}))
     classes = bool(result.get("segmentation", {}).get("per_class"))
     asked = {"scores": bool(result["scores"]), "segmentation": classes, "calibration": classes}
-    missing = {path: why for path, why in result["reasons"].items() if asked.get(path.split(".")[0], True) and why != NO_OBJECT}
+    missing = {
+        path: why
+        for path, why in result["reasons"].items()
+        if asked.get(path.split(".")[0], True) and why != NO_OBJECT
+    }
     yield from _by_reason("Not available", missing)
     entries = result["left_out"]
-    reasons = [reason for reason, _ in Counter(entry["reason"] for entry in entries).most_common(_MAX_REASONS)]
-    frames = {entry["frame"]: reason for reason in reasons for entry in entries if entry["reason"] == reason}
-    yield from _by_reason(f"Left out: {len(entries)} of {_frames(result['counts']['frames'])}", frames)
+    reasons = [
+        reason
+        for reason, _ in Counter(entry["reason"] for entry in entries).most_common(_MAX_REASONS)
+    ]
+    frames = {
+        entry["frame"]: reason
+        for reason in reasons
+        for entry in entries
+        if entry["reason"] == reason
+    }
+    yield from _by_reason(
+        f"Left out: {len(entries)} of {_frames(result['counts']['frames'])}", frames
+    )
 
 
 def _by_reason(title: str, reasons: Mapping[str, str]) -> Iterator[str]:
@@ -142,13 +209,21 @@ def _by_reason(title: str, reasons: Mapping[str, str]) -> Iterator[str]:
     for name, why in reasons.items():
         by_reason.setdefault(why, []).append(name)
     if by_reason:
-        yield "\n".join([title, *(f"  {first_of(names)}: {why}" for why, names in by_reason.items())])
+        yield "\n".join(
+            [title, *(f"  {first_of(names)}: {why}" for why, names in by_reason.items())]
+        )
 
 
 def _rows(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> list[list[str]]:
     """Return a row for each score below a header; columns that no row has are left out."""
-    present = {key: title for key, title in columns.items() if any(key in values for values in rows.values())}
-    cells = [[name, *(_number(values.get(key)) for key in present)] for name, values in rows.items()]
+    present = {
+        key: title
+        for key, title in columns.items()
+        if any(key in values for values in rows.values())
+    }
+    cells = [
+        [name, *(_number(values.get(key)) for key in present)] for name, values in rows.items()
+    ]
     return [["score", *present.values()], *cells]
 
 

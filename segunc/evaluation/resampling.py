@@ -32,15 +32,27 @@ from segunc.core.files import read_arrays, read_bytes, read_json, write_atomical
 from segunc.decisions.threshold import block_seconds
 
 LEVEL = 0.95
-MAX_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
-MIN_REPLICATES = 40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
+MAX_UNDEFINED = (
+    0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
+)
+MIN_REPLICATES = (
+    40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
+)
 MAX_REPLICATES = 20_000  # the weights of 10,000 units are gigabytes beyond
 MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
 OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
-ABOUT = ("counts", "run", "bootstrap")  # sections whose numbers are about the evaluation; every other section holds numbers of a table
-NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
-TimeOf = Callable[[str], float | None]  # of a frame, in seconds of its video; None where it is not known
+ABOUT = (
+    "counts",
+    "run",
+    "bootstrap",
+)  # sections whose numbers are about the evaluation; every other section holds numbers of a table
+NumberPath = tuple[
+    str, ...
+]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
+TimeOf = Callable[
+    [str], float | None
+]  # of a frame, in seconds of its video; None where it is not known
 Floats = npt.NDArray[np.float64]
 
 
@@ -54,7 +66,9 @@ class Resampling:
     def __post_init__(self) -> None:
         if self.replicates != 0 and not MIN_REPLICATES <= self.replicates <= MAX_REPLICATES:
             message = f"{self.replicates} bootstrap replicates are neither 0 nor {MIN_REPLICATES} to {MAX_REPLICATES}"
-            raise InputError(message, hint="--replicates 2000 is the default, --replicates 0 makes no intervals")
+            raise InputError(
+                message, hint="--replicates 2000 is the default, --replicates 0 makes no intervals"
+            )
 
     def weights(self, unit: str) -> npt.NDArray[np.int64]:
         """Return how often a unit is in each replicate, int64 ``[R]``; with more replicates the first ones stay."""
@@ -70,14 +84,18 @@ class Resampling:
         return np.random.Generator(np.random.Philox(key=key))
 
 
-def resampled_units(how: str, time_of: TimeOf = lambda frame: None, option: str = "--resample") -> Callable[[str], str]:
+def resampled_units(
+    how: str, time_of: TimeOf = lambda frame: None, option: str = "--resample"
+) -> Callable[[str], str]:
     """Return the function from a frame's name to its unit; it raises InputError, which names the ``option``, for a name that does not fit.
     ``how`` is ``frame``, ``folder``, ``10s`` for blocks of seconds of a video (``time_of`` gives the moment of a frame), or a regular
     expression, whose match in the name (its first group, where it has one) is the unit."""
     seconds = block_seconds(how)
     if seconds == 0:
         raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")
-    pattern = compiled(how, f"{option} '{how}' is none of frame, folder, 10s and a regular expression", option)
+    pattern = compiled(
+        how, f"{option} '{how}' is none of frame, folder, 10s and a regular expression", option
+    )
 
     def unit(name: str) -> str:
         if how == "frame":
@@ -92,7 +110,9 @@ def resampled_units(how: str, time_of: TimeOf = lambda frame: None, option: str 
             return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
         match = pattern.search(name)
         if match is None:
-            raise InputError(f"the regular expression '{how}' of {option} finds nothing in the frame name {name}")
+            raise InputError(
+                f"the regular expression '{how}' of {option} finds nothing in the frame name {name}"
+            )
         return str(match[min(pattern.groups, 1)])
 
     return unit
@@ -111,9 +131,15 @@ def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[
     """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at least one frame belongs to one of at most
     :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from frames to groups."""
     if isinstance(how, str):
-        pattern = compiled(how, f"--groups '{how}' is neither a CSV file nor a regular expression", "--groups")
+        pattern = compiled(
+            how, f"--groups '{how}' is neither a CSV file nor a regular expression", "--groups"
+        )
         matches = {frame: pattern.search(frame) for frame in frames}
-        group_of = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
+        group_of = {
+            frame: match[min(pattern.groups, 1)] or OTHER
+            for frame, match in matches.items()
+            if match
+        }
     else:
         group_of = {frame: how[frame] for frame in frames if frame in how}
     groups: dict[str, set[str]] = {name: set() for name in sorted({*group_of.values()} - {OTHER})}
@@ -158,7 +184,9 @@ class Replicates:
     values: Floats  # [P, R], NaN where a replicate defines no number
     seed: int  # of the weights
     units: tuple[str, ...]  # that are resampled, sorted
-    seeds: tuple[str, ...] = ()  # the K of training whose mean the numbers are, where these are resampled too
+    seeds: tuple[
+        str, ...
+    ] = ()  # the K of training whose mean the numbers are, where these are resampled too
 
     def of(self, path: NumberPath) -> Floats | None:
         dotted = ".".join(path)
@@ -210,11 +238,17 @@ class Replicates:
         if second > 3 * noise * math.sqrt(2 * number):
             spread = min(fourth / second**2, 1.0) - 1 / number
             effective = 2 / max(spread, 2 / number)
-        seeds = max(float((of_seeds**2).sum() - len(of_seeds) * noise), 0.0) if len(of_seeds) > 1 else 0.0
+        seeds = (
+            max(float((of_seeds**2).sum() - len(of_seeds) * noise), 0.0)
+            if len(of_seeds) > 1
+            else 0.0
+        )
         if not seeds:
             return effective, effective - 1
         second = max(second, 0.0)
-        return effective, (second + seeds) ** 2 / (second**2 / (effective - 1) + seeds**2 / (len(of_seeds) - 1))
+        return effective, (second + seeds) ** 2 / (
+            second**2 / (effective - 1) + seeds**2 / (len(of_seeds) - 1)
+        )
 
 
 def enough(units: Collection[str]) -> bool:
@@ -223,7 +257,9 @@ def enough(units: Collection[str]) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _all_weights(seed: int, replicates: int, units: tuple[str, ...], seeds: tuple[str, ...]) -> tuple[Floats, Floats]:
+def _all_weights(
+    seed: int, replicates: int, units: tuple[str, ...], seeds: tuple[str, ...]
+) -> tuple[Floats, Floats]:
     resampling = Resampling(replicates, seed)
     multipliers = [resampling.seed_weights(name) for name in seeds]
     weights = np.array([resampling.weights(unit) for unit in units], np.float64)
@@ -231,7 +267,11 @@ def _all_weights(seed: int, replicates: int, units: tuple[str, ...], seeds: tupl
 
 
 def paired_difference(
-    first: Replicates, second: Replicates, one: NumberPath, other: NumberPath | None = None, shift: float = 0.0
+    first: Replicates,
+    second: Replicates,
+    one: NumberPath,
+    other: NumberPath | None = None,
+    shift: float = 0.0,
 ) -> Chance | str:
     """Return what paired replicates say of the number ``other`` (None: the same) of the second less ``one`` of the first, plus
     ``shift`` (a margin), or why there is no test. Where one has more replicates, its first ones are those of the fewer."""
@@ -275,15 +315,25 @@ def load_replicates(path: Path) -> Replicates:
     """Read what :func:`save_replicates` wrote; raises InputError where a file cannot be read or holds something else."""
     try:
         arrays = read_arrays(read_bytes(path))
-        paths, values, seed, clusters = (arrays[name] for name in ("paths", "values", "seed", "clusters"))
-        if (paths.dtype.kind, clusters.dtype.kind, values.dtype.kind) != ("U", "U", "f") or seed.dtype.kind not in "iu":
+        paths, values, seed, clusters = (
+            arrays[name] for name in ("paths", "values", "seed", "clusters")
+        )
+        if (paths.dtype.kind, clusters.dtype.kind, values.dtype.kind) != (
+            "U",
+            "U",
+            "f",
+        ) or seed.dtype.kind not in "iu":
             raise ValueError("its arrays are of other types")
         if values.shape != (len(paths), values.shape[-1]) or clusters.ndim != 1 or seed.size != 1:
             raise ValueError("its arrays are of other shapes")
-        return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))
+        return Replicates(
+            tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist())
+        )
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         fault = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise InputError(f"{path} holds no replicates of a result ({fault})", hint="evaluate again") from error
+        raise InputError(
+            f"{path} holds no replicates of a result ({fault})", hint="evaluate again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -308,7 +358,9 @@ class EvaluationResult:
     def cell(self, path: NumberPath) -> Cell:
         value, dotted = self.numbers.get(path), ".".join(path)
         if value is None:
-            return Cell(None, reason=str(self.content.get("reasons", {}).get(dotted, "no reason is given")))
+            return Cell(
+                None, reason=str(self.content.get("reasons", {}).get(dotted, "no reason is given"))
+            )
         bounds = self.content.get("intervals", {}).get(dotted)
         why_none = self.content.get("bootstrap", {}).get("no_interval", {}).get(dotted)
         return Cell(value, (float(bounds[0]), float(bounds[1])) if bounds else None, why_none)
@@ -330,13 +382,19 @@ class _ResultFile(BaseModel):
     left_out: list[dict[str, Any]] = []
 
 
-def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[EvaluationResult]:
+def load_results(
+    paths: Sequence[Path], names: Sequence[str] | None = None
+) -> list[EvaluationResult]:
     """Read results of ``segunc evaluate`` with their sidecars; ``names`` None takes the stem of each file, with its folder where two
     files share one. InputError where a file cannot be read or is no result, or names lack or repeat."""
     stems = Counter(path.stem for path in paths)
-    names = names or [f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths]
+    names = names or [
+        f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths
+    ]
     if len(names) != len(paths):
-        raise InputError(f"{len(names)} names are given for {len(paths)} results", hint="--names a,b")
+        raise InputError(
+            f"{len(names)} names are given for {len(paths)} results", hint="--names a,b"
+        )
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise InputError(f"two results are named '{repeated[0]}'", hint="--names a,b")
@@ -350,11 +408,17 @@ def _load(path: Path, name: str) -> EvaluationResult:
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))
-        raise InputError(f"{path} is no result of segunc evaluate: {where} ({fault['msg']})") from error
+        raise InputError(
+            f"{path} is no result of segunc evaluate: {where} ({fault['msg']})"
+        ) from error
     sidecar = sidecar_path(path)
     replicates = load_replicates(sidecar) if sidecar.is_file() else None
     sections = [section for section in content if section not in ABOUT]
-    numbers = {path: value for section in sections for path, value in _numbers(content[section], (section,))}
+    numbers = {
+        path: value
+        for section in sections
+        for path, value in _numbers(content[section], (section,))
+    }
     return EvaluationResult(name, path, content, numbers, replicates)
 
 
@@ -363,5 +427,7 @@ def _numbers(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, flo
     if isinstance(content, Mapping):
         for key, value in content.items():
             yield from _numbers(value, (*prefix, str(key)))
-    elif len(prefix) > 1 and (content is None or (isinstance(content, int | float) and not isinstance(content, bool))):
+    elif len(prefix) > 1 and (
+        content is None or (isinstance(content, int | float) and not isinstance(content, bool))
+    ):
         yield prefix, None if content is None else float(content)

@@ -33,12 +33,16 @@ def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
     generator, frame = torch.Generator().manual_seed(0), torch.zeros(1, 3, *size)
     for level in range(6):  # texture of every scale
         grid = [max(1, side >> level) for side in size]
-        frame += F.interpolate(torch.rand(1, 3, *grid, generator=generator), size, mode="bilinear", align_corners=False)
+        frame += F.interpolate(
+            torch.rand(1, 3, *grid, generator=generator), size, mode="bilinear", align_corners=False
+        )
     frame /= 6
     return frame, frame.flip(-1)
 
 
-def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tensor, ...], name: str) -> dict[str, Any]:
+def compare(
+    run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tensor, ...], name: str
+) -> dict[str, Any]:
     """Return the largest difference of each score over some frames, in codes and as a share of the map's largest value, and how many pixels
     of the prediction differ, where two classes are equally likely but for rounding.
 
@@ -49,7 +53,10 @@ def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tenso
     differing = 0
 
     def refuse(what: str, by: str) -> InputError:
-        return InputError(f"{what} of {name} differs from the sampler {by}", hint="another --to or --size, or report this network")
+        return InputError(
+            f"{what} of {name} differs from the sampler {by}",
+            hint="another --to or --size, or report this network",
+        )
 
     for frame in frames:
         try:
@@ -64,13 +71,20 @@ def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tenso
             codes = np.abs(keys[0] - keys[1])
             shares = np.abs(written - sampled) / max(SMALLEST, float(np.abs(sampled).max()))
             if (wrong := (codes > MAX_CODES) & (shares > ROUNDING)).any():
-                raise refuse(score, f"by {codes[wrong].max()} codes, or {shares.max():.2g} of its largest value, at {wrong.sum()} pixels")
+                raise refuse(
+                    score,
+                    f"by {codes[wrong].max()} codes, or {shares.max():.2g} of its largest value, at {wrong.sum()} pixels",
+                )
             found = {"codes": int(codes.max()), "share": float(shares.max())}
             largest[score] = {key: max(value, largest[score][key]) for key, value in found.items()}
         assert expected.probabilities is not None
-        best = expected.probabilities.topk(min(2, expected.probabilities.shape[1]), 1).values.numpy()
+        best = expected.probabilities.topk(
+            min(2, expected.probabilities.shape[1]), 1
+        ).values.numpy()
         other = maps["prediction"] != expected.prediction.numpy()
         differing += int(other.sum())
         if (apart := (best[:, 0] - best[:, -1])[other]).size and apart.max() > ROUNDING:
-            raise refuse("prediction", f"where the two most probable classes are {apart.max():.2g} apart")
+            raise refuse(
+                "prediction", f"where the two most probable classes are {apart.max():.2g} apart"
+            )
     return {"scores": largest, "prediction_pixels": differing}

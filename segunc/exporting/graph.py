@@ -40,10 +40,15 @@ def require_packages() -> None:
     """Raise InputError where a package is missing that writes or runs ONNX."""
     for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
-            raise InputError(f"ONNX needs the package {name}, which is not installed", hint='pip install "segunc[export]"')
+            raise InputError(
+                f"ONNX needs the package {name}, which is not installed",
+                hint='pip install "segunc[export]"',
+            )
 
 
-def trace(sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False) -> ExportedProgram:
+def trace(
+    sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False
+) -> ExportedProgram:
     """Return the program from a frame ``[1, 3, H, W]`` in 0..1 of exactly this size, or of ``any_size``, to ``prediction`` uint8 and each
     score float32, ``[1, H, W]``, by name; with ``draws`` (:meth:`Sampler.drawn`) these are a second input. The sampler was called on a
     frame of this size before. What all draws share comes once in it, because the function modes that share it act while it is traced.
@@ -61,22 +66,39 @@ def trace(sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_s
         # Attention as matrix products: the fused kernels of one kind of processor are no operators of another runtime.
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            mode: Any = {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if any_size else {}
+            mode: Any = (
+                {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if any_size else {}
+            )
             graph: Any = make_fx(maps, _DECOMPOSED, **mode)(*inputs)
             for name, constant in list(graph.named_buffers()):
-                graph.register_buffer(name, constant.clone())  # the sampler's draws were made in inference mode, which no program keeps
+                graph.register_buffer(
+                    name, constant.clone()
+                )  # the sampler's draws were made in inference mode, which no program keeps
             for node in graph.graph.nodes:
-                if node.target in _RESIZES:  # of their two forms this one becomes a Resize of ONNX, the other a table of all pixels
-                    image_or_features, size, *corners = node.args[: (count := _RESIZES[node.target])]
+                if (
+                    node.target in _RESIZES
+                ):  # of their two forms this one becomes a Resize of ONNX, the other a table of all pixels
+                    image_or_features, size, *corners = node.args[
+                        : (count := _RESIZES[node.target])
+                    ]
                     scales = [scale for scale in node.args[count:] if scale is not None]
                     node.target = node.target.overloadpacket.vec
-                    node.args = (image_or_features, None if scales else size, *corners, scales or None)
+                    node.args = (
+                        image_or_features,
+                        None if scales else size,
+                        *corners,
+                        scales or None,
+                    )
             graph.graph.eliminate_dead_code()
             graph.recompile()
             for node in graph.graph.nodes:
                 if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-                    raise InputError(f"the network draws random numbers itself ({node.target}), which no graph repeats")
-            sizes: Any = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, *({} for _ in inputs[1:])) if any_size else None
+                    raise InputError(
+                        f"the network draws random numbers itself ({node.target}), which no graph repeats"
+                    )
+            sizes: Any = (
+                ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, *({} for _ in inputs[1:])) if any_size else None
+            )
             return torch.export.export(graph, inputs, dynamic_shapes=sizes)
     except RuntimeError as error:
         raise InputError(f"the network cannot be traced ({one_line(error)})") from error
@@ -88,11 +110,25 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
 
     op: Any = opset18
 
-    def searchsorted(levels: Any, values: Any, **settings: Any) -> Any:  # how many of the ascending levels lie below each value
-        return op.ReduceSum(op.Cast(op.Less(levels, op.Unsqueeze(values, op.Constant(value_ints=[-1]))), to=7), [-1], keepdims=0)
+    def searchsorted(
+        levels: Any, values: Any, **settings: Any
+    ) -> Any:  # how many of the ascending levels lie below each value
+        return op.ReduceSum(
+            op.Cast(op.Less(levels, op.Unsqueeze(values, op.Constant(value_ints=[-1]))), to=7),
+            [-1],
+            keepdims=0,
+        )
 
-    outputs, inputs = list(program.call_spec.out_spec.context), INPUTS[: len(program.graph_signature.user_inputs)]
-    settings: dict[str, Any] = {"input_names": inputs, "output_names": outputs, "opset_version": OPSET, "verbose": False}
+    outputs, inputs = (
+        list(program.call_spec.out_spec.context),
+        INPUTS[: len(program.graph_signature.user_inputs)],
+    )
+    settings: dict[str, Any] = {
+        "input_names": inputs,
+        "output_names": outputs,
+        "opset_version": OPSET,
+        "verbose": False,
+    }
     settings["custom_translation_table"] = {torch.ops.aten.searchsorted.Tensor: searchsorted}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -103,8 +139,14 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
             while cause := causes[-1].__cause__:
                 causes.append(cause)
             operators = [found[1] for cause in causes if (found := _MISSING.search(str(cause)))]
-            what = f"the operator {operators[0]}, which ONNX lacks" if operators else one_line(causes[-1])
-            raise InputError(f"the network cannot be written as ONNX: {what}", hint="--to pt2") from error
+            what = (
+                f"the operator {operators[0]}, which ONNX lacks"
+                if operators
+                else one_line(causes[-1])
+            )
+            raise InputError(
+                f"the network cannot be written as ONNX: {what}", hint="--to pt2"
+            ) from error
     made.model.metadata_props.update(metadata)
     file.write(made.model_proto.SerializeToString())
 
@@ -112,7 +154,9 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
 def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
     """Write a traced program for ``torch.export.load``; the metadata are its extra files."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells of weights in channels-last order, which are whole
+        warnings.simplefilter(
+            "ignore"
+        )  # it tells of weights in channels-last order, which are whole
         torch.export.save(program, file, extra_files=dict(metadata))
 
 
@@ -121,12 +165,23 @@ def open_onnx(path: Path) -> Callable[..., Maps]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4  # what fails is raised, and not printed as well
+    options.intra_op_num_threads, options.log_severity_level = (
+        torch.get_num_threads(),
+        4,
+    )  # what fails is raised, and not printed as well
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
     def run(*inputs: Tensor) -> Maps:
-        return dict(zip(names, session.run(names, {name: of.numpy() for name, of in zip(INPUTS, inputs, strict=False)}), strict=True))
+        return dict(
+            zip(
+                names,
+                session.run(
+                    names, {name: of.numpy() for name, of in zip(INPUTS, inputs, strict=False)}
+                ),
+                strict=True,
+            )
+        )
 
     return run
 
@@ -149,9 +204,14 @@ def triton_config(path: Path) -> str:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    lines = ['platform: "onnxruntime_onnx"', "max_batch_size: 0  # of the file: the first dimension is 1"]
+    lines = [
+        'platform: "onnxruntime_onnx"',
+        "max_batch_size: 0  # of the file: the first dimension is 1",
+    ]
     for kind, values in (("input", session.get_inputs()), ("output", session.get_outputs())):
         for value in values:
             shape = ", ".join(str(side) if isinstance(side, int) else "-1" for side in value.shape)
-            lines.append(f'{kind} {{ name: "{value.name}" data_type: {_TRITON[value.type]} dims: [{shape}] }}')
+            lines.append(
+                f'{kind} {{ name: "{value.name}" data_type: {_TRITON[value.type]} dims: [{shape}] }}'
+            )
     return "\n".join(lines) + "\n"

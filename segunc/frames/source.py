@@ -16,7 +16,9 @@ from segunc.core.files import open_file
 from segunc.data.images import Image
 
 Kind = Literal["image", "folder", "glob", "video"]
-Skip = Callable[[int, str], bool]  # whether the frame of an index and name may be passed over without decoding it
+Skip = Callable[
+    [int, str], bool
+]  # whether the frame of an index and name may be passed over without decoding it
 
 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
@@ -47,7 +49,9 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.end is not None and not self.end > (self.start or 0.0):
-            raise InputError(f"an end at {self.end} s is not later than the start at {self.start or 0.0} s")
+            raise InputError(
+                f"an end at {self.end} s is not later than the start at {self.start or 0.0} s"
+            )
 
     @property
     def timed(self) -> bool:
@@ -95,7 +99,9 @@ class Frame:
     index: int  # its place in the source, from 0: with every N-th frame taken, its number in the input divided by N
     image: Image | None  # RGB uint8 [H, W, 3]; None where there is an error
     error: str | None = None  # one line that says why the frame could not be read
-    time: float | None = None  # seconds since the video's first moment, by the container's time stamps; None for images
+    time: float | None = (
+        None  # seconds since the video's first moment, by the container's time stamps; None for images
+    )
     stamp: str | None = None  # sampled_hash of an image's file; None for frames of a video
 
 
@@ -106,8 +112,12 @@ class FrameSource(ABC):
     path: Path  # absolute, that was opened; of a glob the pattern
     selection: Selection = ALL_FRAMES  # of the input's frames; names and places are of these
     fps: float | None = None  # mean frames a second of a video (29.97 is not 30), None for images
-    length: int | None = None  # the exact number of frames, None where only the end of the stream tells
-    length_hint: int | None = None  # the number of frames to expect, for a progress bar; None where unknown
+    length: int | None = (
+        None  # the exact number of frames, None where only the end of the stream tells
+    )
+    length_hint: int | None = (
+        None  # the number of frames to expect, for a progress bar; None where unknown
+    )
     note: str = ""  # what was left out, in one line
 
     @abstractmethod

@@ -15,12 +15,29 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, safe_name
-from segunc.data.entry import IMAGE_SUFFIXES, composed, image_files, is_hidden, is_image_file, without_labels
+from segunc.data.entry import (
+    IMAGE_SUFFIXES,
+    composed,
+    image_files,
+    is_hidden,
+    is_image_file,
+    without_labels,
+)
 from segunc.data.images import PixelDepth, read_image
 from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Kind, Selection, Skip, sampled_hash
 from segunc.frames.video import VideoSource
 
-VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")  # in any case
+VIDEO_SUFFIXES = (
+    ".mp4",
+    ".webm",
+    ".avi",
+    ".mov",
+    ".mkv",
+    ".m4v",
+    ".mpg",
+    ".mpeg",
+    ".ts",
+)  # in any case
 # How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of all frames.
 STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
 
@@ -29,16 +46,29 @@ class ImageSource(FrameSource):
     """Image files in the order of their names (:func:`segunc.core.files.frame_order`), each decoded when its turn comes; only
     relative paths are kept in memory. InputError for two images of one name, or a selection by time."""
 
-    def __init__(self, kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection = ALL_FRAMES) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        path: Path,
+        root: Path,
+        files: list[Path],
+        selection: Selection = ALL_FRAMES,
+    ) -> None:
         if selection.timed:
             raise InputError(f"images have no times: {path}", hint="leave --start and --end out")
         self.kind, self.path, self.selection, self._root = kind, path, selection, root
-        relative = sorted((file.relative_to(root).as_posix() for file in files), key=lambda file: frame_order(_stem(file)))
+        relative = sorted(
+            (file.relative_to(root).as_posix() for file in files),
+            key=lambda file: frame_order(_stem(file)),
+        )
         named: dict[str, str] = {}
         for file in relative:
             # A letter with an accent may be written as one sign or as two.
             if (first := named.setdefault(composed(_stem(file)), file)) != file:
-                raise InputError(f"{root / first} and {root / file} are both frame '{_stem(first)}'", hint="rename or remove one")
+                raise InputError(
+                    f"{root / first} and {root / file} are both frame '{_stem(first)}'",
+                    hint="rename or remove one",
+                )
         self._files, self.depth = relative[:: selection.every], PixelDepth()
         self.length = self.length_hint = len(self._files)
 
@@ -58,13 +88,17 @@ class ImageSource(FrameSource):
             shown = self._root / f"{name}{file.suffix}"
             try:
                 if shown != file:
-                    raise ValueError("no map can bear this name; rename the image in letters, digits, '-' and '_'")
+                    raise ValueError(
+                        "no map can bear this name; rename the image in letters, digits, '-' and '_'"
+                    )
                 # Before reading: a file that is replaced meanwhile is read again by the next run.
                 stamp = stamp_of(file)
                 frame = Frame(name, index, read_image(file, self.depth), stamp=stamp)
             except (OSError, ValueError, MemoryError) as error:
                 reason = "not enough memory" if isinstance(error, MemoryError) else error
-                frame = Frame(name, index, None, f"{shown}: {getattr(error, 'strerror', None) or reason}")
+                frame = Frame(
+                    name, index, None, f"{shown}: {getattr(error, 'strerror', None) or reason}"
+                )
             yield frame
 
 
@@ -83,7 +117,13 @@ def stamp_of(file: Path) -> str:
     return sampled_hash(file, STAMP_STRETCHES, STAMP_LENGTH)
 
 
-def open_source(spec: str | Path, *, out: Path | None = None, selection: Selection = ALL_FRAMES, all_images: bool = True) -> FrameSource:
+def open_source(
+    spec: str | Path,
+    *,
+    out: Path | None = None,
+    selection: Selection = ALL_FRAMES,
+    all_images: bool = True,
+) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video. A path that exists is taken
     as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder or behind a pattern are left out and, unless
     ``all_images`` are taken, those that are named as labels, with a note. ``out`` is where maps will be written: not below the input, where
@@ -95,9 +135,15 @@ def open_source(spec: str | Path, *, out: Path | None = None, selection: Selecti
         return ImageSource("image", path, path.parent, [path], selection)
     if path.is_file():
         endings = ", ".join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))
-        raise InputError(f"input {spec} is neither an image nor a video by its name", hint=f"names end in {endings}")
+        raise InputError(
+            f"input {spec} is neither an image nor a video by its name",
+            hint=f"names end in {endings}",
+        )
     if not path.exists() and not glob.has_magic(str(path)):
-        raise InputError(f"input {spec} does not exist", hint="give an image, a folder, a glob pattern or a video")
+        raise InputError(
+            f"input {spec} does not exist",
+            hint="give an image, a folder, a glob pattern or a video",
+        )
     kind: Kind = "folder" if path.is_dir() else "glob"
     root, files, videos = _listed(path)
     if not files:
@@ -105,7 +151,10 @@ def open_source(spec: str | Path, *, out: Path | None = None, selection: Selecti
         raise InputError(f"{kind} {spec} holds no image", hint=hint)
     crosses_folders = kind == "folder" or "**" in path.parts
     if crosses_folders and out is not None and out.resolve().is_relative_to(root.resolve()):
-        raise InputError(f"output {out} lies inside the input {root}, so its maps would be taken for frames", hint="give another --out")
+        raise InputError(
+            f"output {out} lies inside the input {root}, so its maps would be taken for frames",
+            hint="give another --out",
+        )
     frames = files if all_images else without_labels(root, files)
     source = ImageSource(kind, path, root, frames, selection)
     if left_out := sorted(set(files) - set(frames)):
@@ -145,8 +194,14 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
     files = []
     for name, stamp in stamps.items():
-        spellings = (root / f"{name}{cased}" for ending in IMAGE_SUFFIXES for cased in (ending, ending.upper()))
-        files += [file for file in spellings if stamp and file.is_file() and stamp_of(file) == stamp][:1]
+        spellings = (
+            root / f"{name}{cased}"
+            for ending in IMAGE_SUFFIXES
+            for cased in (ending, ending.upper())
+        )
+        files += [
+            file for file in spellings if stamp and file.is_file() and stamp_of(file) == stamp
+        ][:1]
     return ImageSource("folder", root, root, files) if files else None
 
 
@@ -182,8 +237,13 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
     for depth in range(2, max(map(len, parts))):
         times = Counter(names)
         deeper = ["_".join(part[1:][-depth:]) for part in parts]
-        names = [name if times[name] == 1 else longer for name, longer in zip(names, deeper, strict=True)]
+        names = [
+            name if times[name] == 1 else longer for name, longer in zip(names, deeper, strict=True)
+        ]
     name, times_used = Counter(names).most_common(1)[0]
     if times_used > 1:
-        raise InputError(f"{times_used} inputs would have the maps folder '{name}'", hint="rename one, or give it once")
+        raise InputError(
+            f"{times_used} inputs would have the maps folder '{name}'",
+            hint="rename one, or give it once",
+        )
     return [Input(spec, out / name, name) for spec, name in zip(expanded, names, strict=True)]

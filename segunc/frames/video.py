@@ -17,14 +17,32 @@ from av.video.stream import VideoStream
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Selection, Skip, format_time, sampled_hash
+from segunc.frames.source import (
+    ALL_FRAMES,
+    Frame,
+    FrameSource,
+    Selection,
+    Skip,
+    format_time,
+    sampled_hash,
+)
 
 MISSING_TOLERATED = 0.02  # share of the stated duration, which is often that of the sound
-HASH_STRETCHES, HASH_LENGTH = 32, 1 << 16  # how many stretches of a video, of how many bytes, its hash reads
+HASH_STRETCHES, HASH_LENGTH = (
+    32,
+    1 << 16,
+)  # how many stretches of a video, of how many bytes, its hash reads
 USUAL_RATE = Fraction(25)  # frames a second where the container states no rate
-VP8_SETTINGS = {"crf": "8", "b": "20M", "deadline": "good", "cpu-used": "4"}  # at which text in a picture stays sharp
+VP8_SETTINGS = {
+    "crf": "8",
+    "b": "20M",
+    "deadline": "good",
+    "cpu-used": "4",
+}  # at which text in a picture stays sharp
 # Titles may be of any encoding. Until PyAV 19, which has no such argument, such a title ends the reading.
-LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
+LENIENT: dict[str, Any] = (
+    {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
+)
 
 
 class VideoSource(FrameSource):
@@ -47,7 +65,9 @@ class VideoSource(FrameSource):
             stated = None if stream.duration is None else stream.duration * base
             if stated is None and container.duration is not None:
                 # Containers that know no duration of a stream state their end on the clock that the first frame stands on.
-                stated = Fraction(container.duration, av.time_base) - (stream.start_time or 0) * base
+                stated = (
+                    Fraction(container.duration, av.time_base) - (stream.start_time or 0) * base
+                )
             # A file that was cut without encoding it anew also counts frames that its edit list hides.
             count = int(float(stated) * self.fps + 0.5) if stated and self.fps else stream.frames
             # Where a clock may start anew, as in transport streams, the end is an estimate.
@@ -57,7 +77,9 @@ class VideoSource(FrameSource):
                 raise self._unreadable()
         if self._end is not None:
             self._require_start(self._end)
-        self.length_hint = -(-count // selection.every) if count > 0 and not selection.timed else None
+        self.length_hint = (
+            -(-count // selection.every) if count > 0 and not selection.timed else None
+        )
 
     def name_of(self, index: int) -> str | None:
         return f"{index * self.selection.every:06d}"
@@ -76,23 +98,36 @@ class VideoSource(FrameSource):
                 time = round(float(last), 6)
                 if self.selection.is_past(time):
                     return
-                if self.selection.takes(number, time) and not (skip is not None and skip(index, name)):
+                if self.selection.takes(number, time) and not (
+                    skip is not None and skip(index, name)
+                ):
                     yield Frame(name, index, _upright(decoded), time=time)
         end, reasons = float(last + step), list[str]()
         if lost:
-            reasons.append(f"frames of the video that are damaged and cannot be decoded: {len(lost)}")
-        if self._end is not None and self._end - end > max(3.5 * step, MISSING_TOLERATED * self._end):
-            reasons.append(f"video ends at frame {count}, {format_time(self._end - end)} before its stated end")
+            reasons.append(
+                f"frames of the video that are damaged and cannot be decoded: {len(lost)}"
+            )
+        if self._end is not None and self._end - end > max(
+            3.5 * step, MISSING_TOLERATED * self._end
+        ):
+            reasons.append(
+                f"video ends at frame {count}, {format_time(self._end - end)} before its stated end"
+            )
         if reasons:
             index = -(-count // self.selection.every)
-            yield Frame(self.name_of(index) or "", index, None, f"{self.path}: {'; '.join(reasons)}")
+            yield Frame(
+                self.name_of(index) or "", index, None, f"{self.path}: {'; '.join(reasons)}"
+            )
         else:
             self._require_start(end)
 
     def _require_start(self, end: float) -> None:
         if self.selection.start is not None and self.selection.start >= end:
             start = format_time(self.selection.start)
-            raise InputError(f"video {self.path} ends at {format_time(end)}, before the start at {start}", hint="an earlier --start")
+            raise InputError(
+                f"video {self.path} ends at {format_time(end)}, before the start at {start}",
+                hint="an earlier --start",
+            )
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "input_hash": video_hash(self.path)}
@@ -108,14 +143,23 @@ class VideoSource(FrameSource):
         with container:
             no_film = Disposition.attached_pic | Disposition.timed_thumbnails
             # A stream without a context is of a codec that nothing here decodes.
-            films = [s for s in container.streams.video if s.codec_context and s.width and not s.disposition & no_film]
+            films = [
+                s
+                for s in container.streams.video
+                if s.codec_context and s.width and not s.disposition & no_film
+            ]
             if not films:
                 raise self._unreadable()
-            stream = max(films, key=lambda s: (bool(s.disposition & Disposition.default), s.width * s.height))
+            stream = max(
+                films, key=lambda s: (bool(s.disposition & Disposition.default), s.width * s.height)
+            )
             yield container, stream, stream.time_base or Fraction(1, av.time_base)
 
     def _unreadable(self) -> InputError:
-        return InputError(f"video {self.path} cannot be opened", hint="check that it plays, or convert it to H.264 in .mp4")
+        return InputError(
+            f"video {self.path} cannot be opened",
+            hint="check that it plays, or convert it to H.264 in .mp4",
+        )
 
 
 def video_hash(path: Path) -> str:
@@ -123,7 +167,9 @@ def video_hash(path: Path) -> str:
     return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
 
 
-def _decoded(container: InputContainer, stream: VideoStream, lost: set[int | None]) -> Iterator[av.VideoFrame]:
+def _decoded(
+    container: InputContainer, stream: VideoStream, lost: set[int | None]
+) -> Iterator[av.VideoFrame]:
     """Yield every frame that can be decoded, in the order of display, and collect in ``lost`` the stamps of the others."""
     # Several threads lose frames that are whole, or conceal no damage, where a packet cannot be decoded.
     stream.thread_type, stream.codec_context.thread_count = "NONE", 1
@@ -142,7 +188,9 @@ def _decoded(container: InputContainer, stream: VideoStream, lost: set[int | Non
             yield frame
 
 
-def _packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet[VideoStream] | None]:
+def _packets(
+    container: InputContainer, stream: VideoStream
+) -> Iterator[av.Packet[VideoStream] | None]:
     """Yield the packets in the order of decoding, and then None, which makes the decoder give what it still holds."""
     with contextlib.suppress(av.error.FFmpegError):  # the file may end inside a packet
         yield from (packet for packet in container.demux(stream) if packet.size)
@@ -162,7 +210,9 @@ def _upright(frame: av.VideoFrame) -> Image:
     return np.ascontiguousarray(picture, np.uint8)
 
 
-def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]) -> None:
+def encode_video(
+    path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]
+) -> None:
     """Write pictures as a WebM video, each from its time on; the last one is shown for one frame. ``frames`` are seconds from the first
     frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size`` their height and width, both even. InputError
     where there is no encoder, OSError where nothing can be written."""
@@ -179,7 +229,9 @@ def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, 
         stream.codec_context.max_b_frames, pts = 0, -1
         for time, picture in frames:
             # VP8 is in the colours of BT.601 by definition.
-            frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv420p", dst_colorspace="ITU601")
+            frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(
+                format="yuv420p", dst_colorspace="ITU601"
+            )
             pts = max(pts + 1, round(Fraction(time) / base))
             frame.pts, frame.time_base = pts, base
             container.mux(stream.encode(frame))

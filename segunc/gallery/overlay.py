@@ -29,13 +29,19 @@ Outlines = list[tuple[str, Colour]]
 NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
-LEAST_WIDTH = 640  # in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
+LEAST_WIDTH = (
+    640  # in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
+)
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
-_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
+_LUMINANCE = np.array(
+    [0.299, 0.587, 0.114], np.float32
+)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
 """Colours of strips, of the text on them, and of minor text and edges."""
-_SAMPLED_FRAMES = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
+_SAMPLED_FRAMES = (
+    32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
+)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,15 @@ class DisplayRange:
     high: float
     open_below: bool = False
     open_above: bool = False
-    measured_to: float | None = None  # in the middle of the bar: what is beyond is extrapolated, in its upper half
+    measured_to: float | None = (
+        None  # in the middle of the bar: what is beyond is extrapolated, in its upper half
+    )
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
-            raise InputError(f"the display range {self.low:g}..{self.high:g} does not rise from low to high")
+            raise InputError(
+                f"the display range {self.low:g}..{self.high:g} does not rise from low to high"
+            )
 
     @property
     def ticks(self) -> tuple[str, str, str]:
@@ -73,7 +83,10 @@ def display_range(score: str, given: tuple[float, float] | None = None) -> Displ
     entry = SCORES.get(score)
     shown = given or (entry.colours if entry else None)
     if shown is None:
-        raise InputError(f"the score '{score}' has no fixed display range", hint=f"give one, e.g. --range {score}=0:1")
+        raise InputError(
+            f"the score '{score}' has no fixed display range",
+            hint=f"give one, e.g. --range {score}=0:1",
+        )
     low, high = shown
     lower, upper = (entry.lower, entry.upper) if entry else (None, None)
     return DisplayRange(low, high, lower is None or low > lower, upper is None or high < upper)
@@ -104,11 +117,17 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
 def usual_scores(reader: MapsReader) -> list[str]:
     """Return the scores that a page shows where nobody names any: the first to show, entropy and epistemic."""
     scores = choose_scores(reader, None)
-    return [score for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic")) if score in scores]
+    return [
+        score
+        for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic"))
+        if score in scores
+    ]
 
 
 def page_ranges(
-    reader: MapsReader, scores: Sequence[str], given: Mapping[str, tuple[float, float]] | None = None
+    reader: MapsReader,
+    scores: Sequence[str],
+    given: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, DisplayRange]:
     """Return the range of each of some scores of a maps folder; it is the same for all frames. A range that is given comes first, then the
     fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score gets the 1st to the 99th percentile of evenly
@@ -124,7 +143,11 @@ def page_ranges(
         if measured is not None and score not in (given or {}):
             # Up to the largest value of the run, so that what lies beyond the fixed range is told apart.
             largest = (record.get("max", {}).get(score, 0.0) for record in reader.records.values())
-            high = max(shown.high, math.floor(measured) + 1, *(math.ceil(v) for v in largest if math.isfinite(v)))
+            high = max(
+                shown.high,
+                math.floor(measured) + 1,
+                *(math.ceil(v) for v in largest if math.isfinite(v)),
+            )
             ranges[score] = DisplayRange(shown.low, high, measured_to=measured)
         elif measured is not None and shown.low < measured < shown.high:
             ranges[score] = replace(shown, measured_to=measured)
@@ -148,7 +171,9 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
         return DisplayRange(0, 1, open_below=True, open_above=True)
     low, high = min(ends), max(ends)
     step = 10.0 ** (np.floor(np.log10(high - low)) - 1)
-    low, high = (float(f"{end:.9g}") for end in (np.floor(low / step) * step, np.ceil(high / step) * step))
+    low, high = (
+        float(f"{end:.9g}") for end in (np.floor(low / step) * step, np.ceil(high / step) * step)
+    )
     return DisplayRange(low, high, open_below=True, open_above=True)
 
 
@@ -160,8 +185,14 @@ def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list
     if label_map is not None and not names:
         names, palette = label_map.classes, label_map.palette
     names = names or [f"class {index}" for index in range(255)]
-    palette = [*palette, *(colour_table()[97 * i % 256].tolist() for i in range(len(palette), len(names)))]
-    return [{"name": str(name), "colour": list(colour)} for name, colour in zip(names, palette, strict=False)]
+    palette = [
+        *palette,
+        *(colour_table()[97 * i % 256].tolist() for i in range(len(palette), len(names))),
+    ]
+    return [
+        {"name": str(name), "colour": list(colour)}
+        for name, colour in zip(names, palette, strict=False)
+    ]
 
 
 def text_width(text: str, size: int) -> int:
@@ -177,11 +208,17 @@ class Sheet:
         if picture is not None:
             self.pixels[: picture.shape[0], : picture.shape[1]] = picture
 
-    def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK) -> None:
+    def write(
+        self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK
+    ) -> None:
         """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for all other characters."""
         if not words:
             return
-        plain = (c for c in unicodedata.normalize("NFKD", words.replace("−", "-")) if not unicodedata.combining(c))
+        plain = (
+            c
+            for c in unicodedata.normalize("NFKD", words.replace("−", "-"))
+            if not unicodedata.combining(c)
+        )
         words = "".join(c if " " <= c <= "~" else "?" for c in plain)
         if text_width(words, size) > width:
             while words and text_width(words + "...", size) > width:
@@ -196,18 +233,24 @@ class Sheet:
         self.pixels[top : top + height, left : left + width] = colours[columns]
         cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), FAINT, 1)
 
-    def swatch(self, words: str, colour: Colour, left: int, baseline: int, size: int, width: int) -> None:
+    def swatch(
+        self, words: str, colour: Colour, left: int, baseline: int, size: int, width: int
+    ) -> None:
         """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
         self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
 
-    def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int) -> None:
+    def scale(
+        self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int
+    ) -> None:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
         height, shown, ticks = round(size * 1.1), legend.shown, legend.shown.ticks
         self.bar(colours, left, top, width, height)
         if shown.measured_to is not None:  # hatched: extrapolated
             for x in range(left + width // 2 + 2, left + width - height, 2 * height):
-                cv2.line(self.pixels, (x, top + height - 1), (x + height - 1, top), PAPER, 1, cv2.LINE_AA)
+                cv2.line(
+                    self.pixels, (x, top + height - 1), (x + height - 1, top), PAPER, 1, cv2.LINE_AA
+                )
         for index, tick in enumerate(ticks):
             share = index / (len(ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
@@ -215,10 +258,18 @@ class Sheet:
         if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
             x = left + round(float(shown.share(np.float32(legend.threshold))) * width)
             thick = max(4, size // 4)
-            self.bar(np.array([FLAGGED], np.uint8), x - thick // 2, top - size // 3, thick, height + 2 * (size // 3))
+            self.bar(
+                np.array([FLAGGED], np.uint8),
+                x - thick // 2,
+                top - size // 3,
+                thick,
+                height + 2 * (size // 3),
+            )
 
 
-def _outline(picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]) -> Outlines:
+def _outline(
+    picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]
+) -> Outlines:
     """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly, in a light colour with a dark edge,
     visible on any colour; say of each what it is."""
     outlined = []
@@ -255,10 +306,18 @@ class Legend:
     promise: str = ""
 
     @classmethod
-    def of(cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, flag: Threshold | None = None) -> Self:
+    def of(
+        cls,
+        manifest: Mapping[str, Any] | None,
+        score: str,
+        shown: DisplayRange,
+        flag: Threshold | None = None,
+    ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
-        return cls(score, unit, shown, model_words(manifest), *((flag.value, flag.short) if flag else ()))
+        return cls(
+            score, unit, shown, model_words(manifest), *((flag.value, flag.short) if flag else ())
+        )
 
     @property
     def words(self) -> str:
@@ -294,7 +353,12 @@ def model_words(manifest: Mapping[str, Any] | None) -> str:
 
 
 def draw_overlay(
-    image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: Mask | None = None, caption: str = ""
+    image: Image,
+    values: npt.NDArray[np.floating],
+    legend: Legend,
+    *,
+    anomaly: Mask | None = None,
+    caption: str = "",
 ) -> Image:
     """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8. The image is shown in grey at
     80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the score's range and 85 % at the high end; the
@@ -310,21 +374,31 @@ def draw_overlay(
     if anomaly is not None and anomaly.shape != image.shape[:2]:
         label, frame = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
         raise InputError(f"the anomaly label has {label} pixels for an image of {frame}")
-    if width * (height + 9 * size) > MOST_PIXELS:  # that of a frame of few columns becomes very tall
-        raise InputError(f"a picture of {width} x {height + 9 * size} pixels is too large: at most {MOST_PIXELS:,} are drawn")
+    if (
+        width * (height + 9 * size) > MOST_PIXELS
+    ):  # that of a frame of few columns becomes very tall
+        raise InputError(
+            f"a picture of {width} x {height + 9 * size} pixels is too large: at most {MOST_PIXELS:,} are drawn"
+        )
     # Darkened, so that a white lane marking cannot be taken for a high score.
-    grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
+    grey = resize(image, width, height).astype(np.float32) @ (
+        _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
+    )
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
     outlines = _outline(picture, anomaly, legend, values)
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    sheet = Sheet(height + round(size * (6.5 + 1.9 * max(len(outlines), bool(caption)))), width, picture)
+    sheet = Sheet(
+        height + round(size * (6.5 + 1.9 * max(len(outlines), bool(caption)))), width, picture
+    )
     first, second, third = (height + round(size * row) for row in (1.9, 3.8, 5.7))
     middle = round(width * 0.55)
     room, left = width - size - middle, middle - 2 * size
     sheet.write(title_of(legend.score), size, first, size, left)
     sheet.write(legend.note, size, second, size, left, FAINT)
     sheet.write(caption, size, third, size, left if outlines else width - 2 * size)
-    sheet.write(legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT)
+    sheet.write(
+        legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT
+    )
     for row, (meaning, colour) in enumerate(outlines):
         sheet.swatch(meaning, colour, middle, third + round(1.9 * size * row), size, room)
     sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
@@ -334,5 +408,7 @@ def draw_overlay(
 def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Image:
     """Lay the colours of levels 0..255 over grey values 0..255, both ``[...]``; returns RGB uint8 ``[..., 3]``."""
     cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
-    mixed = grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]
+    mixed = (
+        grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]
+    )
     return np.asarray(np.rint(mixed), np.uint8)

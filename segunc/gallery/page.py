@@ -78,12 +78,17 @@ def write_review(
     a frame.
     """
     reader = labelled.open_maps(maps)
-    shown = labelled.choose_scores(reader, None if scores == ["all"] else scores or overlay.usual_scores(reader))
+    shown = labelled.choose_scores(
+        reader, None if scores == ["all"] else scores or overlay.usual_scores(reader)
+    )
     rows = _choose_frames(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
     check_promises(flag := flag or {}, (reader.manifest or {}).get("run", {}))
-    notices = [*(of.promise for of in flag.values() if of.promise), *_notices(reader, frame_labels, names)]
+    notices = [
+        *(of.promise for of in flag.values() if of.promise),
+        *_notices(reader, frame_labels, names),
+    ]
     source, missing = labelled.open_images(reader, images, names)
     record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
@@ -97,7 +102,9 @@ def write_review(
         writer.write(by_name[name], image)
         on_frame(done, len(rows))
     if missing or (without := sum(IMAGE not in row.contents for row in rows)):
-        notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
+        notices.append(
+            missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone."
+        )
     rate = fps or (reader.manifest or {}).get("source", {}).get("fps")
     page = _about(reader, ranges, longest) | {
         "run": record["run"],
@@ -118,7 +125,9 @@ def write_review(
     write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
     write_verdicts(out, record["run"], [])
     problems = {row.name: row.problems for row in rows if row.problems}
-    write_json(out / PAGE_NAME, record | {"status": "finished", "notices": notices, "problems": problems})
+    write_json(
+        out / PAGE_NAME, record | {"status": "finished", "notices": notices, "problems": problems}
+    )
     return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
 
 
@@ -126,27 +135,60 @@ def run_id(reader: MapsReader) -> str:
     """Return sixteen hexadecimal digits that name the run under review, also when it goes on: of its settings and model, or
     of folder, scores and frames of another tool's maps."""
     if reader.manifest is not None:
-        content: Any = [reader.manifest.get("run"), reader.manifest.get("model"), reader.manifest.get("source")]
+        content: Any = [
+            reader.manifest.get("run"),
+            reader.manifest.get("model"),
+            reader.manifest.get("source"),
+        ]
     else:
         content = [reader.folder.resolve().name, reader.scores, reader.frames]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _about(reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longest: int) -> dict[str, Any]:
+def _about(
+    reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longest: int
+) -> dict[str, Any]:
     """Describe the model, the run, the scores and what the page carries of the maps; facts are pairs of dotted key and text."""
     manifest, title = reader.manifest or {}, reader.folder.resolve().name
-    recorded = flat({key: manifest[key] for key in ("model", "run", "tool", "device", "status") if key in manifest})
-    facts = [("maps", title), *((key, str(value)[:_LONGEST_FACT]) for key, value in recorded.items() if value is not None)]
-    facts.append(("Maps on this page", f"means of pixels, at most {longest} on a side, in {STEPS} steps of each map's range"))
+    recorded = flat(
+        {
+            key: manifest[key]
+            for key in ("model", "run", "tool", "device", "status")
+            if key in manifest
+        }
+    )
+    facts = [
+        ("maps", title),
+        *(
+            (key, str(value)[:_LONGEST_FACT])
+            for key, value in recorded.items()
+            if value is not None
+        ),
+    ]
+    facts.append(
+        (
+            "Maps on this page",
+            f"means of pixels, at most {longest} on a side, in {STEPS} steps of each map's range",
+        )
+    )
     if left_out := [score for score in reader.scores if score not in ranges]:
         facts.append(("Scores left out (review --scores all)", ", ".join(left_out)))
-    foreign = "maps of another tool; nothing is recorded of their model" if reader.manifest is None else ""
-    scores: dict[str, Any] = {score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()}
+    foreign = (
+        "maps of another tool; nothing is recorded of their model"
+        if reader.manifest is None
+        else ""
+    )
+    scores: dict[str, Any] = {
+        score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()
+    }
     for score, entry in scores.items():
         described = manifest.get("maps", {}).get(score, {})
         entry |= {"title": title_of(score, capital=False), "words": scale_words(score)}
-        entry |= {"unit": described.get("unit", ""), "region_from": described.get("component_threshold")}
+        entry |= {
+            "unit": described.get("unit", ""),
+            "region_from": described.get("component_threshold"),
+        }
     return {
         "title": title,
         "line": overlay.model_words(manifest) or foreign,
@@ -154,14 +196,19 @@ def _about(reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longe
         "scores": scores,
         "ranking": first_shown(ranges) or None,
         "second_encoder": manifest.get("model", {}).get("feature_encoder", "own") != "own",
-        "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in overlay.colour_table()],
+        "colours": [
+            int(red) << 16 | int(green) << 8 | int(blue)
+            for red, green, blue in overlay.colour_table()
+        ],
         "objects": {"smallest": SMALLEST_OBJECT},
         "total": len(reader.frames),
         "failed": list(manifest.get("failed", [])),
     }
 
 
-def _notices(reader: MapsReader, labels: labelled.ReviewLabels, names: Sequence[str]) -> Iterator[str]:
+def _notices(
+    reader: MapsReader, labels: labelled.ReviewLabels, names: Sequence[str]
+) -> Iterator[str]:
     """Yield what the page says above its frames."""
     if reader.unfinished:
         yield f"This page shows what was finished: {reader.unfinished}."
@@ -175,7 +222,10 @@ def _notices(reader: MapsReader, labels: labelled.ReviewLabels, names: Sequence[
 def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
     """Return rows for all frames, or for the ``limit`` worst frames, in source order."""
     times = frame_times(reader.frames, reader.records, reader.manifest, fps)
-    rows = [FrameRow(name, place, time) for place, (name, time) in enumerate(zip(reader.frames, times, strict=True))]
+    rows = [
+        FrameRow(name, place, time)
+        for place, (name, time) in enumerate(zip(reader.frames, times, strict=True))
+    ]
     score = first_shown(reader.scores)
     threshold = FrameFiles.region_from(reader, score) if score else None
 
@@ -183,7 +233,9 @@ def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> 
         """Of the strongest region, and the mean for frames without one, as the page sorts them."""
         recorded = reader.records.get(row.name, {})
         region, mean = (recorded.get(name, {}).get(score) for name in ("region", "mean"))
-        if reader.has(row.name, score) and (mean is None or (region is None and threshold is not None)):
+        if reader.has(row.name, score) and (
+            mean is None or (region is None and threshold is not None)
+        ):
             values = reader.read(row.name, score)
             mean = values.mean(dtype="float64")
             if threshold is not None:
@@ -200,16 +252,27 @@ def _begin(reader: MapsReader, out: Path) -> dict[str, Any]:
     foreign, place, maps = reader.manifest is None, out.resolve(), reader.folder.resolve()
     if place == maps or (foreign and place.is_relative_to(maps)):
         # Pictures of a page inside of another tool's maps would be taken for maps the next time.
-        raise InputError(f"output {out} is or lies inside the maps folder {reader.folder}", hint="give another --out")
+        raise InputError(
+            f"output {out} is or lies inside the maps folder {reader.folder}",
+            hint="give another --out",
+        )
     ours = page_of(out) is not None
     if out.is_dir() and any(out.iterdir()) and not ours:
-        raise InputError(f"output {out} holds other files", hint="give an empty or new folder as --out")
+        raise InputError(
+            f"output {out} holds other files", hint="give an empty or new folder as --out"
+        )
     out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").unlink(missing_ok=True)
     for folder in (FRAMES, THUMBNAILS) if ours else ():
         shutil.rmtree(out / folder, ignore_errors=True)
     tool = " ".join(filter(None, ("segunc", tool_version(), (tool_commit() or "")[:12])))
-    record = {"format": PAGE_FORMAT, "format_version": 1, "run": run_id(reader), "tool": tool, "maps": str(reader.folder)}
+    record = {
+        "format": PAGE_FORMAT,
+        "format_version": 1,
+        "run": run_id(reader),
+        "tool": tool,
+        "maps": str(reader.folder),
+    }
     write_json(out / PAGE_NAME, record | {"status": "being written"})
     return record
 
@@ -226,7 +289,12 @@ def _write_assets(out: Path, title: str) -> Path:
 
 def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> Path:
     """Write the script through which a page shows imported verdicts, and return its path."""
-    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": [asdict(one) for one in verdicts]}
+    content = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "run": run,
+        "verdicts": [asdict(one) for one in verdicts],
+    }
     path = out / "data" / "verdicts.js"
     write_data(path, "verdicts", content)
     return path
@@ -241,7 +309,9 @@ def page_of(out: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and content.get("format") == PAGE_FORMAT else None
 
 
-def condense(values: Values | Label, longest: int) -> tuple[npt.NDArray[np.uint8], dict[str, float]]:
+def condense(
+    values: Values | Label, longest: int
+) -> tuple[npt.NDArray[np.uint8], dict[str, float]]:
     """Return a map ``[H, W]`` as codes of at most ``longest`` pixels on a side, each the mean of those it stands for, and the ends
     of their range: a value is ``low + code / 254 * (high - low)``; 255 is no finite number. The codes of a label, uint8, are its ids."""
     if values.dtype == np.uint8:
@@ -249,7 +319,9 @@ def condense(values: Values | Label, longest: int) -> tuple[npt.NDArray[np.uint8
         return resize_nearest(values.astype(np.uint8), width, height), {}
     small = _shrink(values, longest)
     finite = np.isfinite(small)
-    low, high = (float(small[finite].min()), float(small[finite].max())) if finite.any() else (0.0, 0.0)
+    low, high = (
+        (float(small[finite].min()), float(small[finite].max())) if finite.any() else (0.0, 0.0)
+    )
     steps = (np.where(finite, small, low) - low) * (STEPS / (high - low) if high > low else 0)
     return np.where(finite, np.rint(steps), NO_NUMBER).astype(np.uint8), {"low": low, "high": high}
 
@@ -258,7 +330,9 @@ def write_data(path: Path, key: str, content: Any) -> None:
     """Write a table as a script that hands it to the page under ``key``: a browser parses JSON in a string several times faster than
     the same text as an expression."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    write_file(path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode())
+    write_file(
+        path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode()
+    )
 
 
 def labelled_objects(anomaly: Label) -> tuple[Objects, npt.NDArray[np.bool_]]:
@@ -277,11 +351,15 @@ class FrameRow:
     time: float | None = None  # seconds from the start of a video
     size: tuple[int, ...] | None = None  # height and width of its maps in pixels
     contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth
-    statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
+    statistics: dict[str, dict[str, float]] = field(
+        default_factory=dict
+    )  # score -> statistic -> value
     objects: int | None = None  # labelled ones; None without an anomaly label
     found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
     alarms: list[Alarm] = field(default_factory=list)  # of the score that ranks the frames
-    problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
+    problems: list[str] = field(
+        default_factory=list
+    )  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Any], *which: Any) -> Any:
         """Return what ``read`` gives, or None with a note of the problem where it raises InputError."""
@@ -308,7 +386,9 @@ class FrameFiles:
         """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
-        objects, counted = labelled_objects(np.zeros((1, 1), np.uint8) if anomaly is None else anomaly)
+        objects, counted = labelled_objects(
+            np.zeros((1, 1), np.uint8) if anomaly is None else anomaly
+        )
         maps: dict[str, Values] = {}
         for score, values in self._write_maps(row):
             maps[score] = values
@@ -316,7 +396,9 @@ class FrameFiles:
             self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
             share = self.flag.get(score, Threshold).found_share  # by default that of the class
             if counted.any() and objects.number.shape == values.shape and row.statistics[score]:
-                row.found[score] = float(found_up_to(values[objects.number > 0], objects, share)[counted].min())
+                row.found[score] = float(
+                    found_up_to(values[objects.number > 0], objects, share)[counted].min()
+                )
         ranking = first_shown(maps)
         if ranking and (threshold := self._threshold(ranking)) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
@@ -346,28 +428,46 @@ class FrameFiles:
                 self._write_map(row, PREDICTION, prediction)
         record = reader.records.get(row.name, {})
         for score in self.scores:
-            values = row.attempt(reader.read, row.name, score) if reader.has(row.name, score) else None
+            values = (
+                row.attempt(reader.read, row.name, score) if reader.has(row.name, score) else None
+            )
             if values is None:
                 continue
             self._write_map(row, score, values)
-            recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
+            recorded = {
+                name: record[name][score] for name in STATISTICS if score in record.get(name, {})
+            }
             if score in self.flag:  # the regions of the run are of another threshold
-                recorded = {name: value for name, value in recorded.items() if name not in ("region", "component")}
-            row.statistics[score] = recorded or (map_statistics(values) if np.isfinite(values).all() else {})
+                recorded = {
+                    name: value
+                    for name, value in recorded.items()
+                    if name not in ("region", "component")
+                }
+            row.statistics[score] = recorded or (
+                map_statistics(values) if np.isfinite(values).all() else {}
+            )
             threshold = self._threshold(score)
             if recorded and "region" not in recorded and threshold is not None:
-                recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))
+                recorded["region"] = float(
+                    max(regions_of(values, threshold)[2].tolist(), default=0.0)
+                )
             if not row.statistics[score]:
-                row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
+                row.problems.append(
+                    f"{score} holds NaN or infinite values, so it has no statistics"
+                )
             yield score, values
 
     def _threshold(self, score: str) -> float | None:
-        return self.flag[score].value if score in self.flag else self.region_from(self.reader, score)
+        return (
+            self.flag[score].value if score in self.flag else self.region_from(self.reader, score)
+        )
 
     @staticmethod
     def region_from(reader: MapsReader, score: str) -> float | None:
         """Return the value from which on pixels belong to a region; None of maps that record none."""
-        threshold: float | None = (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
+        threshold: float | None = (
+            (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
+        )
         return threshold
 
     def _write_map(self, row: FrameRow, content: str, values: Values | Label) -> None:
@@ -383,7 +483,9 @@ class FrameFiles:
         row.size = row.size or values.shape
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
-        write_file(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))
+        write_file(
+            self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture)
+        )
 
 
 def _call(key: str, head: str, text: str) -> bytes:

@@ -27,7 +27,9 @@ from segunc.maps.shards import every_of, frame_times
 from segunc.scores import first_shown
 
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
-MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
+MAXIMUM_WIDTH = (
+    1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
+)
 CROP_WIDTH, CROP_HEIGHT = 240, 180  # of each of the two views of a crop
 
 
@@ -35,9 +37,13 @@ CROP_WIDTH, CROP_HEIGHT = 240, 180  # of each of the two views of a crop
 class WrittenPictures:
     """What was drawn."""
 
-    pictures: dict[str, list[Path]]  # folder below the output -> its pictures in the order of the frames
+    pictures: dict[
+        str, list[Path]
+    ]  # folder below the output -> its pictures in the order of the frames
     notes: list[str]  # lines for the user
-    times: list[float | None] = field(default_factory=list)  # seconds in the video of the frames that were drawn
+    times: list[float | None] = field(
+        default_factory=list
+    )  # seconds in the video of the frames that were drawn
     failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no picture
 
     @property
@@ -45,7 +51,11 @@ class WrittenPictures:
         """Say which frames failed, in one line; empty where none did."""
         first = "{} ({})".format(*next(iter(self.failed.items()), ("", "")))
         kept = "; the pictures of the others are kept"
-        return f"{len(self.failed)} frames could not be drawn, first {first}{kept}" if self.failed else ""
+        return (
+            f"{len(self.failed)} frames could not be drawn, first {first}{kept}"
+            if self.failed
+            else ""
+        )
 
 
 def write_pictures(
@@ -75,7 +85,10 @@ def write_pictures(
     names = _choose_frames(reader, frames)
     check_promises(flag or {}, (reader.manifest or {}).get("run", {}))
     if strange := sorted(set(flag or {}) - set(scores)):
-        raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
+        raise InputError(
+            f"'{strange[0]}' is flagged but not drawn",
+            hint=f"--score {','.join((*scores, strange[0]))}",
+        )
     shown = overlay.page_ranges(reader, scores, ranges)
     legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
     times = dict(zip(names, frame_times(names, reader.records, reader.manifest), strict=True))
@@ -87,11 +100,19 @@ def write_pictures(
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         try:
             if image is None:
-                raise InputError(f"frame {name} has no image ({error or 'the source does not hold it'})")
+                raise InputError(
+                    f"frame {name} has no image ({error or 'the source does not hold it'})"
+                )
             label = found_labels.anomaly(name)
-            style: dict[str, Any] = {"anomaly": None if label is None else label == 1, "caption": frame_caption(name, times[name])}
+            style: dict[str, Any] = {
+                "anomaly": None if label is None else label == 1,
+                "caption": frame_caption(name, times[name]),
+            }
             read = [(legend, reader.read(name, legend.score)) for legend in legends.values()]
-            drawn = [(legend.score, draw_overlay(image, values, legend, **style)) for legend, values in read]
+            drawn = [
+                (legend.score, draw_overlay(image, values, legend, **style))
+                for legend, values in read
+            ]
             for name_of_score, picture in drawn:
                 folder = f"overlay-{name_of_score}"
                 path = out / folder / f"{name}.{format}"
@@ -114,7 +135,9 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
         matched = {name for name in reader.frames if name == pattern or fnmatchcase(name, pattern)}
         if not matched:
             like = reader.frames[0]
-            raise InputError(f"no frame of {reader.folder} is named '{pattern}'; they have names like {like}")
+            raise InputError(
+                f"no frame of {reader.folder} is named '{pattern}'; they have names like {like}"
+            )
         wanted |= matched
     return [name for name in reader.frames if name in wanted]
 
@@ -128,17 +151,26 @@ def frame_rate(maps: Path) -> float:
     return float(fps) / every_of(manifest)
 
 
-def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()) -> Path:
+def write_video(
+    pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()
+) -> Path:
     """Write pictures of one shape as a WebM video; it appears when complete. Frames follow each other at ``fps`` a second or, where the
     ``times`` of all are known (seconds), keep a variable rate. PartialFailure where the encoder failed, or a picture cannot be read or has
     another shape; no file is left."""
     recorded = [time for time in times if time is not None]
     timed = len(recorded) == len(pictures)
-    moments = [time - recorded[0] for time in recorded] if timed else [i / fps for i in range(len(pictures))]
+    moments = (
+        [time - recorded[0] for time in recorded]
+        if timed
+        else [i / fps for i in range(len(pictures))]
+    )
     first = _read(pictures[0])
     scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
     width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
-    frames = ((time, overlay.resize(_read(path, first.shape), width, height)) for time, path in zip(moments, pictures, strict=True))
+    frames = (
+        (time, overlay.resize(_read(path, first.shape), width, height))
+        for time, path in zip(moments, pictures, strict=True)
+    )
     try:
         with replacing(out) as file:
             encode_video(Path(file.name), frames, fps, (height, width))
@@ -152,9 +184,13 @@ def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
     try:
         picture = read_image(path)
     except (OSError, ValueError) as error:
-        raise PartialFailure(f"overlay {path} cannot be read ({error}); no video was written") from error
+        raise PartialFailure(
+            f"overlay {path} cannot be read ({error}); no video was written"
+        ) from error
     if picture.shape != (shape or picture.shape):
-        raise PartialFailure(f"overlay {path} has another size than the first; no video was written")
+        raise PartialFailure(
+            f"overlay {path} has another size than the first; no video was written"
+        )
     return picture
 
 
@@ -163,7 +199,11 @@ def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
     side by side, as a JPEG."""
     left, top, width, height = box
     rows, columns = score.shape[:2]
-    wide = min(max(2.5 * width, 2.5 * height * CROP_WIDTH / CROP_HEIGHT, columns / 5), columns, rows * CROP_WIDTH / CROP_HEIGHT)
+    wide = min(
+        max(2.5 * width, 2.5 * height * CROP_WIDTH / CROP_HEIGHT, columns / 5),
+        columns,
+        rows * CROP_WIDTH / CROP_HEIGHT,
+    )
     scale, high, views = CROP_WIDTH / wide, wide * CROP_HEIGHT / CROP_WIDTH, []
     x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
     y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
@@ -181,7 +221,9 @@ def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
 def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:
     """Write the surroundings of the peak of each event as ``FOLDER/ID.jpg``, which its peak names as ``crop``; return a line on frames
     whose image is missing, of which only the score is shown."""
-    frames = [name for name in reader.frames if any(event.peak["frame"] == name for event in events)]
+    frames = [
+        name for name in reader.frames if any(event.peak["frame"] == name for event in events)
+    ]
     source, missing = labelled.open_images(reader, None, frames)
     ranges = overlay.page_ranges(reader, sorted({event.score for event in events}))
     for name, image, _ in labelled.with_images(frames, source):

@@ -31,7 +31,12 @@ CODE_MAX = 65535
 # for sizes within 3 % of each other.
 PNG_LEVEL = 1
 LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
-_PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
+_PNG = [
+    cv2.IMWRITE_PNG_COMPRESSION,
+    PNG_LEVEL,
+    cv2.IMWRITE_PNG_STRATEGY,
+    cv2.IMWRITE_PNG_STRATEGY_RLE,
+]
 
 HDF5_KEY = "value"  # of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
 
@@ -75,7 +80,10 @@ def encode_half(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
     with np.errstate(over="ignore"):
         half = values.astype(np.float16, copy=False)
     if not np.isfinite(half).all():
-        raise InputError("a score is NaN or beyond the range of float16, +-65504", hint="check the network's weights")
+        raise InputError(
+            "a score is NaN or beyond the range of float16, +-65504",
+            hint="check the network's weights",
+        )
     return half
 
 
@@ -87,7 +95,9 @@ def encode_score(score: str, values: Array) -> Array:
         return encode_unit(values) if codes else encode_half(values)
     if codes and values.dtype == np.uint16:
         return values
-    raise InputError(f"map {score} is of type {values.dtype}: neither floats nor uint16 codes of a score in 0..1")
+    raise InputError(
+        f"map {score} is of type {values.dtype}: neither floats nor uint16 codes of a score in 0..1"
+    )
 
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
@@ -121,14 +131,22 @@ def decode_compact(codes: Array, height: int, width: int, *, floats: bool) -> Ar
     """Return the stored form (uint16 codes, or float16 of ``floats``) of a compact map at the frame's size ``[H, W]``, its values
     bilinear in between."""
     values = keys_to_half(codes).astype(np.float32) if floats else decode_unit(codes)
-    whole = np.asarray(cv2.resize(values, (width, height), interpolation=cv2.INTER_LINEAR), np.float32)
+    whole = np.asarray(
+        cv2.resize(values, (width, height), interpolation=cv2.INTER_LINEAR), np.float32
+    )
     return whole.astype(np.float16) if floats else encode_unit(whole)
 
 
 def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
     """Return the prediction of a frame as uint8; InputError where it is not whole numbers in 0..255."""
-    if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
-        raise InputError(f"the prediction of frame {name} is {values.dtype} that holds more than class ids 0..255")
+    if (
+        not np.issubdtype(values.dtype, np.integer)
+        or values.min(initial=0) < 0
+        or values.max(initial=0) > 255
+    ):
+        raise InputError(
+            f"the prediction of frame {name} is {values.dtype} that holds more than class ids 0..255"
+        )
     return np.ascontiguousarray(values, np.uint8)
 
 
@@ -142,7 +160,9 @@ def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
     """Return JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture; InputError where it is too large for a JPEG."""
     if max(picture.shape) > LONGEST_JPEG:
         size = f"{picture.shape[1]} x {picture.shape[0]}"
-        raise InputError(f"a picture of {size} pixels has more than the {LONGEST_JPEG} on a side that a JPEG can have")
+        raise InputError(
+            f"a picture of {size} pixels has more than the {LONGEST_JPEG} on a side that a JPEG can have"
+        )
     bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
     return cv2.imencode(".jpg", bgr, (cv2.IMWRITE_JPEG_QUALITY, quality))[1].tobytes()
 
@@ -154,7 +174,9 @@ def encode_npy(values: Array) -> bytes:
     return buffer.getvalue()
 
 
-def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False) -> Array:
+def read_score_file(
+    path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False
+) -> Array:
     """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes. With ``ids``
     it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or trailing axis of length 1
     is dropped. An HDF5 file holds its map itself, under ``value``."""
@@ -166,8 +188,12 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, i
     except InputError:  # the bytes are not those that were written
         raise
     except Exception as error:  # what the decoders raise for damaged files has no common type
-        reason = getattr(error, "strerror", None) or (error if isinstance(error, ValueError) else one_line(error))
-        raise InputError(f"map {path} cannot be read ({reason})", hint="write the map again") from error
+        reason = getattr(error, "strerror", None) or (
+            error if isinstance(error, ValueError) else one_line(error)
+        )
+        raise InputError(
+            f"map {path} cannot be read ({reason})", hint="write the map again"
+        ) from error
     if ids and reader is _read_image and stored.ndim == 3 and (stored == stored[..., :1]).all():
         stored = stored[..., :1]
     if stored.ndim == 3 and 1 in (stored.shape[0], stored.shape[2]):
@@ -181,7 +207,9 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, i
 
 def _read_image(data: bytes) -> Array:
     with quiet_opencv():  # the TIFF decoder complains
-        return decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # upright, as the frame is read
+        return decode(
+            data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
+        )  # upright, as the frame is read
 
 
 def _read_hdf5(data: bytes) -> Array:
@@ -191,7 +219,9 @@ def _read_hdf5(data: bytes) -> Array:
         dataset = file.get(HDF5_KEY)  # None where a link leads out of the file
         if not isinstance(dataset, h5py.Dataset):
             raise ValueError(f"it holds no data set '{HDF5_KEY}' of its own")
-        if dataset.external or dataset.is_virtual:  # where the other files are missing, HDF5 gives zeros without an error
+        if (
+            dataset.external or dataset.is_virtual
+        ):  # where the other files are missing, HDF5 gives zeros without an error
             raise ValueError("it takes its values from other files")
         return np.asarray(dataset[()])
 

@@ -10,7 +10,17 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, inside, read_bytes, write_file
 from segunc.maps.manifest import Manifest
-from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, REPAIR, DamageError, Record, Sum, all_shards, file_sum
+from segunc.maps.shards import (
+    FRAMES_NAME,
+    LOCK_STEM,
+    MANIFEST_NAME,
+    REPAIR,
+    DamageError,
+    Record,
+    Sum,
+    all_shards,
+    file_sum,
+)
 from segunc.maps.statistics import MASK_NAME
 
 PREDICTION = "prediction"
@@ -30,7 +40,10 @@ def read_map(path: Path, expected: Sum | None = None) -> bytes:
         return read_bytes(path)
     data = read_bytes(path) if path.is_file() else None
     if data is None or file_sum(data) != expected:
-        raise DamageError(f"{path} {'is missing' if data is None else 'was changed since it was written'}", hint=REPAIR)
+        raise DamageError(
+            f"{path} {'is missing' if data is None else 'was changed since it was written'}",
+            hint=REPAIR,
+        )
     return data
 
 
@@ -53,7 +66,10 @@ def refuse_foreign(out: Path) -> None:
         if (out / MANIFEST_NAME).exists():
             return
         if not beginning or time.monotonic() > end:
-            raise InputError(f"output {out} holds files but no {MANIFEST_NAME}", hint="give an empty or new --out")
+            raise InputError(
+                f"output {out} holds files but no {MANIFEST_NAME}",
+                hint="give an empty or new --out",
+            )
         time.sleep(0.02)
 
 

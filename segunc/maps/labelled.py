@@ -44,9 +44,14 @@ Labels = Path | LabelFolder | Mapping[str, Path]
 def open_maps(folder: Path) -> MapsReader:
     """Open a maps folder; a folder of several must not be read as maps of another tool."""
     if not (folder / MANIFEST_NAME).exists():
-        inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
+        inner = sorted(
+            path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent)
+        )
         if inner:
-            raise InputError(f"{folder} holds {len(inner)} maps folders", hint=f"give one of them: --maps {inner[0]}")
+            raise InputError(
+                f"{folder} holds {len(inner)} maps folders",
+                hint=f"give one of them: --maps {inner[0]}",
+            )
     return MapsReader(folder)
 
 
@@ -58,11 +63,15 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
         return [name for name in reader.scores if not (single and name in OF_DRAWS)]
     if unknown := [score for score in scores if score not in reader.scores]:
         available = ", ".join(reader.scores) or "no scores"
-        raise InputError(f"the score '{unknown[0]}' has no maps in {reader.folder}, which holds {available}")
+        raise InputError(
+            f"the score '{unknown[0]}' has no maps in {reader.folder}, which holds {available}"
+        )
     return list(dict.fromkeys(scores))
 
 
-def open_images(reader: MapsReader, images: str | Path | None, names: Sequence[str]) -> tuple[FrameSource | None, str | None]:
+def open_images(
+    reader: MapsReader, images: str | Path | None, names: Sequence[str]
+) -> tuple[FrameSource | None, str | None]:
     """Return the source of images for the frames named, ``images`` that are given or the recorded one, and a line on missing ones.
     The recorded one is shown only where it has the recorded bytes (the stamp of an image, the hash of a video): the maps of a
     stranger may name any place of this disk."""
@@ -70,15 +79,23 @@ def open_images(reader: MapsReader, images: str | Path | None, names: Sequence[s
         return open_source(images), None
     run = (reader.manifest or {}).get("run", {})
     if not (recorded := (reader.manifest or {}).get("moved_to") or run.get("input")):
-        return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
+        return (
+            None,
+            "The maps do not say where their images are, so only maps are shown; --images gives their place.",
+        )
     source: FrameSource | None = None
     try:
         if Path(recorded).suffix.lower() not in VIDEO_SUFFIXES:
-            source = recorded_images(recorded, {name: reader.records[name].get("stamp") for name in names})
+            source = recorded_images(
+                recorded, {name: reader.records[name].get("stamp") for name in names}
+            )
         elif Path(recorded).is_file() and video_hash(Path(recorded)) == run.get("input_hash"):
             source = open_source(recorded)
     except (InputError, OSError) as error:
-        return None, f"The source images could not be opened, so only maps are shown: {error}; see --images."
+        return (
+            None,
+            f"The source images could not be opened, so only maps are shown: {error}; see --images.",
+        )
     opened = 0 if source is None else len(names) if source.length is None else source.length
     if opened == len(names):
         return source, None
@@ -86,10 +103,14 @@ def open_images(reader: MapsReader, images: str | Path | None, names: Sequence[s
     return source, f"{missing}, so only maps are shown of them; --images gives their place."
 
 
-def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tuple[str, Image | None, str | None]]:
+def with_images(
+    names: Sequence[str], source: FrameSource | None
+) -> Iterator[tuple[str, Image | None, str | None]]:
     """Yield each frame with its image, or with the reason why it has none, one image in memory at a time."""
     waiting = {composed(name): name for name in names}
-    for frame in source.frames(lambda _, name: composed(name) not in waiting) if source is not None else ():
+    for frame in (
+        source.frames(lambda _, name: composed(name) not in waiting) if source is not None else ()
+    ):
         if name := waiting.pop(composed(frame.name), None):
             yield name, frame.image, frame.error
         if not waiting:
@@ -122,7 +143,10 @@ class ReviewLabels:
 
     def gaps(self, frames: int) -> Iterator[str]:
         """Yield a line for each kind of label that only some of so many frames have."""
-        for kind, labelled in (("an anomaly label", self.anomaly_files), ("a class label", self.class_files)):
+        for kind, labelled in (
+            ("an anomaly label", self.anomaly_files),
+            ("a class label", self.class_files),
+        ):
             if labelled and len(labelled) < frames:
                 yield f"{len(labelled)} of {frames} frames have {kind}; the others show none."
 
@@ -130,7 +154,11 @@ class ReviewLabels:
         if path is None or meaning is None:
             return None
         label = meaning.read(path)
-        return label if self.region is None else np.where(self.region.at(*label.shape), label, np.uint8(IGNORE))
+        return (
+            label
+            if self.region is None
+            else np.where(self.region.at(*label.shape), label, np.uint8(IGNORE))
+        )
 
 
 @dataclass(frozen=True)
@@ -146,21 +174,37 @@ class LabelSources:
         """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame. PartialFailure
         where none does."""
         if self.labels is not None and self.label_map is None:
-            raise InputError("class labels are given without the label map that explains their values")
+            raise InputError(
+                "class labels are given without the label map that explains their values"
+            )
         both = self.anomaly_labels, self.labels
         files = [_label_files(labels, reader, frames) for labels in both]
         for labels, matched in zip(both, files, strict=True):
-            if labels is not None and not matched and not (isinstance(labels, Mapping) and any(files)):
-                where = f"named like {next(iter(labels))}" if isinstance(labels, Mapping) else f"in {labels}"
-                raise PartialFailure(f"no label {where} belongs to a frame; the frames are named like {frames[0]}")
+            if (
+                labels is not None
+                and not matched
+                and not (isinstance(labels, Mapping) and any(files))
+            ):
+                where = (
+                    f"named like {next(iter(labels))}"
+                    if isinstance(labels, Mapping)
+                    else f"in {labels}"
+                )
+                raise PartialFailure(
+                    f"no label {where} belongs to a frame; the frames are named like {frames[0]}"
+                )
         if self.label_map is not None:
             check_classes(reader, self.label_map)
             check_label_files(files[1].values(), self.label_map)
         check_masks(files[0].values(), self.anomaly_encoding)
-        return ReviewLabels(files[0], files[1], self.anomaly_encoding, self.label_map, reader.region)
+        return ReviewLabels(
+            files[0], files[1], self.anomaly_encoding, self.label_map, reader.region
+        )
 
 
-def _label_files(labels: Labels | None, reader: MapsReader, frames: Sequence[str]) -> Mapping[str, Path]:
+def _label_files(
+    labels: Labels | None, reader: MapsReader, frames: Sequence[str]
+) -> Mapping[str, Path]:
     """Return the label file of each frame that has one; never a frame's own image, which the maps know by its bytes."""
     if labels is None:
         return {}

@@ -21,9 +21,20 @@ STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 MAKERS = ("tool", "environment", "device")  # what made the maps; each shard records its own
 FORMAT, FORMAT_VERSION = "segunc-maps", 2
 UNIT_VALUE = "(code / 65535)^2"  # what ``maps.SCORE.value`` says of uint16 codes of a score in 0..1
-COMPACT_VALUES = {"unit16": "(code / 255)^2", "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code"}
+COMPACT_VALUES = {
+    "unit16": "(code / 255)^2",
+    "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code",
+}
 """What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise."""
-_PACKAGES = ("numpy", "opencv-python-headless", "av", "torch", "torchvision", "segmentation-models-pytorch", "timm")
+_PACKAGES = (
+    "numpy",
+    "opencv-python-headless",
+    "av",
+    "torch",
+    "torchvision",
+    "segmentation-models-pytorch",
+    "timm",
+)
 
 Manifest = dict[str, Any]
 
@@ -44,7 +55,11 @@ def build_manifest(
     absolute input path; ``source`` and ``model`` are for readers. Pixels form components from the ``component_thresholds`` on, else those
     of the scores. Values of a score beyond its ``measured_to`` are extrapolated."""
     scores = list(scores)
-    thresholds = {n: SCORES[n].threshold for n in scores} if component_thresholds is None else component_thresholds
+    thresholds = (
+        {n: SCORES[n].threshold for n in scores}
+        if component_thresholds is None
+        else component_thresholds
+    )
     compact, limits = bool(run.get("compact")), measured_to or {}
     return {
         "format": FORMAT,
@@ -56,17 +71,35 @@ def build_manifest(
         "model": dict(model or {}),
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
-        "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
-        | {score: _describe_score(score, thresholds.get(score), limits.get(score), compact) for score in scores},
+        "maps": {
+            "prediction": {
+                "file": "png",
+                "dtype": "uint8",
+                "unit": "class id",
+                "range": [0, len(classes) - 1],
+            }
+        }
+        | {
+            score: _describe_score(score, thresholds.get(score), limits.get(score), compact)
+            for score in scores
+        },
     }
 
 
-def _describe_score(score: str, threshold: float | None, measured_to: float | None, compact: bool) -> dict[str, Any]:
+def _describe_score(
+    score: str, threshold: float | None, measured_to: float | None, compact: bool
+) -> dict[str, Any]:
     """Describe a score map: file type, stored type, unit and range; range None is unbounded."""
     codes, unit = SCORES[score].stored == "unit16", SCORES[score].unit
     described: dict[str, Any] = {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
     if codes:
-        described = {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
+        described = {
+            "file": "png",
+            "dtype": "uint16",
+            "value": UNIT_VALUE,
+            "unit": unit,
+            "range": [0.0, 1.0],
+        }
     if compact:
         dtype, value = "uint8" if codes else "uint16", COMPACT_VALUES[SCORES[score].stored]
         described |= {"file": "png", "dtype": dtype, "value": value}
@@ -77,7 +110,11 @@ def _describe_score(score: str, threshold: float | None, measured_to: float | No
 
 def environment() -> dict[str, str]:
     """Return the versions of Python, the platform and the packages that decide the maps' values."""
-    versions = {"python": platform.python_version(), "platform": platform.platform(), "machine": platform.machine()}
+    versions = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+    }
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
@@ -95,11 +132,22 @@ def tool_version() -> str:
 def tool_commit() -> str | None:
     """Return the commit of the checkout this package runs from (``-dirty`` with changes), None when installed."""
     root = Path(__file__).resolve().parents[2]
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     # A virtual environment inside somebody's own repository must not report that repository's commit.
     if (root / ".git").exists():
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=10, check=True
+            ).stdout.strip()
     return None
 
 
@@ -122,7 +170,9 @@ def read_manifest(folder: Path) -> Manifest | None:
             message = f"{path} names the score '{name}', which is not known"
             raise InputError(message, hint="install the package that it comes from")
         if (value := described.get("value")) not in (None, UNIT_VALUE, *COMPACT_VALUES.values()):
-            raise InputError(f"{path}: the values of '{name}' are {value}, which this segunc does not know")
+            raise InputError(
+                f"{path}: the values of '{name}' are {value}, which this segunc does not know"
+            )
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 

@@ -19,7 +19,9 @@ from segunc.maps.store import Maps, MapsWriter
 Process = Callable[[Frame], Maps | Callable[[], Maps] | Exception]
 """Gives maps, or what waits for them in a writing thread; an exception that is returned fails its frame alone."""
 DrawOverlay = Callable[[Frame, Maps], Image]
-Show = Callable[[int, int | None, str, int], object]  # frames done, of how many, state in words, done by an earlier run
+Show = Callable[
+    [int, int | None, str, int], object
+]  # frames done, of how many, state in words, done by an earlier run
 
 
 @dataclass
@@ -67,7 +69,10 @@ def run_pipeline(
         if writer.forgotten and on_note is not None:
             why = "their maps or images are missing, damaged or others"
             on_note(f"{writer.forgotten} finished frames are made again: {why}")
-        decoder, pool = ThreadPoolExecutor(1, "decode-frames"), ThreadPoolExecutor(writers, "write-maps")
+        decoder, pool = (
+            ThreadPoolExecutor(1, "decode-frames"),
+            ThreadPoolExecutor(writers, "write-maps"),
+        )
         with decoder, pool:
             run = _Run(source, writer, pool, prefetch, draw_overlay, on_progress, on_note)
             try:
@@ -77,7 +82,9 @@ def run_pipeline(
                 decoder.shutdown(wait=False, cancel_futures=True)
                 run.commit(waiting=0)
     except BaseException:
-        with contextlib.suppress(OSError):  # on a full disk the manifest stays as it was; the first error is the news
+        with contextlib.suppress(
+            OSError
+        ):  # on a full disk the manifest stays as it was; the first error is the news
             writer.close("interrupted")
         raise
     writer.close("finished")
@@ -132,7 +139,10 @@ class _Run:
             frame, stored = self.pending.popleft()
             try:
                 self.writer.commit(record := stored.result())
-            except (InputError, MemoryError) as error:  # this frame alone is unfit to be stored or drawn
+            except (
+                InputError,
+                MemoryError,
+            ) as error:  # this frame alone is unfit to be stored or drawn
                 self._fail(frame.name, one_line(error))
                 continue
             except OSError as error:
@@ -148,7 +158,11 @@ class _Run:
 
     def _store(self, frame: Frame, made: Maps | Callable[[], Maps]) -> Record:
         maps = made() if callable(made) else made
-        overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
+        overlay = (
+            None
+            if self.draw_overlay is None
+            else self.draw_overlay(frame, self.writer.visible(maps))
+        )
         record = self.writer.store(frame.name, maps, overlay, place=frame.index)
         origin = (("time", frame.time), ("stamp", frame.stamp))
         return record | {key: value for key, value in origin if value is not None}

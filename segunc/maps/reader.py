@@ -14,14 +14,30 @@ from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, frame_order, inside
 from segunc.data.entry import frame_name, is_hidden
 from segunc.data.labels import LabelMap
-from segunc.maps.encoding import SUFFIXES, Form, class_ids, decode_compact, decode_stored, read_score_file
+from segunc.maps.encoding import (
+    SUFFIXES,
+    Form,
+    class_ids,
+    decode_compact,
+    decode_stored,
+    read_score_file,
+)
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, find_log
 from segunc.maps.statistics import read_region
 
 BENCHMARK_FOLDER = "anomaly_p"
-NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")  # but folders beside
+NOT_SCORES = (
+    OVERLAY,
+    "overlays",
+    "image",
+    "images",
+    "label",
+    "labels",
+    "labels_masks",
+    "masks",
+)  # but folders beside
 
 
 class MapsReader:
@@ -47,24 +63,38 @@ class MapsReader:
                 hint=f"restore {MANIFEST_NAME}, or remove {log} to have the maps read as another tool's",
             )
         self.class_names: list[str] | None = manifest.get("classes", {}).get("names")
-        self._files = find_maps(folder) if self.manifest is None else {score: {} for score in manifest["maps"]}
+        self._files = (
+            find_maps(folder)
+            if self.manifest is None
+            else {score: {} for score in manifest["maps"]}
+        )
         # The formula by which the manifest says that codes become values.
-        self._formulas = {score: described.get("value") for score, described in manifest.get("maps", {}).items()}
+        self._formulas = {
+            score: described.get("value") for score, described in manifest.get("maps", {}).items()
+        }
         self.scores = [score for score in self._files if score != PREDICTION]
         self.region = read_region(folder, self.manifest)
         self.records = FrameRecords(folder, [] if self.manifest is None else all_shards(manifest))
         names = {name for files in self._files.values() for name in files}
-        self.frames = sorted(names, key=frame_order) if self.manifest is None else list(self.records)
+        self.frames = (
+            sorted(names, key=frame_order) if self.manifest is None else list(self.records)
+        )
         self.unfinished = None if self.manifest is None else self._what_is_missing(manifest)
         if not self.frames:
-            raise InputError(f"maps folder {folder} holds no finished map, SCORE/FRAME of {', '.join(SUFFIXES)}")
+            raise InputError(
+                f"maps folder {folder} holds no finished map, SCORE/FRAME of {', '.join(SUFFIXES)}"
+            )
 
     def _what_is_missing(self, manifest: dict[str, Any]) -> str | None:
         status, lines = manifest.get("status", "unknown"), len(self.records)
         if status != "finished":
             return f"the run that writes {self.folder} has not finished (status {status}, {lines} frames so far)"
         lost = manifest["finished"] - lines
-        return f"{self.folder} has lost the lines of {lost} finished frames; {REPAIR}" if lost > 0 else None
+        return (
+            f"{self.folder} has lost the lines of {lost} finished frames; {REPAIR}"
+            if lost > 0
+            else None
+        )
 
     def has(self, name: str, score: str) -> bool:
         """Return whether a frame has a map of a score (or ``prediction``)."""
@@ -72,17 +102,27 @@ class MapsReader:
 
     def may_hold_floats(self, score: str) -> bool:
         """Return whether a map of a score is in a kind of file that can hold floats."""
-        return any((self._file_of(name, score) or ".png").lower()[-4:] != ".png" for name in self.frames)
+        return any(
+            (self._file_of(name, score) or ".png").lower()[-4:] != ".png" for name in self.frames
+        )
 
     def form(self, score: str) -> Form:
         """Return how whole numbers of a score's maps become values: as the manifest says, else ``linear``."""
-        return "unit-code" if self._formulas.get(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]) else "linear"
+        return (
+            "unit-code"
+            if self._formulas.get(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"])
+            else "linear"
+        )
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
         """Read a score map ``[H, W]`` as it is stored, a compact one at the frame's size in the form that others have. Whole numbers
         of a wider or signed type become float64: its range says nothing about that of the scores, so they are values."""
         stored = self._read(name, score)
-        return stored if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f" else stored.astype(np.float64)
+        return (
+            stored
+            if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f"
+            else stored.astype(np.float64)
+        )
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:
         """Read a score map in real units, float32 ``[H, W]``."""
@@ -102,13 +142,19 @@ class MapsReader:
         file = self._file_of(name, score)
         if file is None:
             scores = ", ".join(self._files)
-            raise InputError(f"frame {name} has no map '{score}' in {self.folder}, which holds {scores}")
+            raise InputError(
+                f"frame {name} has no map '{score}' in {self.folder}, which holds {scores}"
+            )
         path = inside(self.folder, file)
         expected = self.records[name]["sums"][score] if name in self.records else None
-        stored = read_score_file(path, partial(read_map, expected=expected), ids=score == PREDICTION)
+        stored = read_score_file(
+            path, partial(read_map, expected=expected), ids=score == PREDICTION
+        )
         if (formula := self._formulas.get(score)) not in COMPACT_VALUES.values():
             return stored
-        whole = decode_compact(stored, *self.records[name]["size"], floats=formula == COMPACT_VALUES["float16"])
+        whole = decode_compact(
+            stored, *self.records[name]["size"], floats=formula == COMPACT_VALUES["float16"]
+        )
         return whole if self.region is None else self.region.clear({score: whole})[score]
 
     def _file_of(self, name: str, score: str) -> str | None:
@@ -116,7 +162,11 @@ class MapsReader:
         if self.manifest is None:
             path = self._files.get(score, {}).get(name)
             return None if path is None else path.relative_to(self.folder).as_posix()
-        file: str | None = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
+        file: str | None = (
+            self.records[name]["files"].get(score)
+            if name in self.records and score != OVERLAY
+            else None
+        )
         return file
 
 
@@ -125,9 +175,17 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
     names = reader.class_names
     if names is None:
         return
-    moved = [name for i, name in enumerate(names) if name in label_map.classes and label_map.classes.index(name) != i]
+    moved = [
+        name
+        for i, name in enumerate(names)
+        if name in label_map.classes and label_map.classes.index(name) != i
+    ]
     if len(names) != label_map.num_classes or moved:
-        detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
+        detail = (
+            f"class '{moved[0]}' has another number"
+            if moved
+            else f"it has {label_map.num_classes} classes"
+        )
         raise InputError(
             f"label map '{label_map.name}' does not fit the {len(names)} classes of the maps in {reader.folder}: {detail}",
             hint="give the label map that the network was trained with, or one that names the classes as the network does",
@@ -146,6 +204,8 @@ def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
             continue
         frames, name = scores.setdefault(score, {}), frame_name(root / score, path)
         if name in frames:
-            raise InputError(f"{frames[name]} and {path} are both frame '{name}'", hint="remove one of them")
+            raise InputError(
+                f"{frames[name]} and {path} are both frame '{name}'", hint="remove one of them"
+            )
         frames[name] = path
     return scores

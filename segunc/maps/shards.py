@@ -17,11 +17,26 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, json_sha256, open_file, read_json, reading, replacing, safe_name, write_json
+from segunc.core.files import (
+    inside,
+    json_sha256,
+    open_file,
+    read_json,
+    reading,
+    replacing,
+    safe_name,
+    write_json,
+)
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
 MAX_SHARDS = 4096  # of one folder: each has a log of its own that every reader opens
-STATISTICS = ("region", "mean", "max", "p99", "component")  # in a line, each an object of numbers by score
+STATISTICS = (
+    "region",
+    "mean",
+    "max",
+    "p99",
+    "component",
+)  # in a line, each an object of numbers by score
 REPAIR = "make it again: the same predict command with --verify"
 Record = dict[str, Any]  # one line of frames.jsonl
 Sum = tuple[int, str]  # the bytes of a file, and the first 16 hex digits of their SHA-256
@@ -51,7 +66,10 @@ def unseal(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return what :func:`seal` was given; raise DamageError where the sum does not fit, or is missing."""
     inner = {key: value for key, value in content.items() if key != "sha256"}
     if content.get("sha256") != json_sha256(inner):
-        raise DamageError(f"{path} was changed since it was written", hint="restore it, or predict into a new folder")
+        raise DamageError(
+            f"{path} was changed since it was written",
+            hint="restore it, or predict into a new folder",
+        )
     return inner
 
 
@@ -64,7 +82,9 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count <= MAX_SHARDS:
-            raise InputError(f"there is no shard {self.number}/{self.count}: they are 1/N to N/N, N up to {MAX_SHARDS}")
+            raise InputError(
+                f"there is no shard {self.number}/{self.count}: they are 1/N to N/N, N up to {MAX_SHARDS}"
+            )
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
@@ -92,13 +112,18 @@ def parse_shard(text: str) -> Shard:
     """Read ``i/n`` as a shard; raise InputError for another form, or numbers out of range."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if match is None:
-        raise InputError(f"'{text}' is no shard", hint="write i/n, counted from 1, e.g. --shard 2/4")
+        raise InputError(
+            f"'{text}' is no shard", hint="write i/n, counted from 1, e.g. --shard 2/4"
+        )
     return Shard(int(match[1]), int(match[2]))
 
 
 def all_shards(manifest: Mapping[str, Any]) -> list[Shard]:
     """Return the shards of a maps folder by its manifest."""
-    return [Shard(number, manifest.get("shards", 1)) for number in range(1, manifest.get("shards", 1) + 1)]
+    return [
+        Shard(number, manifest.get("shards", 1))
+        for number in range(1, manifest.get("shards", 1) + 1)
+    ]
 
 
 def find_log(folder: Path) -> str | None:
@@ -122,7 +147,11 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     ``running`` while one is (or was killed), else ``interrupted``."""
     states = {shard: read_state(folder, shard) for shard in all_shards(manifest)}
     records = [record for record in states.values() if record is not None]
-    missing = [str(shard) for shard, record in states.items() if record is None or record["status"] != "finished"]
+    missing = [
+        str(shard)
+        for shard, record in states.items()
+        if record is None or record["status"] != "finished"
+    ]
     running = any(record["status"] == "running" for record in records)
     return {
         "status": "finished" if not missing else "running" if running else "interrupted",
@@ -145,7 +174,9 @@ def parse_record(line: bytes, where: str) -> Record:
     return record
 
 
-def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = None) -> Iterator[tuple[bytes, Record]]:
+def iterate_lines(
+    path: Path, on_damage: Callable[[DamageError], None] | None = None
+) -> Iterator[tuple[bytes, Record]]:
     """Yield the complete lines of a file and their records; a torn last line is left out, and where ``on_damage`` is told
     of them, so are damaged ones."""
     if not path.exists():
@@ -203,7 +234,9 @@ class FrameLog:
         """Close the file and bring its lines into the order of their places."""
         if self._file is not None:
             self._file.close()
-        if list(self._places) != sorted(self._places):  # frames that failed before go where an unbroken run has them
+        if list(self._places) != sorted(
+            self._places
+        ):  # frames that failed before go where an unbroken run has them
             lines = sorted((record["index"], line) for line, record in iterate_lines(self.path))
             with replacing(self.path) as file:
                 file.writelines(line for _, line in lines)
@@ -244,7 +277,10 @@ def every_of(manifest: Mapping[str, Any] | None) -> int:
 
 
 def frame_times(
-    frames: Iterable[str], records: Mapping[str, Record], manifest: Mapping[str, Any] | None, rate: float | None = None
+    frames: Iterable[str],
+    records: Mapping[str, Record],
+    manifest: Mapping[str, Any] | None,
+    rate: float | None = None,
 ) -> Iterator[float | None]:
     """Yield the seconds of each frame in its video, as recorded; of images that are a video of ``rate`` frames a second, from the first
     of their folder on. The place of a frame in its source counts, so frames that were passed over or failed move no other."""

@@ -44,8 +44,12 @@ class Region:
             picture = read_image(path)
         self.kept: Mask = picture.max(axis=2) > 0
         if not self.kept.any():
-            raise InputError(f"mask {path} is black all over", hint="make it white where pixels count")
-        self.sha256 = hashlib.sha256(repr(self.kept.shape).encode() + np.packbits(self.kept).tobytes()).hexdigest()
+            raise InputError(
+                f"mask {path} is black all over", hint="make it white where pixels count"
+            )
+        self.sha256 = hashlib.sha256(
+            repr(self.kept.shape).encode() + np.packbits(self.kept).tobytes()
+        ).hexdigest()
 
     def at(self, height: int, width: int) -> Mask:
         """Return the region at a frame's size, bool ``[height, width]``; raise InputError where it does not fit the frame."""
@@ -71,11 +75,16 @@ def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
         return None
     region = Region(path := inside(folder, MASK_NAME))
     if region.sha256 != described.get("sha256"):
-        raise DamageError(f"{path} was changed since it was written", hint="restore it, or predict into a new folder")
+        raise DamageError(
+            f"{path} was changed since it was written",
+            hint="restore it, or predict into a new folder",
+        )
     return region
 
 
-def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | None = None) -> dict[str, float]:
+def map_statistics(
+    stored: Array, threshold: float | None = None, kept: Mask | None = None
+) -> dict[str, float]:
     """Compute the statistics of one map that ``frames.jsonl`` holds, in real units. ``mean``, the largest value ``max``, ``p99``, the
     smallest stored value that at least 99 % of the pixels do not exceed, and, where there is a threshold, of the connected regions (8
     neighbours) of values at or above it: ``component``, the pixels of the largest, and ``region``, the excess of the strongest, see
@@ -127,7 +136,12 @@ class StrongRegion(NamedTuple):
 
 
 def strongest_regions(
-    stored: Array, threshold: float, *, smallest: int = 1, kept: Mask | None = None, most: int | None = None
+    stored: Array,
+    threshold: float,
+    *,
+    smallest: int = 1,
+    kept: Mask | None = None,
+    most: int | None = None,
 ) -> list[StrongRegion]:
     """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at or above a threshold, of at least
     ``smallest`` pixels. Without ``most`` at most :data:`MOST_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds
@@ -137,13 +151,17 @@ def strongest_regions(
     strongest = np.argsort(-strengths, kind="stable")
     smallest = smallest if most else max(smallest, int(SMALLEST_SHARE * values.size))
     regions = []
-    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][: most or MOST_REGIONS].tolist():
+    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][
+        : most or MOST_REGIONS
+    ].tolist():
         left, top, width, height, area = map(int, boxes[number])
         window = np.s_[top : top + height, left : left + width]
         inside = numbers[window] == number + 1
         y, x = np.unravel_index(np.argmax(np.where(inside, values[window], -np.inf)), inside.shape)
         peak = left + int(x), top + int(y)
-        regions.append(StrongRegion((left, top, width, height), inside, area, float(strengths[number]), peak))
+        regions.append(
+            StrongRegion((left, top, width, height), inside, area, float(strengths[number]), peak)
+        )
     return regions
 
 
@@ -163,7 +181,9 @@ def maps_folders(folder: Path) -> list[Path]:
         raise InputError(f"maps folder {folder} does not exist")
     if (folder / MANIFEST_NAME).exists():
         return [folder]
-    inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
+    inner = sorted(
+        path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent)
+    )
     if not inner:
         message = f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it"
         raise InputError(message, hint="give the --out of predict")
@@ -173,11 +193,21 @@ def maps_folders(folder: Path) -> list[Path]:
 def usual_statistic(folders: Sequence[Path], score: str) -> str:
     """Return the statistic that ranks the frames of some maps folders: ``region`` where every frame has it, else ``mean``."""
     logs = (FrameRecords(folder, all_shards(read_manifest(folder) or {})) for folder in folders)
-    return "region" if all(score in record.get("region", {}) for log in logs for record in log.values()) else "mean"
+    return (
+        "region"
+        if all(score in record.get("region", {}) for log in logs for record in log.values())
+        else "mean"
+    )
 
 
 def worst_moments(
-    folders: Sequence[Path], score: str, statistic: str = "mean", *, count: int = 10, apart: float = 5.0, fps: float | None = None
+    folders: Sequence[Path],
+    score: str,
+    statistic: str = "mean",
+    *,
+    count: int = 10,
+    apart: float = 5.0,
+    fps: float | None = None,
 ) -> list[Moment]:
     """Return at most ``count`` frames of maps folders with the highest statistic of a score, worst first, ``apart`` seconds from one
     another. ``fps`` gives images of a video their times, in each of their folders. Mean epistemic ranks frames for labelling as
@@ -186,11 +216,17 @@ def worst_moments(
     for folder in folders:
         manifest, before = read_manifest(folder) or {}, len(moments)
         records = FrameRecords(folder, all_shards(manifest))
-        for (name, record), time in zip(records.items(), frame_times(records, records, manifest, fps), strict=True):
-            moments.append(Moment(folder, name, time, record.get(statistic, {}).get(score, math.nan)))
+        for (name, record), time in zip(
+            records.items(), frame_times(records, records, manifest, fps), strict=True
+        ):
+            moments.append(
+                Moment(folder, name, time, record.get(statistic, {}).get(score, math.nan))
+            )
         if moments[before:] and all(math.isnan(moment.value) for moment in moments[before:]):
             scores = ", ".join(name for name in manifest.get("maps", {}) if name != "prediction")
-            raise InputError(f"the frames of {folder} have no {statistic} of '{score}'; their scores are {scores}")
+            raise InputError(
+                f"the frames of {folder} have no {statistic} of '{score}'; their scores are {scores}"
+            )
     return separated_peaks(moments, apart, count)
 
 

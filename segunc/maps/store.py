@@ -13,10 +13,35 @@ from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, Lock, differing_keys, inside
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
-from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
-from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, is_whole, refuse_foreign, write_map
+from segunc.maps.encoding import (
+    Array,
+    class_ids,
+    encode_compact,
+    encode_jpeg,
+    encode_npy,
+    encode_png,
+    encode_score,
+)
+from segunc.maps.folder import (
+    OVERLAY,
+    PREDICTION,
+    START_LOCK,
+    clear_folder,
+    is_whole,
+    refuse_foreign,
+    write_map,
+)
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest
-from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
+from segunc.maps.shards import (
+    FRAMES_NAME,
+    LOCK_STEM,
+    STATISTICS,
+    FrameLog,
+    Record,
+    Shard,
+    read_state,
+    write_state,
+)
 from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.scores import SCORES
 
@@ -51,13 +76,17 @@ class MapsWriter:
         self._log = FrameLog(inside(out, shard.file(FRAMES_NAME)))
         self._begun = self._closed = self._moved = False
         if overwrite and not shard.whole:
-            raise InputError("one shard cannot overwrite a folder", hint=f"remove {out} before the first shard")
+            raise InputError(
+                "one shard cannot overwrite a folder", hint=f"remove {out} before the first shard"
+            )
         if read_manifest(out) is None:
             refuse_foreign(out)
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"output {out} cannot be made ({error.strerror})", hint="give another --out") from error
+            raise InputError(
+                f"output {out} cannot be made ({error.strerror})", hint="give another --out"
+            ) from error
         what = f"output {out}" if shard.whole else f"shard {shard} of output {out}"
         self._lock = Lock(out / shard.file(LOCK_STEM), what)
         try:
@@ -67,7 +96,9 @@ class MapsWriter:
             self._lock.release()
             raise
         maps = self.manifest["maps"]
-        self._thresholds = {name: maps[name].get("component_threshold") for name in maps if name != PREDICTION}
+        self._thresholds = {
+            name: maps[name].get("component_threshold") for name in maps if name != PREDICTION
+        }
 
     @property
     def lines(self) -> FrameLog:
@@ -86,7 +117,9 @@ class MapsWriter:
             self._lock.release()
             raise
         self._begun = True
-        self.forgotten = max(self.forgotten, self._finished_before - len(self._log))  # whole lines may be gone
+        self.forgotten = max(
+            self.forgotten, self._finished_before - len(self._log)
+        )  # whole lines may be gone
         self.was_complete = self.was_complete and not self.forgotten
         self._write_state("running", self._finished_before)
 
@@ -94,7 +127,9 @@ class MapsWriter:
         """Return the maps of a frame with 0 outside of the region; raise InputError where that does not fit the frame."""
         return maps if self._region is None else self._region.clear(maps)
 
-    def store(self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None) -> Record:
+    def store(
+        self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None
+    ) -> Record:
         """Write the files of one frame and return its record, whose statistics are of the values before they become compact; safe
         from several threads for different frames. The place is the next one where None. Maps with ``reasons`` have their peaks recorded."""
         expected = {PREDICTION, *self._thresholds}
@@ -103,12 +138,18 @@ class MapsWriter:
         height, width = maps[PREDICTION].shape
         for score, values in maps.items():
             if values.shape != (height, width):
-                raise InputError(f"map {score} of frame {name} is {values.shape}, not {(height, width)}")
+                raise InputError(
+                    f"map {score} of frame {name} is {values.shape}, not {(height, width)}"
+                )
         scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
         whole = {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
         stored = self.visible(whole)
         kept = None if self._region is None else self._region.at(height, width)
-        record: Record = {"name": name, "index": len(self.lines) if place is None else place, "size": [height, width]}
+        record: Record = {
+            "name": name,
+            "index": len(self.lines) if place is None else place,
+            "size": [height, width],
+        }
         files, sums = record["files"], record["sums"] = {}, {}
         for score, values in stored.items():
             if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():
@@ -116,18 +157,29 @@ class MapsWriter:
                 values = encode_compact(whole[score])
             floats = values.dtype == np.float16
             files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
-            sums[score] = write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
+            sums[score] = write_map(
+                self.out, files[score], encode_npy(values) if floats else encode_png(values)
+            )
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
             sums[OVERLAY] = write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
-        numbers = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
+        numbers = {
+            s: map_statistics(stored[s], threshold, kept)
+            for s, threshold in self._thresholds.items()
+        }
         for statistic in STATISTICS:
-            record[statistic] = {score: of[statistic] for score, of in numbers.items() if statistic in of}
-        reasons = getattr(maps, "reasons", None)  # of pixels (x, y), see segunc.sampling.sampler.Reasons
+            record[statistic] = {
+                score: of[statistic] for score, of in numbers.items() if statistic in of
+            }
+        reasons = getattr(
+            maps, "reasons", None
+        )  # of pixels (x, y), see segunc.sampling.sampler.Reasons
         for score, threshold in self._thresholds.items():
             if reasons and threshold is not None and "scores" in SCORES[score].sources:
                 regions = strongest_regions(stored[score], threshold, kept=kept)
-                peaks = record.setdefault("peaks", {})[score] = reasons([region.peak for region in regions])
+                peaks = record.setdefault("peaks", {})[score] = reasons(
+                    [region.peak for region in regions]
+                )
                 for peak, (*_, area, strength, at) in zip(peaks, regions, strict=True):
                     peak |= {"at": list(at), "area": area, "strength": float(f"{strength:.9g}")}
         return record
@@ -170,10 +222,17 @@ class MapsWriter:
                 raise InputError(f"{self.out} {begun}", hint="give another --out")
             then, now = before["run"], manifest["run"]
             self._moved = then.get("input") != now.get("input")
-            if different := differing_keys(then | ({"input": now.get("input")} if self._moved else {}), now):
-                shown = ", ".join(f"{key} = {value!r} (now {current!r})" for key, value, current in different[:3])
+            if different := differing_keys(
+                then | ({"input": now.get("input")} if self._moved else {}), now
+            ):
+                shown = ", ".join(
+                    f"{key} = {value!r} (now {current!r})" for key, value, current in different[:3]
+                )
                 more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-                raise InputError(f"{self.out} was written with {shown}{more}", hint="give another --out, or --overwrite")
+                raise InputError(
+                    f"{self.out} was written with {shown}{more}",
+                    hint="give another --out, or --overwrite",
+                )
         self.manifest: Manifest = dict(before or manifest)
         if self._moved:  # the run keeps its record, by which verdicts know it
             self.manifest["moved_to"] = manifest["run"]["input"]
@@ -184,14 +243,24 @@ class MapsWriter:
             for partial in self.out.rglob(f".*{PARTIAL_SUFFIX}*"):
                 partial.unlink(missing_ok=True)  # what a killed run was writing
         if self._region is not None:
-            described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
+            described = {
+                "file": MASK_NAME,
+                "sha256": self._region.sha256,
+                "kept": float(self._region.kept.mean()),
+            }
             self.manifest["mask"] = described | {"outside": "read as 0, in no statistic"}
-            write_map(self.out, MASK_NAME, encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)))
+            write_map(
+                self.out,
+                MASK_NAME,
+                encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)),
+            )
         state = before or {}
         if not self.shard.whole:
             self.manifest["shards"] = self.shard.count
             state = read_state(self.out, self.shard) or {}
-            write_state(self.out, WHOLE, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS})
+            write_state(
+                self.out, WHOLE, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS}
+            )
         self.was_complete = state.get("status") == "finished" and not state.get("failed")
         self._finished_before = int(state.get("finished", 0))
         if before is None:
@@ -221,6 +290,9 @@ class MapsWriter:
         if self.shard.whole:
             content = self.manifest = self.manifest | state
         else:
-            content = {"format": "segunc-maps-shard", "shard": [self.shard.number, self.shard.count]} | state
+            content = {
+                "format": "segunc-maps-shard",
+                "shard": [self.shard.number, self.shard.count],
+            } | state
             content |= {key: self.manifest.get(key) for key in MAKERS}
         write_state(self.out, self.shard, content)

@@ -27,7 +27,9 @@ FORMAT, FORMAT_VERSION = "segunc-verdicts", 2
 class JudgedRegion:
     """A part of a frame: pixels that a threshold flagged, or a box drawn by hand."""
 
-    box: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt]  # left, top, width, height in pixels
+    box: tuple[
+        NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt
+    ]  # left, top, width, height in pixels
     area: NonNegativeInt  # pixels
     size: tuple[NonNegativeInt, NonNegativeInt]  # height and width of the frame
     mask: tuple[NonNegativeInt, ...]  # start and length of each run of pixels, row by row
@@ -78,15 +80,21 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
     except ValidationError as error:
         first = error.errors()[0]
         where = "".join(f", {part}" for part in first["loc"])
-        raise InputError(f"{path}{where}: {first['msg']}", hint="export the verdicts from the page as JSON") from error
+        raise InputError(
+            f"{path}{where}: {first['msg']}", hint="export the verdicts from the page as JSON"
+        ) from error
     if content.run != run:
-        raise InputError(f"{path} holds verdicts on the run {content.run}, not on {run}", hint="give its --maps")
+        raise InputError(
+            f"{path} holds verdicts on the run {content.run}, not on {run}", hint="give its --maps"
+        )
     names_of = {composed(name): name for name in frames} | {name: name for name in frames}
     verdicts: dict[Any, Verdict] = {}
     for read in content.verdicts:
         name = names_of.get(read.frame, names_of.get(composed(read.frame)))
         if name is None:
-            raise InputError(f"{path} has a verdict on frame '{read.frame}', which the maps do not hold")
+            raise InputError(
+                f"{path} has a verdict on frame '{read.frame}', which the maps do not hold"
+            )
         verdict = Verdict(name, read.verdict, read.note, read.time, read.reviewer, read.region)
         if verdict.subject in verdicts:
             on = f"{'a region of ' if verdict.region else ''}frame '{name}'"
@@ -106,10 +114,18 @@ def merge_verdicts(lists: Iterable[Sequence[Verdict]]) -> list[Verdict]:
 
 def by_reviewer(verdicts: Sequence[Verdict]) -> dict[str, dict[str, str]]:
     """Return the verdict of each reviewer on each frame: their own, else the gravest on its regions; no notes alone."""
-    opinions: dict[str, dict[str, str]] = {verdict.reviewer: {} for verdict in verdicts if verdict.verdict}
-    for verdict in sorted((v for v in verdicts if v.verdict), key=lambda v: v.region is None):  # frames' own come last
+    opinions: dict[str, dict[str, str]] = {
+        verdict.reviewer: {} for verdict in verdicts if verdict.verdict
+    }
+    for verdict in sorted(
+        (v for v in verdicts if v.verdict), key=lambda v: v.region is None
+    ):  # frames' own come last
         frames = opinions[verdict.reviewer]
-        gravest = min(frames.get(verdict.frame, verdict.verdict), verdict.verdict, key=[*GRAVEST, *VERDICTS].index)
+        gravest = min(
+            frames.get(verdict.frame, verdict.verdict),
+            verdict.verdict,
+            key=[*GRAVEST, *VERDICTS].index,
+        )
         frames[verdict.frame] = gravest if verdict.region else verdict.verdict
     return opinions
 
@@ -119,11 +135,23 @@ def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
     opinions, tables = by_reviewer(verdicts), []
     for reviewer in dict.fromkeys(verdict.reviewer for verdict in verdicts):
         counts = Counter(opinions.get(reviewer, {}).values())
-        regions = Counter(verdict.verdict for verdict in verdicts if verdict.reviewer == reviewer and verdict.region)
-        rows = [(words, counts[key], f"{counts[key] / frames:.1%}", regions[key]) for key, words in VERDICTS.items()]
+        regions = Counter(
+            verdict.verdict
+            for verdict in verdicts
+            if verdict.reviewer == reviewer and verdict.region
+        )
+        rows = [
+            (words, counts[key], f"{counts[key] / frames:.1%}", regions[key])
+            for key, words in VERDICTS.items()
+        ]
         left = frames - sum(counts.values())
         heads = (visible(reviewer or "verdict"), "frames", "share", "regions")
-        lines = [heads, ("---", "---:", "---:", "---:"), *rows, ("no verdict", left, f"{left / frames:.1%}", 0)]
+        lines = [
+            heads,
+            ("---", "---:", "---:", "---:"),
+            *rows,
+            ("no verdict", left, f"{left / frames:.1%}", 0),
+        ]
         tables.append("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
     return "\n\n".join(tables)
 
@@ -140,5 +168,7 @@ def agreement_table(verdicts: Sequence[Verdict]) -> str:
         chance = sum(firsts[kind] * seconds[kind] for kind in firsts) / max(1, len(frames)) ** 2
         kappa = "–" if chance == 1 or not frames else f"{(agreed - chance) / (1 - chance):.2f}"
         who = " and ".join(visible(name or "no name") for name in names)
-        lines.append(f"{who}, {len(frames)} frames judged by both: {agreed:.1%} agree, Cohen's kappa {kappa}")
+        lines.append(
+            f"{who}, {len(frames)} frames judged by both: {agreed:.1%} agree, Cohen's kappa {kappa}"
+        )
     return "\n\n".join(lines)

@@ -33,7 +33,9 @@ KEYS = 65536
 NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
 
-Counts = npt.NDArray[np.int64]  # that add; most often [2, 65536], pixels by key, row 0 normal and row 1 anomalous
+Counts = npt.NDArray[
+    np.int64
+]  # that add; most often [2, 65536], pixels by key, row 0 normal and row 1 anomalous
 Floats = npt.NDArray[np.float64]
 Scores = npt.NDArray[np.floating]
 
@@ -77,7 +79,9 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
     """
     check_anomaly_labels(anomaly)
     if stored.dtype in (np.uint8, np.uint16):
-        return _count_rows(anomaly, stored * np.uint16(257) if stored.dtype == np.uint8 else stored)[:2].copy()
+        return _count_rows(
+            anomaly, stored * np.uint16(257) if stored.dtype == np.uint8 else stored
+        )[:2].copy()
     with np.errstate(over="ignore", invalid="ignore"):
         halves = np.ascontiguousarray(stored, np.float16)
     rows = _count_rows(anomaly, halves.view(np.uint16))[:2]
@@ -88,10 +92,14 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
     beyond = half >> 5  # patterns whose five bits of exponent are all ones
     if counts[:, :beyond].any() or counts[:, -beyond:].any():
         message = "a score is NaN, infinite or beyond +-65504, the range of float16"
-        raise InputError(message, hint="repair the map, or mark such pixels as ignored in the labels")
+        raise InputError(
+            message, hint="repair the map, or mark such pixels as ignored in the labels"
+        )
     if not fits_half(stored, anomaly):
         message = "float16 would round a score, so that ranks change"
-        raise InputError(message, hint="evaluate the folder of maps, or round the scores to float16 yourself")
+        raise InputError(
+            message, hint="evaluate the folder of maps, or round the scores to float16 yourself"
+        )
     counts[:, half] += counts[:, half - 1]  # -0.0 is +0.0
     counts[:, half - 1] = 0
     return counts
@@ -142,7 +150,12 @@ class ScoreBins:
 
     def count(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> Counts:
         """Count the pixels of each bin, int64 ``[2, K]``, as :func:`count_scores` does by key."""
-        return np.stack([np.bincount(self.keys(part), minlength=len(self.edges)) for part in _split(scores, rows)])
+        return np.stack(
+            [
+                np.bincount(self.keys(part), minlength=len(self.edges))
+                for part in _split(scores, rows)
+            ]
+        )
 
 
 class BinFinder:
@@ -182,14 +195,19 @@ class _Sample:
             return
         # From where the last frame ended, so that small frames are not passed over, and not the same columns of each row.
         picked = np.arange(-self.pixels % self.step, len(scores), self.step)
-        picked = np.minimum(picked + self.random.integers(self.step, size=len(picked)), len(scores) - 1)
+        picked = np.minimum(
+            picked + self.random.integers(self.step, size=len(picked)), len(scores) - 1
+        )
         self.scores = np.concatenate([self.scores, scores[picked]])
         if self.step == 1:
             self.scores = np.unique(self.scores)
         while len(self.scores) > self.most:
             self.scores, self.step = np.sort(self.scores)[::2], 2 * self.step
         self.pixels += len(scores)
-        self.low, self.high = min(self.low, float(scores.min())), max(self.high, float(scores.max()))
+        self.low, self.high = (
+            min(self.low, float(scores.min())),
+            max(self.high, float(scores.max())),
+        )
 
 
 def _split(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
@@ -207,7 +225,9 @@ class DetectionCurve:
     """Cumulated counts at each distinct score, from the highest score down, and rates in 0..1 at each, NaN where it is ``undefined``."""
 
     thresholds: npt.NDArray[np.generic]  # [T] the distinct scores, descending, as keys or as values
-    true_positives: npt.NDArray[np.int64]  # [T] anomalous pixels at or above each threshold; the last is their total
+    true_positives: npt.NDArray[
+        np.int64
+    ]  # [T] anomalous pixels at or above each threshold; the last is their total
     false_positives: npt.NDArray[np.int64]  # [T] normal pixels, likewise
 
     @property
@@ -241,7 +261,9 @@ class DetectionCurve:
 def detection_curve(counts: Counts) -> DetectionCurve:
     """Return the curve of counts by key or bin ``[2, K]``: one point for each that occurs, from the highest down."""
     keys = np.flatnonzero(counts.any(axis=0))[::-1]
-    normal, anomalous = counts.take(keys, axis=1).cumsum(axis=1)  # several times faster than counts[:, keys]
+    normal, anomalous = counts.take(keys, axis=1).cumsum(
+        axis=1
+    )  # several times faster than counts[:, keys]
     return DetectionCurve(keys, anomalous, normal)
 
 
@@ -292,7 +314,9 @@ def numbers_of_many(normal: Floats, anomalous: Floats, above: Floats, *, f1: boo
     true = added.cumsum(1)
     positives = true[:, -1:]
     with np.errstate(invalid="ignore", divide="ignore"):
-        lower = np.einsum("rk,rk->r", added, false) - np.einsum("rk,rk->r", added, normal[:, keys]) / 2
+        lower = (
+            np.einsum("rk,rk->r", added, false) - np.einsum("rk,rk->r", added, normal[:, keys]) / 2
+        )
         rows = [1 - lower / (positives * negatives)[:, 0]]
         flagged = true + false
         rows.append(np.einsum("rk,rk->r", added, true / np.maximum(flagged, 1)) / positives[:, 0])
@@ -310,6 +334,10 @@ def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
     the fewest pixels."""
     if curve.undefined:
         return None
-    f1 = 2.0 * curve.true_positives / (curve.true_positives + curve.false_positives + curve.positives)
+    f1 = (
+        2.0
+        * curve.true_positives
+        / (curve.true_positives + curve.false_positives + curve.positives)
+    )
     best = int(np.argmax(f1))
     return float(f1[best]), curve.thresholds[best].item()

@@ -37,16 +37,25 @@ class Objects:
 
     number: npt.NDArray[np.int32]  # [H, W] that of the object of each pixel, from 1; 0 outside
     pixels: npt.NDArray[np.int64]  # [N]
-    lowest: npt.NDArray[np.float64]  # [N] lower edge of its lowest row, as a share of the frame's height in 0..1
+    lowest: npt.NDArray[
+        np.float64
+    ]  # [N] lower edge of its lowest row, as a share of the frame's height in 0..1
     boxes: npt.NDArray[np.int64]  # [N, 4] left, top, width and height in pixels
 
     @classmethod
     def of(cls, anomaly: npt.NDArray[np.uint8] | npt.NDArray[np.bool_]) -> Objects:
         """Find the objects of an anomaly label or a mask ``[H, W]``."""
-        _, number, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
+        _, number, statistics, _ = cv2.connectedComponentsWithStats(
+            (anomaly == 1).view(np.uint8), connectivity=8
+        )
         ends = statistics[1:, cv2.CC_STAT_TOP] + statistics[1:, cv2.CC_STAT_HEIGHT]
         whole = statistics[1:].astype(np.int64)
-        return cls(np.asarray(number, np.int32), whole[:, cv2.CC_STAT_AREA], ends / len(anomaly), whole[:, :4])
+        return cls(
+            np.asarray(number, np.int32),
+            whole[:, cv2.CC_STAT_AREA],
+            ends / len(anomaly),
+            whole[:, :4],
+        )
 
 
 @dataclass(frozen=True)
@@ -60,11 +69,15 @@ class ObjectBins:
     @classmethod
     def of(cls, kind: str) -> ObjectBins:
         if kind not in KINDS:
-            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none")
+            raise InputError(
+                f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none"
+            )
         if kind == "distance":
             return cls(kind, BANDS, ("far", "middle", "near"))
         ends = [f"{edge:g}" for edge in (0, *SIZES)]
-        return cls(kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+"))
+        return cls(
+            kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+")
+        )
 
     def places(self, objects: Objects) -> npt.NDArray[np.intp]:
         """Return the bin of each object, ``[N]``."""
@@ -75,18 +88,24 @@ class ObjectBins:
 def found_up_to(keys: npt.NDArray[Any], objects: Objects, share: float = 0.5) -> npt.NDArray[Any]:
     """Return the highest threshold at which each object is found, ``[N]``: at least this share of its pixels is at or above it. ``keys`` or
     values are those of the pixels of objects, ``[n]`` in the order of the frame."""
-    ranked = keys[np.lexsort((keys, objects.number[objects.number > 0]))]  # by object and, within one, by key
+    ranked = keys[
+        np.lexsort((keys, objects.number[objects.number > 0]))
+    ]  # by object and, within one, by key
     needed = np.maximum(np.ceil(share * objects.pixels - 1e-9), 1).astype(np.int64)
     return np.asarray(ranked[objects.pixels.cumsum() - needed])
 
 
-def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
+def object_counts(
+    keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int
+) -> Counts:
     """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
     the objects of a bin, the others its objects, each at the key of its upper median. ``keys`` in 0..K - 1 are those of the pixels of
     objects, ``[n]`` in the order of the frame, ``size`` is K."""
     place, number = bins.places(objects), len(bins.names)
     owner = objects.number[objects.number > 0] - 1
-    cells = np.concatenate([place[owner] * size + keys, (number + place) * size + found_up_to(keys, objects)])
+    cells = np.concatenate(
+        [place[owner] * size + keys, (number + place) * size + found_up_to(keys, objects)]
+    )
     return np.bincount(cells, minlength=2 * number * size).reshape(2 * number, size)
 
 
@@ -113,5 +132,11 @@ def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[s
     None where the counts define none."""
     rows, bins = np.concatenate([normal[None], counts])[None].astype(np.float64), len(counts) // 2
     whole = zip(counts[bins:].sum(1).tolist(), counts[:bins].sum(1).tolist(), strict=True)
-    shares = [[None if np.isnan(v) else v for v in of.tolist()] for of in object_numbers_of_many(rows)[..., 0]]
-    return [dict(zip(OBJECT_NUMBERS, (*of, *sums), strict=True)) for of, sums in zip(shares, whole, strict=True)]
+    shares = [
+        [None if np.isnan(v) else v for v in of.tolist()]
+        for of in object_numbers_of_many(rows)[..., 0]
+    ]
+    return [
+        dict(zip(OBJECT_NUMBERS, (*of, *sums), strict=True))
+        for of, sums in zip(shares, whole, strict=True)
+    ]

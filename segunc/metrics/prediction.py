@@ -20,19 +20,31 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.metrics.counting import STEPS_PER_UNIT, Counts, Floats, areas, detection_curve, steps, to_fixed_point
+from segunc.metrics.counting import (
+    STEPS_PER_UNIT,
+    Counts,
+    Floats,
+    areas,
+    detection_curve,
+    steps,
+    to_fixed_point,
+)
 
 BINS = 15  # as in Guo et al. 2017
 # Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow is not infinite.
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
-STRIP = 1 << 16  # pixels that are worked on at a time, so that the memory does not grow with the frame
+STRIP = (
+    1 << 16
+)  # pixels that are worked on at a time, so that the memory does not grow with the frame
 SELECTIVE_NUMBERS = ("aurc", "failure_auroc", "failure_aupr", "failure_fpr95")
 
 _TABLE = 256  # harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17
 _HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))))
 
 
-def confusion_matrix(labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int) -> Counts:
+def confusion_matrix(
+    labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int
+) -> Counts:
     """Count pixels by true class (train ids in 0..C-1, or 255 ignored), the rows, and predicted class, the columns, int64 ``[C, C]``;
     InputError where an id is no class (where the label is not ignored)."""
     counted = labels != IGNORE
@@ -90,7 +102,9 @@ def expected_calibration_error(sums: Floats) -> float | None:
     return float(np.abs(correct - confidence).sum() / total) if total else None
 
 
-def probability_scores(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]) -> Counts:
+def probability_scores(
+    probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]
+) -> Counts:
     """Sum the log loss and the Brier score over the labelled pixels of a frame, from ``probabilities`` ``[C, ...]`` that sum to 1, else an
     InputError is raised, and train ids ``labels`` ``[...]``, 255 ignored. Return int64 ``[3]``: pixels, then in steps of 2^-18 the sum of
     -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2."""
@@ -100,8 +114,14 @@ def probability_scores(probabilities: npt.NDArray[np.float32], labels: npt.NDArr
         strip = ids[start : start + STRIP]
         counted = np.flatnonzero(strip != IGNORE)
         selected = flat[:, start : start + STRIP].take(counted, axis=1)
-        if not (np.abs(selected.sum(axis=0) - 1.0) <= 1e-2).all() or selected.min(initial=0.0) < 0.0:
-            raise InputError("class probabilities are negative or do not sum to 1", hint="give the output of a softmax")
+        if (
+            not (np.abs(selected.sum(axis=0) - 1.0) <= 1e-2).all()
+            or selected.min(initial=0.0) < 0.0
+        ):
+            raise InputError(
+                "class probabilities are negative or do not sum to 1",
+                hint="give the output of a softmax",
+            )
         truth = strip[counted].astype(np.int64)
         chosen = np.take_along_axis(selected, truth[None], axis=0)[0].astype(np.float64)
         # (1 - p_y)^2 plus the squares of the others, so that a sure and right pixel does not cancel to noise.
@@ -124,7 +144,9 @@ def mean_scores(sums: Counts) -> tuple[float | None, float | None]:
 class RiskCoverage:
     """Accepted pixels at each of T distinct scores, from the most certain up."""
 
-    accepted: npt.NDArray[np.int64]  # [T] pixels with a score at or below each threshold; the last is their total N
+    accepted: npt.NDArray[
+        np.int64
+    ]  # [T] pixels with a score at or below each threshold; the last is their total N
     wrong: npt.NDArray[np.int64]  # [T] the wrongly predicted ones among them
 
     @property

@@ -34,7 +34,14 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.maps.encoding import keys_to_half
 from segunc.metrics import counting
-from segunc.metrics.counting import KEYS, Counts, DetectionCurve, Floats, grouped_sums, to_fixed_point
+from segunc.metrics.counting import (
+    KEYS,
+    Counts,
+    DetectionCurve,
+    Floats,
+    grouped_sums,
+    to_fixed_point,
+)
 
 QUANTILES = 384  # of the anomalous and of the normal scores of a frame
 
@@ -42,7 +49,9 @@ Halves = npt.NDArray[np.float16]
 _ALL_KEYS = np.arange(KEYS, dtype=np.uint16)
 VALUES_OF_FLOAT_KEYS: Halves = keys_to_half(_ALL_KEYS)
 """float16 ``[65536]``: the score of each key of a float map (:func:`segunc.maps.encoding.score_keys`)."""
-_FINITE_KEYS = np.flatnonzero(np.isfinite(VALUES_OF_FLOAT_KEYS) & (_ALL_KEYS != 0x7FFF))  # without -0.0
+_FINITE_KEYS = np.flatnonzero(
+    np.isfinite(VALUES_OF_FLOAT_KEYS) & (_ALL_KEYS != 0x7FFF)
+)  # without -0.0
 _FINITE_VALUES = VALUES_OF_FLOAT_KEYS[_FINITE_KEYS].astype(np.float64)
 TAUS = np.linspace(0.25, 0.75, 11)  # thresholds on sIoU_gt and PPV, as the benchmark makes them
 UNDEFINED = {
@@ -107,7 +116,9 @@ def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
     best, fpr = counting.best_f1(curve), counting.fpr_at_recall(curve)
     if best is None or fpr is None:
         return dict.fromkeys(("auroc", "aupr", "fpr95", "best_f1", "threshold"))
-    recall, false_rate = (np.concatenate(([0.0], rate)) for rate in (curve.recall, curve.false_positive_rate))
+    recall, false_rate = (
+        np.concatenate(([0.0], rate)) for rate in (curve.recall, curve.false_positive_rate)
+    )
     return {
         "auroc": fsum(np.diff(false_rate) * (recall[1:] + recall[:-1]) / 2.0),
         "aupr": fsum(np.diff(recall) * curve.precision),
@@ -124,10 +135,15 @@ def _quantiles(row: npt.NDArray[np.int64], scores: Halves) -> Floats:
     position = (number - 1) * np.linspace(0.0, 1.0, min(QUANTILES, number))
     below = np.floor(position).astype(np.int64)
     weight = position - below
-    lower, upper = (scores[np.searchsorted(cumulated, place, side="right")] for place in (below, np.minimum(below + 1, number - 1)))
+    lower, upper = (
+        scores[np.searchsorted(cumulated, place, side="right")]
+        for place in (below, np.minimum(below + 1, number - 1))
+    )
     start, end = lower.astype(np.float64), upper.astype(np.float64)
     with np.errstate(over="ignore"):
-        step: npt.NDArray[Any] = (upper - lower).astype(np.float64)  # rounded to float16, as in the original
+        step: npt.NDArray[Any] = (upper - lower).astype(
+            np.float64
+        )  # rounded to float16, as in the original
     step = np.where(np.isfinite(step), step, end - start)  # the original's edges are infinite here
     # From the nearer end, as NumPy interpolates: the other way rounds differently.
     return np.where(weight < 0.5, start + step * weight, end - step * (1.0 - weight))
@@ -145,7 +161,9 @@ class Track:
 TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 
 
-def component_counts(scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str) -> Counts:
+def component_counts(
+    scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str
+) -> Counts:
     """Count the components of one frame of ``scores`` float16 ``[H, W]`` and ``anomaly`` uint8, 255 ignored. As in the benchmark, a pixel
     is predicted where score > threshold, compared in float16 (the threshold is rounded to nearest), although that of the ``smiyc`` pixel
     protocol is an inclusive lower edge.
@@ -155,23 +173,33 @@ def component_counts(scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.u
     """
     counted = anomaly != IGNORE
     if (np.isnan(scores) & counted).any():
-        raise InputError("a score map holds NaN", hint="repair the map, or mark such pixels as ignored in the labels")
+        raise InputError(
+            "a score map holds NaN",
+            hint="repair the map, or mark such pixels as ignored in the labels",
+        )
     return match_components((scores > np.float16(threshold)) & counted, anomaly == 1, TRACKS[track])
 
 
-def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track) -> Counts:
+def match_components(
+    predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track
+) -> Counts:
     """Compare the components of two masks ``[H, W]``, in which ignored pixels are False, as :func:`component_counts` does."""
     truth_label, truth_size = _components(truth)
     predicted_label, predicted_size = _components(predicted)
     # Sizes of predicted components are those before small truth components are cut out of them.
     kept = predicted_size >= track.smallest_predicted
     kept[0] = False
-    void = truth_size < track.smallest_truth  # with the background, as in the original, where it is that small
+    void = (
+        truth_size < track.smallest_truth
+    )  # with the background, as in the original, where it is that small
     pixels = np.flatnonzero(kept.take(predicted_label) & ~void.take(truth_label))
     size = np.bincount(predicted_label[pixels], minlength=len(kept))
     truth_there = truth_label[pixels]
     on_truth = truth_there > 0
-    pair, shared = np.unique(truth_there[on_truth].astype(np.int64) * len(kept) + predicted_label[pixels[on_truth]], return_counts=True)
+    pair, shared = np.unique(
+        truth_there[on_truth].astype(np.int64) * len(kept) + predicted_label[pixels[on_truth]],
+        return_counts=True,
+    )
     truth_of_pair, predicted_of_pair = np.divmod(pair, len(kept))
     on_any_truth = grouped_sums(predicted_of_pair, shared, len(kept))
 
@@ -189,7 +217,9 @@ def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.boo
     counts[_TP], counts[_FN] = reached, len(siou) - reached
     counts[_FP] = (ppv[:, None] < TAUS).sum(axis=0)
     counts[_TRUTH], counts[_PREDICTED] = len(siou), len(ppv)
-    counts[_SIOU], counts[_PPV] = (to_fixed_point(part, counting.STEPS_PER_FRACTION).sum() for part in (siou, ppv))
+    counts[_SIOU], counts[_PPV] = (
+        to_fixed_point(part, counting.STEPS_PER_FRACTION).sum() for part in (siou, ppv)
+    )
     return counts
 
 
@@ -214,5 +244,7 @@ def component_result(counts: Counts) -> dict[str, Any]:
 
 def _components(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each, from number 0 on."""
-    _, labels, statistics, _ = cv2.connectedComponentsWithStats(np.ascontiguousarray(mask).view(np.uint8), connectivity=8)
+    _, labels, statistics, _ = cv2.connectedComponentsWithStats(
+        np.ascontiguousarray(mask).view(np.uint8), connectivity=8
+    )
     return np.asarray(labels, np.int32).ravel(), statistics[:, cv2.CC_STAT_AREA].astype(np.int64)

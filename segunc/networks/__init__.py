@@ -6,4 +6,10 @@ from segunc.networks.description import NetworkDescription
 from segunc.networks.files import build_network, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 
-__all__ = ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"]
+__all__ = [
+    "NetworkDescription",
+    "SegmentationNetwork",
+    "build_network",
+    "load_network",
+    "save_network",
+]

@@ -55,13 +55,22 @@ class NetworkDescription(Settings):
         if not 1 <= len(self.classes) <= 255:
             raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
         if self.palette and len(self.palette) != len(self.classes):
-            raise InputError(f"a palette of {len(self.palette)} colours does not fit {len(self.classes)} classes")
+            raise InputError(
+                f"a palette of {len(self.palette)} colours does not fit {len(self.classes)} classes"
+            )
         if len(self.mean) != 3 or len(self.std) != 3:
-            raise InputError(f"input mean {self.mean} and std {self.std} are not three numbers each")
+            raise InputError(
+                f"input mean {self.mean} and std {self.std} are not three numbers each"
+            )
         if max(self.mean) > 1:
-            raise InputError(f"input mean {self.mean} is of images in 0..255, not 0..1", hint="divide mean and std by 255")
+            raise InputError(
+                f"input mean {self.mean} is of images in 0..255, not 0..1",
+                hint="divide mean and std by 255",
+            )
         if len(self.kept_outputs) != len(self.classes):
-            raise InputError(f"dropped outputs {self.dropped_outputs} are not different ones that exist")
+            raise InputError(
+                f"dropped outputs {self.dropped_outputs} are not different ones that exist"
+            )
 
     @property
     def num_classes(self) -> int:
@@ -75,8 +84,12 @@ class NetworkDescription(Settings):
 
     def with_all_outputs(self) -> NetworkDescription:
         """Return the description of the network as it is built, with a class for each output."""
-        names = dict(zip(self.kept_outputs, self.classes, strict=True)) | dict.fromkeys(self.dropped_outputs, "dropped")
-        return replace(self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=())
+        names = dict(zip(self.kept_outputs, self.classes, strict=True)) | dict.fromkeys(
+            self.dropped_outputs, "dropped"
+        )
+        return replace(
+            self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=()
+        )
 
     def without(self, names: Sequence[str]) -> NetworkDescription:
         """Return the description without outputs: classes by name, others by number from 0; InputError if one is unknown or none is left."""
@@ -85,24 +98,36 @@ class NetworkDescription(Settings):
         outputs = len(self.classes) + len(unnamed)
         left = [c for c, name in enumerate(self.classes) if name not in names]
         if unknown or not left or max(unnamed, default=0) >= outputs:
-            message = f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
+            message = (
+                f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
+            )
             hint = "give names of --classes, or numbers from 0 of outputs that it does not name"
             raise InputError(message, hint=hint)
         numbers = [number for number in range(outputs) if number not in unnamed]
         dropped = tuple(sorted({*range(outputs)} - {numbers[c] for c in left}))
         palette = tuple(self.palette[c] for c in left) if self.palette else ()
-        return replace(self, classes=tuple(self.classes[c] for c in left), palette=palette, dropped_outputs=dropped)
+        return replace(
+            self,
+            classes=tuple(self.classes[c] for c in left),
+            palette=palette,
+            dropped_outputs=dropped,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``network.json``, without what is usual: the hashes of networks are of this content."""
         usual = {"kind": SMP, "divisor": None, "dropped_outputs": ()}
         content = asdict(self)
-        return {"format": FORMAT, **{k: v for k, v in content.items() if k not in usual or v != usual[k]}}
+        return {
+            "format": FORMAT,
+            **{k: v for k, v in content.items() if k not in usual or v != usual[k]},
+        }
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
         """Return the description in the parsed ``network.json``; InputError for another format, a wrong key, or a value out of range."""
         content = dict(content)
         if content.pop("format", None) != FORMAT:
-            raise InputError(f"{source} is not of format {FORMAT}, the one of this version", hint="save it again")
+            raise InputError(
+                f"{source} is not of format {FORMAT}, the one of this version", hint="save it again"
+            )
         return from_plain(cls, content, source)

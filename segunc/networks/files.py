@@ -26,7 +26,8 @@ and width must be divisible by (1: nothing). It loads no weights and opens no co
 KINDS: Registry[Build] = Registry(
     "kind of network",
     "segunc.networks",
-    {name: f"segunc.networks.{name}:build" for name in LIBRARIES} | {"python": "segunc.networks.sources:build_python"},
+    {name: f"segunc.networks.{name}:build" for name in LIBRARIES}
+    | {"python": "segunc.networks.sources:build_python"},
 )
 """What :attr:`NetworkDescription.kind` can name."""
 
@@ -41,7 +42,9 @@ def build_network(description: NetworkDescription) -> SegmentationNetwork:
 def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
     """Return the SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors in the order of their names."""
     digest = hashlib.sha256()
-    for name, tensor in sorted((state.state_dict() if isinstance(state, nn.Module) else state).items()):
+    for name, tensor in sorted(
+        (state.state_dict() if isinstance(state, nn.Module) else state).items()
+    ):
         value = tensor.detach().cpu().contiguous()
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
         digest.update(value.flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
@@ -51,7 +54,9 @@ def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
 def network_sha256(state: nn.Module | Mapping[str, Tensor], description: NetworkDescription) -> str:
     """Return the SHA-256 over a network's state and all that decides what it says of a frame: the description but for its provenance."""
     plain = json.loads(json.dumps(description.to_json()))
-    described = NetworkDescription.from_json(plain, "the network").to_json()  # as it comes back from a file
+    described = NetworkDescription.from_json(
+        plain, "the network"
+    ).to_json()  # as it comes back from a file
     return json_sha256([state_sha256(state), {**described, "format": 0, "provenance": {}}])
 
 
@@ -85,7 +90,9 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     folder = Path(folder)
     if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():
         lack = "holds no model" if folder.is_dir() else "does not exist"
-        raise InputError(f"model folder {folder} {lack}", hint="give the --out of train, finetune or import")
+        raise InputError(
+            f"model folder {folder} {lack}", hint="give the --out of train, finetune or import"
+        )
     if (folder / POSTERIOR).exists() and not ignore_posterior:
         raise InputError(f"{folder} holds a Bayesian model", hint="load it with segunc.load_model")
     content = read_json(folder / DESCRIPTION, "the description of a network")

@@ -24,36 +24,55 @@ class SegmentationNetwork(nn.Module):
         self.body, self.description, self.stride = body, description, stride
         self.sha256 = ""  # by which others are bound to it; of a network that was loaded
         # Not persistent: the description is their one home.
-        self.register_buffer("mean", torch.tensor(description.mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(description.std).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer(
+            "mean", torch.tensor(description.mean).view(1, -1, 1, 1), persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(description.std).view(1, -1, 1, 1), persistent=False
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
         if images.ndim != 4 or images.shape[1] != self.mean.shape[1]:
-            message = f"images of shape {tuple(images.shape)} are not [N, {self.mean.shape[1]}, H, W]"
+            message = (
+                f"images of shape {tuple(images.shape)} are not [N, {self.mean.shape[1]}, H, W]"
+            )
             raise InputError(message, hint="check the order of the axes")
         height, width = images.shape[-2:]
         images = (images - self.mean) / self.std
         pad_height, pad_width = -height % self.stride, -width % self.stride
-        if not isinstance(pad_height, int) or pad_height or pad_width:  # a graph of frames of any size pads by what it finds
+        if (
+            not isinstance(pad_height, int) or pad_height or pad_width
+        ):  # a graph of frames of any size pads by what it finds
             images = F.pad(images, (0, pad_width, 0, pad_height), mode="replicate")
         logits = self.body(images)
         if not isinstance(logits, Tensor):
-            raise InputError(f"the network returns {type(logits).__name__}, not one tensor of logits")
+            raise InputError(
+                f"the network returns {type(logits).__name__}, not one tensor of logits"
+            )
         if logits.ndim != 4 or logits.shape[-2:] != images.shape[-2:]:
             size, side = (" x ".join(map(str, tensor.shape[2:])) for tensor in (logits, images))
-            message = f"the network gives logits of {size or tuple(logits.shape)} for frames of {side}"
+            message = (
+                f"the network gives logits of {size or tuple(logits.shape)} for frames of {side}"
+            )
             raise InputError(message, hint="interpolate them inside the network")
         outputs = self.description.num_classes + len(self.description.dropped_outputs)
         if logits.shape[1] != outputs:
-            message = f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
-            raise InputError(message, hint="name the class of each, or leave out others: segunc import --drop-classes")
+            message = (
+                f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
+            )
+            raise InputError(
+                message,
+                hint="name the class of each, or leave out others: segunc import --drop-classes",
+            )
         if self.description.dropped_outputs:
             logits = logits[:, self.description.kept_outputs]
         return logits[..., :height, :width]
 
 
-def inference_size(description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None) -> tuple[int, int]:
+def inference_size(
+    description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None
+) -> tuple[int, int]:
     """Return the (height, width) at which the network sees a frame of (height, width) ``frame``. ``override`` decides alone when given. A
     frame whose aspect ratio is that of the description's inference size (within 2 %) gets exactly that size; another keeps its own, with as
     many pixels, each side a multiple of 16. Without an inference size the frame keeps its own."""
@@ -105,12 +124,18 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
     """Raise InputError for images ``[N, 3, H, W]`` that are no floats, or not in 0..1 for a :class:`SegmentationNetwork`, which normalises
     them itself; NotFiniteError for NaN or infinite values. A module of another kind takes what it was made for."""
     if not images.is_floating_point():
-        raise InputError(f"images of the type {images.dtype} are no floats", hint="images.float() / 255")
+        raise InputError(
+            f"images of the type {images.dtype} are no floats", hint="images.float() / 255"
+        )
     low, high = (float(bound) for bound in images.aminmax()) if images.numel() else (0.0, 0.0)
     if not (abs(low) < torch.inf and abs(high) < torch.inf):
         raise NotFiniteError("the images hold NaN or infinite values")
     if isinstance(network, SegmentationNetwork) and (low < LOWEST or high > HIGHEST):
-        hint = "divide by 255" if high > 10 else "leave the normalisation out: the network does it itself"
+        hint = (
+            "divide by 255"
+            if high > 10
+            else "leave the normalisation out: the network does it itself"
+        )
         raise InputError(f"images have values from {low:.3g} to {high:.3g}, not in 0..1", hint=hint)
 
 
@@ -131,7 +156,11 @@ def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
     1 by chance, those of constant networks for example. So the network is asked again about wide noise."""
     if kind := softmax_output(outputs):
         noise = torch.rand(images[:1].shape, generator=torch.Generator().manual_seed(0)).to(images)
-        probes = (noise, noise**4) if isinstance(network, SegmentationNetwork) else (6 * noise - 3, 100 * noise)
+        probes = (
+            (noise, noise**4)
+            if isinstance(network, SegmentationNetwork)
+            else (6 * noise - 3, 100 * noise)
+        )
         kind = kind if all(softmax_output(network(probe)) == kind for probe in probes) else ""
     if kind == "probabilities":
         message = f"{type(network).__name__} returns probabilities, which sum to 1 at every pixel, not logits"

@@ -39,10 +39,16 @@ class Wishes:
                 values[name] = wish
         if self.classes is not None:  # the source's colours are those of its own classes
             values["palette"] = self.palette
-        for name, option in (("classes", "--classes NAME|CSV"), ("mean", "--mean R,G,B"), ("std", "--std R,G,B")):
+        for name, option in (
+            ("classes", "--classes NAME|CSV"),
+            ("mean", "--mean R,G,B"),
+            ("std", "--std R,G,B"),
+        ):
             if values.get(name) is None:
                 what = "class names" if name == "classes" else f"{name} of the input normalisation"
-                raise InputError(f"{kind}:{architecture} says nothing about its {what}", hint=option)
+                raise InputError(
+                    f"{kind}:{architecture} says nothing about its {what}", hint=option
+                )
         values = {name: value for name, value in values.items() if value is not None}
         return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
 
@@ -59,7 +65,8 @@ Source = Callable[[str, Wishes], Found]
 SOURCES: Registry[Source] = Registry(
     "source of networks",
     "segunc.sources",
-    {name: f"segunc.networks.{name}:read" for name in LIBRARIES} | {"python": "segunc.networks.sources:read_python"},
+    {name: f"segunc.networks.{name}:read" for name in LIBRARIES}
+    | {"python": "segunc.networks.sources:read_python"},
 )
 
 
@@ -79,10 +86,16 @@ def check_network(network: SegmentationNetwork) -> str:
         raise InputError(message, hint="give the size it was made for: --size HxW") from error
     if not torch.isfinite(both).all():
         raise InputError("the network gives logits that are not finite")
-    difference = float((both[1:] - single).detach().abs().max() / single.detach().abs().max().clamp_min(1e-12))
-    if difference > 1e-2:  # kernels for another batch size differ by rounding, the more the deeper the network
+    difference = float(
+        (both[1:] - single).detach().abs().max() / single.detach().abs().max().clamp_min(1e-12)
+    )
+    if (
+        difference > 1e-2
+    ):  # kernels for another batch size differ by rounding, the more the deeper the network
         message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
-        raise InputError(message, hint="put it into eval mode inside its factory, or remove what mixes the batch")
+        raise InputError(
+            message, hint="put it into eval mode inside its factory, or remove what mixes the batch"
+        )
     return check_logits(network, network(frames), frames)
 
 
@@ -98,13 +111,17 @@ def read_python(name: str, wishes: Wishes) -> Found:
     """Return a network by the name of its factory, which gets the arguments and returns a module."""
     code = find_code(name)
     if not wishes.trust:
-        raise InputError(f"python:{name} runs code of yours in {code.folder}", hint="agree by --trust")
+        raise InputError(
+            f"python:{name} runs code of yours in {code.folder}", hint="agree by --trust"
+        )
     agree(code)
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
     options = {"arguments": arguments, "stride": stride}
     description = wishes.description("python", name, options=options)
-    return Found(description, None if wishes.state is not None else _run(code, arguments).state_dict())
+    return Found(
+        description, None if wishes.state is not None else _run(code, arguments).state_dict()
+    )
 
 
 def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:
@@ -116,6 +133,10 @@ def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{name} raises {one_line(error)}") from error
     if not isinstance(made, nn.Module):
-        what = f"makes {type(made).__name__}" if callable(factory) else "is no function of its module"
-        raise InputError(f"{name} {what}, not a torch module", hint="name it as package.module:function")
+        what = (
+            f"makes {type(made).__name__}" if callable(factory) else "is no function of its module"
+        )
+        raise InputError(
+            f"{name} {what}, not a torch module", hint="name it as package.module:function"
+        )
     return made

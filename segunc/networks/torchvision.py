@@ -46,7 +46,9 @@ def read(name: str, wishes: Wishes) -> Found:
     the network, and so do the classes where the file has as many."""
     _check(name)
     if wishes.state is None:
-        raise InputError(f"torchvision:{name} has no weights of its own", hint="--weights FILE, a state dict")
+        raise InputError(
+            f"torchvision:{name} has no weights of its own", hint="--weights FILE, a state dict"
+        )
     options = dict(wishes.arguments)
     # The auxiliary head serves training alone, but it is in the files of networks that were trained with one.
     options.setdefault("aux_loss", any("aux_classifier." in key for key in wishes.state))
@@ -54,7 +56,9 @@ def read(name: str, wishes: Wishes) -> Found:
     transform = weights.transforms()
     metadata = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
     # The parameters of the classifier's last layer come last in every one of these networks.
-    layers = (v for k, v in reversed(list(wishes.state.items())) if ".classifier." in f".{k}" and v.ndim)
+    layers = (
+        v for k, v in reversed(list(wishes.state.items())) if ".classifier." in f".{k}" and v.ndim
+    )
     if len(weights.meta["categories"]) == len(next(layers, ())):
         metadata["classes"] = tuple(weights.meta["categories"])
     return Found(wishes.description("torchvision", name, **metadata))
@@ -62,4 +66,6 @@ def read(name: str, wishes: Wishes) -> Found:
 
 def _check(name: str) -> None:
     if name not in names():
-        raise InputError(f"torchvision has no network '{name}'", hint=f"choose one of {', '.join(names())}")
+        raise InputError(
+            f"torchvision has no network '{name}'", hint=f"choose one of {', '.join(names())}"
+        )

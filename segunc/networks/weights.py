@@ -23,7 +23,9 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
     """Raise InputError for weights that hold NaN or infinite values."""
     for name, tensor in state.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise InputError(f"{source}: {name} holds NaN or infinite values", hint="take an earlier checkpoint")
+            raise InputError(
+                f"{source}: {name} holds NaN or infinite values", hint="take an earlier checkpoint"
+            )
 
 
 def read_checkpoint(path: Path) -> Any:
@@ -35,15 +37,25 @@ def read_checkpoint(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return load_file(path)
         with open_file(path) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
+            warnings.simplefilter(
+                "ignore"
+            )  # torch warns of a pickle protocol right before it refuses the file
             return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
+    except (
+        Exception
+    ) as error:  # what a damaged file makes torch raise depends on where it is damaged
         if isinstance(error, pickle.UnpicklingError):
-            classes = "".join(f" ({name})" for name in sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))[:1])
+            classes = "".join(
+                f" ({name})" for name in sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))[:1]
+            )
             message = f"checkpoint {path} is damaged or holds more than tensors{classes}, which could execute code"
             save = "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)"
-            raise InputError(message, hint=f"if you trust it, save its state_dict where its code is: {save}") from error
-        raise InputError(f"checkpoint {path} is damaged ({one_line(error)})", hint="copy or save it again") from error
+            raise InputError(
+                message, hint=f"if you trust it, save its state_dict where its code is: {save}"
+            ) from error
+        raise InputError(
+            f"checkpoint {path} is damaged ({one_line(error)})", hint="copy or save it again"
+        ) from error
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -53,8 +65,15 @@ def read_state(path: Path) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     _flatten(content, "", state, set())
     if not state:
-        keys = f" (it has the keys {', '.join(map(str, list(content)[:5]))})" if isinstance(content, dict) else ""
-        raise InputError(f"checkpoint {path} holds no state dict{keys}", hint="save the state_dict of the network")
+        keys = (
+            f" (it has the keys {', '.join(map(str, list(content)[:5]))})"
+            if isinstance(content, dict)
+            else ""
+        )
+        raise InputError(
+            f"checkpoint {path} holds no state dict{keys}",
+            hint="save the state_dict of the network",
+        )
     return state
 
 
@@ -62,7 +81,9 @@ def _flatten(content: Any, name: str, state: dict[str, Tensor], seen: set[int]) 
     """Add the tensors in nested dictionaries and lists; what stands at several places of a file (or in itself) counts once."""
     if isinstance(content, Tensor):
         state[name] = content
-    elif isinstance(content, dict | list | tuple) and id(content) not in seen and len(seen) < 100_000:
+    elif (
+        isinstance(content, dict | list | tuple) and id(content) not in seen and len(seen) < 100_000
+    ):
         seen.add(id(content))
         items = content.items() if isinstance(content, dict) else enumerate(content)
         for key, value in items:
@@ -76,20 +97,36 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
     counters = {name for name in own if name.endswith(COUNTER)}
     shapes = {n: (tuple(state[n].shape), tuple(own[n].shape)) for n in own if n in state}
     parts = {
-        "of another shape": [f"{n}: {there} instead of {here}" for n, (there, here) in shapes.items() if there != here],
+        "of another shape": [
+            f"{n}: {there} instead of {here}"
+            for n, (there, here) in shapes.items()
+            if there != here
+        ],
         "missing": [name for name in own if name not in state and name not in counters],
         "unknown": [name for name in state if name not in own],
     }
     if any(parts.values()):
-        detail = [f"{len(names)} {what} (e.g. {', '.join(names[:3])})" for what, names in parts.items() if names]
+        detail = [
+            f"{len(names)} {what} (e.g. {', '.join(names[:3])})"
+            for what, names in parts.items()
+            if names
+        ]
         hint = "check architecture, encoder, options and the number of classes"
-        raise InputError(f"weights in {source} do not fit the network: {', '.join(detail)}", hint=hint)
+        raise InputError(
+            f"weights in {source} do not fit the network: {', '.join(detail)}", hint=hint
+        )
     for name, tensor in state.items():
         # load_state_dict would convert whole numbers, which are weights only together with their scale, without a word.
-        if tensor.layout != torch.strided or not (name in counters or _converts(tensor.dtype, own[name].dtype)):
+        if tensor.layout != torch.strided or not (
+            name in counters or _converts(tensor.dtype, own[name].dtype)
+        ):
             what = tensor.dtype if tensor.layout == torch.strided else tensor.layout
-            message = f"{source}: {name} is of type {what}, in the network of type {own[name].dtype}"
-            raise InputError(message, hint="take the checkpoint from before quantisation or pruning")
+            message = (
+                f"{source}: {name} is of type {what}, in the network of type {own[name].dtype}"
+            )
+            raise InputError(
+                message, hint="take the checkpoint from before quantisation or pruning"
+            )
     check_finite(state, source)
     module.load_state_dict({**{name: own[name] for name in counters}, **state})
 
@@ -108,7 +145,12 @@ class Match(NamedTuple):
     wrapper: str = ""  # before the module's names, which those in the file have not
 
 
-def match_names(state: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str = "the file", key: str | None = None) -> Match:
+def match_names(
+    state: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    source: str = "the file",
+    key: str | None = None,
+) -> Match:
     """Return the part of a foreign state dict that fits ``own``, in the names of ``own``. Training frameworks put a prefix before every
     name, wrappers do the same to the names of ``own``, and timm's encoders join the first parts of a name by an underscore, which counts
     only where names as they are do not fit. Names and shapes decide, never the order. InputError where several sets of weights fit and
@@ -118,7 +160,9 @@ def match_names(state: Mapping[str, Tensor], own: Mapping[str, Tensor], source: 
         state, key = unwrapped, key and _unwrapped(key)
     if key and not any(name.startswith(f"{key}.") for name in state):
         groups = ", ".join(dict.fromkeys(name.partition(".")[0] for name in state))
-        raise InputError(f"{source} holds no weights under '{key}', but under {groups}", hint="--weights-key KEY")
+        raise InputError(
+            f"{source} holds no weights under '{key}', but under {groups}", hint="--weights-key KEY"
+        )
     counters = {name for name in own if name.endswith(COUNTER)}
 
     def fitting(match: Match) -> set[str]:
@@ -126,22 +170,34 @@ def match_names(state: Mapping[str, Tensor], own: Mapping[str, Tensor], source: 
 
     best = Match({}, dict(state))
     for spell in (_unwrapped, _flat):
-        matches = [m for m in _matches(state, own, spell) if key is None or f"{m.prefix}.".startswith(f"{key}.")]
+        matches = [
+            m
+            for m in _matches(state, own, spell)
+            if key is None or f"{m.prefix}.".startswith(f"{key}.")
+        ]
         whole = [match for match in matches if counters.union(fitting(match)) == own.keys()]
         whole = [match for match in whole if match.prefix == key] or whole
         # A set that is there twice, under two keys, is no question.
         needed = own.keys() - counters
-        if any(not torch.equal(match.weights[n], whole[0].weights[n]) for match in whole[1:] for n in needed):
+        if any(
+            not torch.equal(match.weights[n], whole[0].weights[n])
+            for match in whole[1:]
+            for n in needed
+        ):
             keys = ", ".join(f"'{match.prefix}'" for match in whole)
             message = f"{source} holds {len(whole)} sets of weights that fit the network: {keys}"
-            raise InputError(message, hint=f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}")
+            raise InputError(
+                message, hint=f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}"
+            )
         if whole:
             return whole[0]
         best = max([best, *matches], key=lambda match: (len(fitting(match)), len(match.weights)))
     return best
 
 
-def _matches(state: Mapping[str, Tensor], own: Mapping[str, Tensor], spell: Callable[[str], str]) -> Iterator[Match]:
+def _matches(
+    state: Mapping[str, Tensor], own: Mapping[str, Tensor], spell: Callable[[str], str]
+) -> Iterator[Match]:
     """Yield the ways to take names under one prefix of ``state``, with or without the first part that all names of ``own`` share."""
     targets = {spell(name): name for name in own}
     if len(targets) < len(own):
@@ -154,7 +210,10 @@ def _matches(state: Mapping[str, Tensor], own: Mapping[str, Tensor], spell: Call
     first = next(iter(own)).partition(".")[0] + "."
     for prefix in sorted(below, key=lambda prefix: (prefix.count("."), prefix)):
         for wrapper in ("", first) if all(name.startswith(first) for name in own) else ("",):
-            renamed = {targets.get(spell(wrapper + n), wrapper + n): tensor for n, tensor in below[prefix].items()}
+            renamed = {
+                targets.get(spell(wrapper + n), wrapper + n): tensor
+                for n, tensor in below[prefix].items()
+            }
             weights = {name: tensor for name, tensor in renamed.items() if name in own}
             if weights and len(renamed) == len(below[prefix]):
                 others = {name: tensor for name, tensor in renamed.items() if name not in own}
@@ -170,7 +229,9 @@ def _unwrapped(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
 
 
-def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None) -> list[str]:
+def load_foreign(
+    module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None
+) -> list[str]:
     """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each. What a file holds
     under the same prefix inside parts that the network has makes it another network (a deeper one, say), and is refused; in parts that it
     has not, such as an auxiliary head or a classifier, it is left out and counted."""
@@ -184,13 +245,21 @@ def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, ke
             inside[name] = tensor
         else:
             left.append(name)
-    load_state(module, match.weights | {n: t for n, t in inside.items() if not n.endswith(COUNTER)}, source)
+    load_state(
+        module, match.weights | {n: t for n, t in inside.items() if not n.endswith(COUNTER)}, source
+    )
     if match.prefix:
-        left += [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
+        left += [
+            name
+            for name in state
+            if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")
+        ]
     if not left:
         return []
     where = f" under '{match.prefix}'" if match.prefix else ""
-    return [f"{source}: took the weights{where}; left out {len(left)} tensors, e.g. {', '.join(left[:3])}"]
+    return [
+        f"{source}: took the weights{where}; left out {len(left)} tensors, e.g. {', '.join(left[:3])}"
+    ]
 
 
 def load_weights(module: nn.Module, path: Path) -> list[str]:

@@ -50,17 +50,29 @@ class ABNNPosterior(Posterior):
     method: ClassVar[str] = "abnn"
 
     def __init__(
-        self, gamma: Tensor, beta: Tensor, alpha: float, scope: str = "all", rescale: Tensor | None = None, reshift: Tensor | None = None
+        self,
+        gamma: Tensor,
+        beta: Tensor,
+        alpha: float,
+        scope: str = "all",
+        rescale: Tensor | None = None,
+        reshift: Tensor | None = None,
     ) -> None:
         if not 0 <= alpha < math.inf:
-            raise InputError(f"alpha {alpha} is no number of at least 0", hint="0.05 to 0.2 are usual")
+            raise InputError(
+                f"alpha {alpha} is no number of at least 0", hint="0.05 to 0.2 are usual"
+            )
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
-            raise InputError(f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T]")
+            raise InputError(
+                f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T]"
+            )
         self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
         self.rescale, self.reshift = rescale, reshift
 
     @classmethod
-    def around(cls, layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all") -> ABNNPosterior:
+    def around(
+        cls, layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all"
+    ) -> ABNNPosterior:
         """Return members at the trained affine parameters: a Bayesian network without any training."""
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
@@ -68,12 +80,18 @@ class ABNNPosterior(Posterior):
     def members(self) -> int:
         return len(self.gamma)
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
+    ) -> AffineDraws:
         member = torch.tensor([s % self.members for s in draws])
         gamma, beta = self.gamma[member].to(layout.device), self.beta[member].to(layout.device)
         if self.alpha:
             mask = layout.mask(self.scope, scope)
-            noise = NoiseSource.of(seed).normal(draws, layout.total, members=self.members).to(layout.device)
+            noise = (
+                NoiseSource.of(seed)
+                .normal(draws, layout.total, members=self.members)
+                .to(layout.device)
+            )
             gamma = gamma * (1.0 + self.alpha * mask * noise)
         if self.rescale is not None and self.reshift is not None:
             beta = beta + gamma * self.reshift[member].to(layout.device)
@@ -90,7 +108,9 @@ class ABNNPosterior(Posterior):
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         statistics = tensors.get("rescale"), tensors.get("reshift")
-        return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
+        return cls(
+            tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics
+        )
 
 
 @dataclass(frozen=True)
@@ -130,14 +150,18 @@ class ABNN(AffineTrainingConfig):
     @property
     def uses_data(self) -> dict[str, str]:
         """The splits that are looked at, each with the setting that asks for it."""
-        reasons = [f"abnn.epochs {self.epochs}"] * bool(self.epochs) + ["abnn.statistics reestimated"] * self.reestimates
+        reasons = [f"abnn.epochs {self.epochs}"] * bool(self.epochs) + [
+            "abnn.statistics reestimated"
+        ] * self.reestimates
         return {"train": reasons[0]} if reasons else {}
 
     @property
     def reestimates(self) -> bool:
         return not self.epochs if self.statistics == "auto" else self.statistics == "reestimated"
 
-    def fit(self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto") -> Model:
+    def fit(
+        self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto"
+    ) -> Model:
         """Return a Bayesian model of a deterministic one, which is not changed.
 
         Args:
@@ -153,14 +177,20 @@ class ABNN(AffineTrainingConfig):
             PartialFailure: the loss becomes NaN or infinite.
         """
         if base.bayesian:
-            raise InputError("the base is Bayesian already", hint="load its deterministic base with segunc.load")
+            raise InputError(
+                "the base is Bayesian already", hint="load its deterministic base with segunc.load"
+            )
         if train is None and self.statistics == "reestimated":
-            raise InputError("statistics reestimated needs data", hint="give a loader, or take frozen statistics")
+            raise InputError(
+                "statistics reestimated needs data", hint="give a loader, or take frozen statistics"
+            )
         if train is not None and self.class_weight_power:
             message = f"class_weight_power {self.class_weight_power} needs class frequencies, which a loader does not say"
             raise InputError(message, hint="leave it 0, or take segunc.finetune")
         statistics: Any = "frozen" if self.statistics == "auto" else self.statistics
-        settings = replace(self, epochs=0 if train is None else self.epochs or 2, statistics=statistics)
+        settings = replace(
+            self, epochs=0 if train is None else self.epochs or 2, statistics=statistics
+        )
         network = copy.deepcopy(base.network)
         report = convert(network.body)
         network.to(resolve_device(device)).to(memory_format=torch.channels_last)
@@ -172,17 +202,23 @@ class ABNN(AffineTrainingConfig):
             return Model(network, posterior, base.sha256, "", report, record)
         posterior = _train(network, settings, train)
         if settings.reestimates:
-            posterior = with_own_statistics(network, posterior, lambda: map(unpack_batch, train), self.seed)
+            posterior = with_own_statistics(
+                network, posterior, lambda: map(unpack_batch, train), self.seed
+            )
         return Model(network, posterior, base.sha256, "", report, record)
 
 
 def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -> ABNNPosterior:
     """Return members that were trained on a loader, over a converted network on its device."""
     classes, device = network.description.num_classes, next(network.parameters()).device
-    tuner = AffineTuner(network, classes, lambda layout: Members(layout, classes, settings), settings).to(device)
+    tuner = AffineTuner(
+        network, classes, lambda layout: Members(layout, classes, settings), settings
+    ).to(device)
     batches = len(cast(Sequence[Any], train))
     if not batches:
-        raise InputError("the training loader holds no batch", hint="check its data set and batch size")
+        raise InputError(
+            "the training loader holds no batch", hint="check its data set and batch size"
+        )
     steps = int(min(batches * settings.epochs, settings.max_steps or math.inf)) * settings.members
     optimizer, schedule = tuner.optimizer(steps)
     passes = chain.from_iterable(train for _ in range(-(-steps // batches)))
@@ -202,15 +238,24 @@ class Members(Trainable[ABNNPosterior]):
     def __init__(self, layout: AffineLayout, num_classes: int, config: ABNN) -> None:
         count = config.random_classes
         if count > num_classes:
-            raise InputError(f"{count} random classes are more than {num_classes} classes", hint="lower random_classes")
+            raise InputError(
+                f"{count} random classes are more than {num_classes} classes",
+                hint="lower random_classes",
+            )
         super().__init__(config.scope, config.prior(mean=config.prior_mean))
         self.members, self.alpha = config.members, config.alpha
-        self.gamma = nn.ParameterList([nn.Parameter(layout.weight.clone()) for _ in range(self.members)])
-        self.beta = nn.ParameterList([nn.Parameter(layout.bias.clone()) for _ in range(self.members)])
+        self.gamma = nn.ParameterList(
+            [nn.Parameter(layout.weight.clone()) for _ in range(self.members)]
+        )
+        self.beta = nn.ParameterList(
+            [nn.Parameter(layout.bias.clone()) for _ in range(self.members)]
+        )
         emphasis = torch.ones(self.members, num_classes)
         self.random_classes: list[list[int]] = []
         for member in range(self.members):
-            chosen = np.random.default_rng([config.seed, member]).choice(num_classes, count, replace=False)
+            chosen = np.random.default_rng([config.seed, member]).choice(
+                num_classes, count, replace=False
+            )
             self.random_classes.append(sorted(int(c) for c in chosen))
             emphasis[member, chosen] = config.random_class_weight
         self.register_buffer("emphasis", emphasis, persistent=False)
@@ -229,7 +274,9 @@ class Members(Trainable[ABNNPosterior]):
         return weights * self.emphasis[member]
 
     def others(self, member: int) -> list[nn.Parameter]:
-        return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
+        return [
+            p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])
+        ]
 
 
 STATISTICS_BATCHES = 40
@@ -255,11 +302,16 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
         posterior = with_own_statistics(run.network, posterior, run.train_batches, abnn.seed)
         run.say(f"running statistics of {posterior.members} members re-estimated")
     numbers = 2 * posterior.gamma.numel()
-    return run.finish(posterior, f"{posterior.members} members, alpha {abnn.alpha:g}, {numbers:,} parameters")
+    return run.finish(
+        posterior, f"{posterior.members} members, alpha {abnn.alpha:g}, {numbers:,} parameters"
+    )
 
 
 def with_own_statistics(
-    network: nn.Module, plain: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
+    network: nn.Module,
+    plain: ABNNPosterior,
+    epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]],
+    seed: int,
 ) -> ABNNPosterior:
     """Return a posterior with the running statistics of its members under their noise; ``epoch`` begins an epoch of training images."""
     device = next(network.parameters()).device
@@ -273,7 +325,11 @@ def with_own_statistics(
 
 @torch.no_grad()
 def reestimate(
-    network: nn.Module, posterior: ABNNPosterior, member: int, batches: Iterable[Tensor], seed: int = 0
+    network: nn.Module,
+    posterior: ABNNPosterior,
+    member: int,
+    batches: Iterable[Tensor],
+    seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
     A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Sites outside of the
@@ -303,7 +359,10 @@ def reestimate(
         drawn.store(draw.weight[0], draw.bias[0])
         twin(images)
     if not count:
-        raise InputError("there is no batch to re-estimate statistics from", hint="lower data.batch_size, or --abnn.statistics frozen")
+        raise InputError(
+            "there is no batch to re-estimate statistics from",
+            hint="lower data.batch_size, or --abnn.statistics frozen",
+        )
     for layer, sums in moments.items():
         if values[layer] < 2:
             message = f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two"
@@ -312,7 +371,9 @@ def reestimate(
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(square - mean.square())
     member_layout = AffineLayout(twin)
-    return member_layout.inverse / base.inverse, (base.mean - member_layout.mean) * member_layout.inverse
+    return member_layout.inverse / base.inverse, (
+        base.mean - member_layout.mean
+    ) * member_layout.inverse
 
 
 METHOD = Method("abnn", ABNN, finetune_abnn, ABNNPosterior.from_tensors)

@@ -20,7 +20,9 @@ def finetuning(work: Work) -> Callable[..., Any]:
 
     @wraps(work)
     @flushed_denormals()
-    def fit(base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say) -> Any:
+    def fit(
+        base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say
+    ) -> Any:
         with no_half_folder(out):
             return work(FinetuneRun(base, config, out, device=device, say=say))
 

@@ -32,7 +32,9 @@ class Method:
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
     # The :class:`segunc.posteriors.model.Model` in a folder by its record, where it is not one posterior over the converted network there.
     load: Callable[[Path, Mapping[str, Any]], Any] | None = None
-    finished: bool = False  # made of a finished model of any kind; the others make one from a deterministic base
+    finished: bool = (
+        False  # made of a finished model of any kind; the others make one from a deterministic base
+    )
     data: bool = True  # looks at data; without, a configuration need not be given
     several: bool = False
     own_network: bool = False  # writes a network of its own, not the base's

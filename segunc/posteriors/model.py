@@ -16,14 +16,36 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import ConversionReport, convert
-from segunc.affine.posterior import TENSORS, AnyPosterior, Deterministic, Posterior, branches_of, save_posterior
+from segunc.affine.posterior import (
+    TENSORS,
+    AnyPosterior,
+    Deterministic,
+    Posterior,
+    branches_of,
+    save_posterior,
+)
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import file_sha256, is_record, json_sha256, link_or_copy, read_record, write_atomically, write_record
+from segunc.core.files import (
+    file_sha256,
+    is_record,
+    json_sha256,
+    link_or_copy,
+    read_record,
+    write_atomically,
+    write_record,
+)
 from segunc.core.registry import Registry
 from segunc.core.trust import agree, find_code
 from segunc.data.images import Image
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, network_sha256, save_network
+from segunc.networks.files import (
+    DESCRIPTION,
+    POSTERIOR,
+    WEIGHTS,
+    load_network,
+    network_sha256,
+    save_network,
+)
 from segunc.networks.network import SegmentationNetwork, settle_size
 from segunc.networks.sources import check_network
 from segunc.networks.weights import read_checkpoint
@@ -46,14 +68,18 @@ class Attachment:
     beside: ClassVar[tuple[str, ...]] = ()  # further files of it
     what: ClassVar[str]  # it is, in messages
     bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)  # fields, see :attr:`Model.hashes`
-    of_others: ClassVar[bool] = False  # fitted after all others: loaded after them, and outdated by a new one of them
+    of_others: ClassVar[bool] = (
+        False  # fitted after all others: loaded after them, and outdated by a new one of them
+    )
 
     @property
     def gives(self) -> frozenset[str]:
         """Names of the evidence that it has for scores."""
         return frozenset()
 
-    def providers(self, model: Model, needs: Collection[str], frames: Collection[str] | None = None) -> Sequence[Any]:
+    def providers(
+        self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
+    ) -> Sequence[Any]:
         """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`, of what was seen in
         ``frames`` of the training set (None: in all). By default it is one itself."""
         return (self,)
@@ -70,14 +96,26 @@ class Attachment:
         """Return it from the folder of a model that has all that it is fitted after."""
         return cls(**cls.content(folder, model))
 
-    def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say, beside: Mapping[str, bytes] = {}) -> None:
+    def attach(
+        self,
+        base: Path,
+        config: FitConfig[Any],
+        out: Path,
+        method: str,
+        say: Say,
+        beside: Mapping[str, bytes] = {},
+    ) -> None:
         """Write the model that it was fitted on, its configuration, the files beside the record by name, and the record."""
         copy_model(base, out)
         for name, content in beside.items():
             write_atomically(out / name, content)
-        for kind in () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]:
+        for kind in (
+            () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]
+        ):
             (out / kind.file).unlink()
-            say(f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again")
+            say(
+                f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again"
+            )
         save_config(config, out, method)
         if recorded_data(out) is None:
             record_data(out, config.data)
@@ -91,13 +129,20 @@ class Attachment:
         for name in cls.bound_by:
             if content[name] != model.hashes[name]:
                 there, here = str(content[name])[:12], str(model.hashes[name])[:12]
-                message = f"{path} was fitted on another model, whose {name} is {there} and not {here}"
+                message = (
+                    f"{path} was fitted on another model, whose {name} is {there} and not {here}"
+                )
                 raise InputError(message, hint="fit it again on this model, or remove the file")
         values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
 
 
-ATTACHMENTS = Registry[type[Attachment]]("attachment", "segunc.attachments", {}, ("features", "anomaly", "calibration", "class_sets"))
+ATTACHMENTS = Registry[type[Attachment]](
+    "attachment", "segunc.attachments", {}, ("features", "anomaly", "calibration", "class_sets")
+)
 
 
 def attachments_in(folder: Path) -> list[type[Attachment]]:
@@ -119,7 +164,9 @@ class ImageMaps:
     scores: Mapping[str, npt.NDArray[np.float32]]
 
     def __getattr__(self, name: str) -> npt.NDArray[np.float32]:
-        scores: Mapping[str, npt.NDArray[np.float32]] = vars(self).get("scores", {})  # empty while it is unpickled
+        scores: Mapping[str, npt.NDArray[np.float32]] = vars(self).get(
+            "scores", {}
+        )  # empty while it is unpickled
         try:
             return scores[name.replace("_", "-")]
         except KeyError:
@@ -133,11 +180,17 @@ class Model:
     network: SegmentationNetwork  # in eval mode; converted when its own posterior draws; member 0 of an ensemble
     posterior: AnyPosterior
     sha256: str  # of the base network: weights and description
-    posterior_sha256: str | None  # of tensors, settings and members' networks; None for a deterministic network
+    posterior_sha256: (
+        str | None
+    )  # of tensors, settings and members' networks; None for a deterministic network
     report: ConversionReport | None  # what the conversion did; None for a deterministic network
-    record: Mapping[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
+    record: Mapping[
+        str, Any
+    ]  # the content of ``posterior.json``, empty for a deterministic network
     folder: Path | None = None  # that it was loaded from
-    attachments: dict[str, Any] = field(default_factory=dict)  # what was fitted on it, by the names of ATTACHMENTS
+    attachments: dict[str, Any] = field(
+        default_factory=dict
+    )  # what was fitted on it, by the names of ATTACHMENTS
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
 
     @property
@@ -148,7 +201,11 @@ class Model:
     def temperature(self) -> float:
         """T, by which logits are divided before the softmax; 1 for a model that was not calibrated, or whose mean is."""
         calibration = self.attachments.get("calibration")
-        return calibration.temperature or 1.0 if calibration and calibration.applies == "logits" else 1.0
+        return (
+            calibration.temperature or 1.0
+            if calibration and calibration.applies == "logits"
+            else 1.0
+        )
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -160,7 +217,10 @@ class Model:
     def hashes(self) -> dict[str, Any]:
         """What can bind a record to it."""
         features, calibrator = self.attachments.get("features"), self.calibrator
-        fitted = {"features_sha256": features and features.tensors_sha256, "temperature": self.temperature}
+        fitted = {
+            "features_sha256": features and features.tensors_sha256,
+            "temperature": self.temperature,
+        }
         fitted["calibrator_sha256"] = calibrator and calibrator.sha256
         return {"base_sha256": self.sha256, "posterior_sha256": self.posterior_sha256, **fitted}
 
@@ -169,7 +229,9 @@ class Model:
         """The network, and those of all members of an ensemble."""
         members = [branch.network for branch in branches_of(self.network, self.posterior)]
         networks = {id(network): network for network in (self.network, *members)}
-        return [network for network in networks.values() if isinstance(network, SegmentationNetwork)]
+        return [
+            network for network in networks.values() if isinstance(network, SegmentationNetwork)
+        ]
 
     def needs(self, scores: Iterable[str]) -> frozenset[str]:
         """Return the evidence that scores need, with that of the parts of sums."""
@@ -185,7 +247,11 @@ class Model:
         """Return what was fitted on it, as the sampler takes it for some scores, see :meth:`Attachment.providers`."""
         needs = self.needs(scores)
         used = self.used(scores)
-        providers = [provider for attachment in used for provider in attachment.providers(self, needs, frames)]
+        providers = [
+            provider
+            for attachment in used
+            for provider in attachment.providers(self, needs, frames)
+        ]
         return Fitted(self.temperature, self.calibrator, providers)
 
     def place(self, device: torch.device) -> None:
@@ -193,7 +259,9 @@ class Model:
         for network in self.networks:
             network.to(device).to(memory_format=torch.channels_last)
 
-    def __call__(self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES) -> ImageMaps:
+    def __call__(
+        self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
+    ) -> ImageMaps:
         """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size
         takes longer, because the sampler checks itself.
 
@@ -210,7 +278,9 @@ class Model:
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         if settings not in self._samplers:
             fitted = self.fitted(scores)
-            sampler = Sampler(self.network, self.posterior, draws=draws, seed=seed, scores=scores, fitted=fitted)
+            sampler = Sampler(
+                self.network, self.posterior, draws=draws, seed=seed, scores=scores, fitted=fitted
+            )
             self._samplers = {settings: sampler}
         result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
         maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
@@ -235,13 +305,19 @@ class Model:
 def default_scores(folder: Path) -> tuple[str, ...]:
     """Written of the model in a folder where nobody names any: those that every model has and its sum of scores, if it has one. The draws
     of a deterministic network are all the same, so it has no epistemic, and its aleatoric is its entropy."""
-    scores = [name for name in DEFAULT_SCORES if (folder / POSTERIOR).exists() or name not in OF_DRAWS]
+    scores = [
+        name for name in DEFAULT_SCORES if (folder / POSTERIOR).exists() or name not in OF_DRAWS
+    ]
     return (*scores, *(["anomaly"] if (folder / "anomaly.json").exists() else []))
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """Return the files that make the model of a folder, with an ensemble's members and, if ``fitted``, what was fitted on the whole."""
-    of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
+    of_whole = (
+        [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)]
+        if fitted
+        else []
+    )
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
     files = [folder / name for name in (*names, DATA) if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
@@ -253,7 +329,10 @@ def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
     if folder.resolve() == source.resolve():
         return
     if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
-        raise InputError(f"{folder} holds a Bayesian model, {source} a deterministic one", hint="give another --out")
+        raise InputError(
+            f"{folder} holds a Bayesian model, {source} a deterministic one",
+            hint="give another --out",
+        )
     for path in model_files(source, fitted=fitted):
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -289,7 +368,9 @@ def wrap(
     if factory:
         agree(find_code(factory))
     names, colours = tuple(classes), tuple(palette)
-    description = NetworkDescription(factory, "", names, colours, options, mean, std, inference_size, kind="python")
+    description = NetworkDescription(
+        factory, "", names, colours, options, mean, std, inference_size, kind="python"
+    )
     network = SegmentationNetwork(module, description, stride=1).eval()
     settle_size(network)
     check_network(network)
@@ -323,14 +404,18 @@ def load_posterior(folder: Path) -> Model:
     """Return the network in a folder and its posterior, without what was fitted on them."""
     if not (folder / POSTERIOR).exists():
         if (folder / TENSORS).exists():
-            raise InputError(f"{folder} holds {TENSORS} without {POSTERIOR}", hint=f"restore {POSTERIOR}")
+            raise InputError(
+                f"{folder} holds {TENSORS} without {POSTERIOR}", hint=f"restore {POSTERIOR}"
+            )
         return load_recorded(folder, None)
     record = read_record(folder / POSTERIOR, "the description of a posterior")
     try:
         return load_recorded(folder, record)
     except InputError:
         raise
-    except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
+    except (
+        Exception
+    ) as error:  # what methods raise for values of the wrong type or shape has no common type
         message = f"{folder / POSTERIOR} describes no posterior that this version reads ({one_line(error)})"
         raise InputError(message, hint="fine-tune the model again") from error
 
@@ -346,17 +431,23 @@ def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
         loaded: Model = method.load(folder, record)
         return loaded
     if method is None or method.restore is None:
-        message = f"{folder / POSTERIOR} is of the method '{name}', which no installed package knows"
+        message = (
+            f"{folder / POSTERIOR} is of the method '{name}', which no installed package knows"
+        )
         raise InputError(message, hint="install a newer version, or the package that made it")
     network, tensors, actual = load_base(folder, record)
     report = convert(network.body)
     posterior = method.restore(tensors, record)
     if prepare := getattr(posterior, "prepare", None):
         prepare(network)
-    return Model(network, posterior, network.sha256, posterior_hash(actual, posterior), report, record)
+    return Model(
+        network, posterior, network.sha256, posterior_hash(actual, posterior), report, record
+    )
 
 
-def load_base(folder: Path, record: Mapping[str, Any]) -> tuple[SegmentationNetwork, dict[str, Tensor], str]:
+def load_base(
+    folder: Path, record: Mapping[str, Any]
+) -> tuple[SegmentationNetwork, dict[str, Tensor], str]:
     """Return the base network, the tensors beside it, and the hash of their file."""
     network = load_network(folder, ignore_posterior=True)
     check_base(folder, record, network.sha256)

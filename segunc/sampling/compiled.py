@@ -49,13 +49,29 @@ class CompiledEngine(Engine):
         watch: InterpolationWatch | None = None,
     ) -> tuple[Tensor, Upsampling]:
         random = self.self_check is not None and not is_rounding(self.self_check.repeated)
-        if watch is not None or random or (draws is not None and draws.dropout) or tuple(images.shape) in self.branching:
+        if (
+            watch is not None
+            or random
+            or (draws is not None and draws.dropout)
+            or tuple(images.shape) in self.branching
+        ):
             return super().logits(images, draws, ending, prefix, watch)
         records = prefix is not None and not prefix.complete
-        shared = {} if prefix is None or records else {number: prefix.results[number] for number in prefix.needed}
+        shared = (
+            {}
+            if prefix is None or records
+            else {number: prefix.results[number] for number in prefix.needed}
+        )
         sites = () if draws is None else draws.sites
         inputs = (images, shared, [site.scale for site in sites], [site.shift for site in sites])
-        key = (ending, records, prefix is None, *shared, *(site.agree for site in sites), *(t.shape for t in tensors_in(inputs)))
+        key = (
+            ending,
+            records,
+            prefix is None,
+            *shared,
+            *(site.agree for site in sites),
+            *(t.shape for t in tensors_in(inputs)),
+        )
         if key not in self._graphs and len(self._graphs) < MOST_GRAPHS:
             try:
                 self._graphs[key] = self._compiled(inputs, draws, ending, prefix)
@@ -63,9 +79,13 @@ class CompiledEngine(Engine):
                 if is_out_of_memory(error):
                     raise
                 self._graphs[key] = None
-                self._say(f"the network could not be compiled and runs as it is ({one_line(error)})")
+                self._say(
+                    f"the network could not be compiled and runs as it is ({one_line(error)})"
+                )
         elif key not in self._graphs:
-            self._say(f"there are {MOST_GRAPHS} compiled graphs already; frames of further sizes run as they are")
+            self._say(
+                f"there are {MOST_GRAPHS} compiled graphs already; frames of further sizes run as they are"
+            )
         if (graph := self._graphs.get(key)) is None:
             return super().logits(images, draws, ending, prefix)
         logits, recorded = graph.run(*inputs)
@@ -77,23 +97,37 @@ class CompiledEngine(Engine):
         if message not in self.messages:
             self.messages.append(message)
 
-    def _compiled(self, inputs: Any, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None) -> CompiledPass:
+    def _compiled(
+        self, inputs: Any, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None
+    ) -> CompiledPass:
         """Return the graph of a pass; ValueError where its logits are not those of the plain pass."""
         known = None if prefix is None else Prefix()
         upsampling: list[Upsampling] = []
 
-        def run(images: Tensor, shared: Results, scales: list[Tensor], shifts: list[Tensor]) -> tuple[Tensor, Results]:
+        def run(
+            images: Tensor, shared: Results, scales: list[Tensor], shifts: list[Tensor]
+        ) -> tuple[Tensor, Results]:
             if known is not None and prefix is not None and prefix.complete:
                 known.record(prefix.results, shared)
             drawn = draws and replace(
-                draws, sites=tuple(replace(s, scale=a, shift=b) for s, a, b in zip(draws.sites, scales, shifts, strict=True))
+                draws,
+                sites=tuple(
+                    replace(s, scale=a, shift=b)
+                    for s, a, b in zip(draws.sites, scales, shifts, strict=True)
+                ),
             )
             logits, ends = super(CompiledEngine, self).logits(images, drawn, ending, known)
             upsampling.append(ends)
-            return logits, {} if shared or known is None else {number: known.results[number] for number in known.needed}
+            return logits, {} if shared or known is None else {
+                number: known.results[number] for number in known.needed
+            }
 
         compiled: Any = torch.compile(make_fx(run)(*inputs), dynamic=False)
-        placeholders = {} if known is None else {n: result for n, result in known.results.items() if n not in known.needed}
+        placeholders = (
+            {}
+            if known is None
+            else {n: result for n, result in known.results.items() if n not in known.needed}
+        )
         graph = CompiledPass(compiled, upsampling[0], placeholders)
         images, recording = inputs[0], prefix is not None and not prefix.complete
         plain = exact = super().logits(images, draws, ending, Prefix() if recording else prefix)[0]
@@ -106,7 +140,9 @@ class CompiledEngine(Engine):
             graph.run = self._captured(compiled, inputs)
         return graph
 
-    def _captured(self, compiled: Callable[..., tuple[Tensor, Results]], inputs: Any) -> Callable[..., tuple[Tensor, Results]]:
+    def _captured(
+        self, compiled: Callable[..., tuple[Tensor, Results]], inputs: Any
+    ) -> Callable[..., tuple[Tensor, Results]]:
         """Return a replay of the kernels that a pass launches: for the host this is one launch. Each replay writes into the same memory, so
         what it made is copied: a frame mirrored, or another network, may come by this graph before the first one's results are used."""
         leaves, form = tree_flatten(inputs)
@@ -117,13 +153,20 @@ class CompiledEngine(Engine):
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 logits, recorded = compiled(*tree_unflatten(static, form))
         kept = list(tensors_in(static))
-        alike = [[place for place, tensor in enumerate(kept) if tensor.dtype == dtype] for dtype in {tensor.dtype for tensor in kept}]
+        alike = [
+            [place for place, tensor in enumerate(kept) if tensor.dtype == dtype]
+            for dtype in {tensor.dtype for tensor in kept}
+        ]
 
         def replay(*inputs: Any) -> tuple[Tensor, Results]:
             given = list(tensors_in(inputs))
             for places in alike:  # of one type a single kernel copies them all
-                torch._foreach_copy_([kept[place] for place in places], [given[place] for place in places])
+                torch._foreach_copy_(
+                    [kept[place] for place in places], [given[place] for place in places]
+                )
             graph.replay()
-            return cast(tuple[Tensor, Results], tree_map_only(Tensor, torch.clone, (logits, recorded)))
+            return cast(
+                tuple[Tensor, Results], tree_map_only(Tensor, torch.clone, (logits, recorded))
+            )
 
         return replay

@@ -66,7 +66,9 @@ class Engine:
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
-        self.branching: set[tuple[int, ...]] = set()  # shapes of images whose values the network's Python code reads
+        self.branching: set[tuple[int, ...]] = (
+            set()
+        )  # shapes of images whose values the network's Python code reads
         if precision == "bfloat16":
             try:
                 self._run = bfloat16_copy(network, copies)
@@ -81,13 +83,19 @@ class Engine:
 
     @cached_property
     def _own(self) -> list[Tensor]:
-        return list({id(tensor): tensor for name, tensor in _named_tensors(self._run) if name in self.own}.values())
+        return list(
+            {
+                id(tensor): tensor for name, tensor in _named_tensors(self._run) if name in self.own
+            }.values()
+        )
 
     @property
     def shares(self) -> bool:
         return self.self_check is not None and is_rounding(self.self_check.shared)
 
-    def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
+    def ending(
+        self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None
+    ) -> Ending | None:
         """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass. A bfloat16 copy that calls other sites
         than the network is not used: a ``forward`` that was replaced on the object calls the original's layers."""
         key = tuple(images.shape)
@@ -96,7 +104,11 @@ class Engine:
             copied = self._run is not self.network
             try:
                 logits, _ = self.logits(images, draws, None, prefix, watch)
-                if copied and self.self_check is not None and self.layout.reached() != self.self_check.reached:
+                if (
+                    copied
+                    and self.self_check is not None
+                    and self.layout.reached() != self.self_check.reached
+                ):
                     raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
                 if not copied or is_out_of_memory(error):
@@ -130,7 +142,9 @@ class Engine:
         elif count > 1:
             batch = torch.cat([batch] * count)
         with ExitStack() as stack:
-            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
+            stack.enter_context(
+                torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast)
+            )
             if draws is not None:
                 for site in draws.sites:
                     if not site.agree:
@@ -145,7 +159,9 @@ class Engine:
                 stack.enter_context(InterpolationCounter(stop_at))
             if watch is not None:
                 batch = on_input(batch)
-                stack.enter_context(watch)  # the innermost mode sees a call first, also one that the prefix skips
+                stack.enter_context(
+                    watch
+                )  # the innermost mode sees a call first, also one that the prefix skips
             try:
                 logits = self._run(batch)
             except EndReachedError as end:
@@ -178,7 +194,9 @@ def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> n
         if not isinstance(module, StochasticSite | _BatchNorm):
             for name, parameter in module._parameters.items():
                 if parameter is not None and parameter.is_floating_point():
-                    module._parameters[name] = nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
+                    module._parameters[name] = nn.Parameter(
+                        parameter.detach().bfloat16(), requires_grad=False
+                    )
             for name, buffer in module._buffers.items():
                 if buffer is not None and buffer.is_floating_point():
                     module._buffers[name] = buffer.bfloat16()
@@ -194,8 +212,12 @@ class SelfCheck:
     batched: float  # largest difference of two draws as a batch from the same two one by one
     shared: float  # the same for passes that share what is common to all draws
     reached: list[bool]  # for each site whether a drawn forward came through it
-    repeated: float = 0.0  # two passes of one frame and draw, in which random numbers of the network differ
-    differ: bool = True  # whether draws differ at all: those of alpha 0 do not, and leave no last layer to run
+    repeated: float = (
+        0.0  # two passes of one frame and draw, in which random numbers of the network differ
+    )
+    differ: bool = (
+        True  # whether draws differ at all: those of alpha 0 do not, and leave no last layer to run
+    )
 
 
 def is_rounding(difference: float) -> bool:
@@ -216,7 +238,9 @@ def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
 
 def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     last = min(3, len(draws))
-    plain, common = (engine.layout.fold(draws, engine.dtype, share=share) for share in (False, True))
+    plain, common = (
+        engine.layout.fold(draws, engine.dtype, share=share) for share in (False, True)
+    )
 
     def run(folded: FoldedDraws, first: int, end: int, prefix: Prefix | None = None) -> Tensor:
         return engine.logits(frames, folded.part(first, end), None, prefix)[0]
@@ -241,7 +265,11 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         prefix = Prefix()
         one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
         # Networks that take the size of the batch from a tensor before the first draw, and use it after, fail here: Swin, DPT.
-        together = difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]) if is_rounding(batched) else 0.0
+        together = (
+            difference([run(common, 1, last, prefix)], [torch.cat(single[1:])])
+            if is_rounding(batched)
+            else 0.0
+        )
         shared = max(one_by_one, together)
     differ = bool(common.dropout) or not all(site.agree for site in common.sites)
     return SelfCheck(batched, shared, engine.layout.reached(), differ=differ)
@@ -282,10 +310,17 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
 
     def common(name: str, tensor: Tensor) -> bool:
         by_value = not isinstance(tensor, nn.Parameter)
-        return all(other[name] is tensor or (by_value and torch.equal(other[name], tensor)) for other in others)
+        return all(
+            other[name] is tensor or (by_value and torch.equal(other[name], tensor))
+            for other in others
+        )
 
     own = frozenset(name for name, tensor in first.items() if not common(name, tensor))
-    return own if any(isinstance(t, nn.Parameter) and name not in own for name, t in first.items()) else frozenset()
+    return (
+        own
+        if any(isinstance(t, nn.Parameter) and name not in own for name, t in first.items())
+        else frozenset()
+    )
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
@@ -307,10 +342,14 @@ class _Tolerating(suppress):
     """Passes over errors of a network that cannot do what is asked of it; a lack of memory says nothing of it."""
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        return super().__exit__(kind, error, trace) and not (error is not None and is_out_of_memory(error))
+        return super().__exit__(kind, error, trace) and not (
+            error is not None and is_out_of_memory(error)
+        )
 
 
-def require_finite(logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input") -> None:
+def require_finite(
+    logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input"
+) -> None:
     """Raise NotFiniteError where logits are NaN or infinite; not while a graph is traced, in which no value may decide."""
     if get_proxy_mode() is None and not torch.isfinite(logits).all():
         raise NotFiniteError(f"{who} NaN or infinite logits", hint=hint)
@@ -321,7 +360,9 @@ class BranchRunner:
 
     def __init__(self, branch: Branch, draws: range, engine: Engine) -> None:
         self.branch, self.draws, self.engine = branch, draws, engine
-        self.folded: FoldedDraws | None = None  # the draws; None before :meth:`draw`, and for a branch without noise
+        self.folded: FoldedDraws | None = (
+            None  # the draws; None before :meth:`draw`, and for a branch without noise
+        )
         self.base: FoldedDraws | None = None  # the network's own affine as one draw, likewise
         self._drawn: tuple[NoiseSource, str | None] | None = None
         # For each shape of images that was checked, whether its draws have to run one at a time with nothing shared.
@@ -332,7 +373,9 @@ class BranchRunner:
         branch, engine = self.branch, self.engine
         if not branch.stochastic or self._drawn == (noise, scope):
             return
-        drawn = branch.posterior.affine(engine.layout, branch.numbers(self.draws), branch.noise(noise), scope)
+        drawn = branch.posterior.affine(
+            engine.layout, branch.numbers(self.draws), branch.noise(noise), scope
+        )
         whole = drawn.after(engine.layout.weight, engine.layout.bias)
         if images is not None and engine.self_check is None:
             engine.self_check = check(engine.network, images, whole)
@@ -349,15 +392,30 @@ class BranchRunner:
     def own_draws(self) -> Tensor | None:
         """Return scale and shift ``[2, S, T]`` of the layers in which the draws differ, one after the other; None where there is none."""
         sites = [site for site in (self.folded.sites if self.folded else ()) if not site.agree]
-        return torch.stack([torch.cat(rows, 1) for rows in zip(*((s.scale, s.shift) for s in sites), strict=True)]) if sites else None
+        return (
+            torch.stack(
+                [
+                    torch.cat(rows, 1)
+                    for rows in zip(*((s.scale, s.shift) for s in sites), strict=True)
+                ]
+            )
+            if sites
+            else None
+        )
 
     def with_draws(self, draws: Tensor) -> BranchRunner:
         """Return a runner of other draws in the form of :meth:`own_draws`."""
         assert self.folded is not None
         other, own = copy.copy(self), [site for site in self.folded.sites if not site.agree]
-        rows = zip(*(values.split([site.scale.shape[1] for site in own], 1) for values in draws), strict=True)
+        rows = zip(
+            *(values.split([site.scale.shape[1] for site in own], 1) for values in draws),
+            strict=True,
+        )
         sites = (
-            site if site.agree else replace(site, **dict(zip(("scale", "shift"), next(rows), strict=True))) for site in self.folded.sites
+            site
+            if site.agree
+            else replace(site, **dict(zip(("scale", "shift"), next(rows), strict=True)))
+            for site in self.folded.sites
         )
         other.folded = replace(self.folded, sites=tuple(sites))
         return other
@@ -396,7 +454,9 @@ class Pass:
             f"self-check failed for frames of {size}: a draw in a batch differs from the same alone by {difference:.1e} of "
             "the largest logit; draws of frames of this size run one at a time"
         )
-        return torch.cat([self.logits(draw, draw + 1)[0] for draw in range(first, last)]), upsampling
+        return torch.cat(
+            [self.logits(draw, draw + 1)[0] for draw in range(first, last)]
+        ), upsampling
 
     def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
         """Return how far the last of some draws lies from the same draw in a pass of its own that shares nothing, relative to the
@@ -405,8 +465,12 @@ class Pass:
         engine, ending = self.engine, self.ending
         if engine.dtype != torch.float32:
             engine, ending = Engine(engine.network, "float32"), None
-            logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
-        expected, _ = Engine.logits(engine, self.images, draws.part(len(draws) - 1, len(draws)), ending)  # not compiled
+            logits, _ = engine.logits(
+                self.images, draws, ending, None if self.prefix is None else Prefix()
+            )
+        expected, _ = Engine.logits(
+            engine, self.images, draws.part(len(draws) - 1, len(draws)), ending
+        )  # not compiled
         return relative_difference(logits[-len(expected) :], expected)
 
 
@@ -420,4 +484,6 @@ class PassOfAnySize(Pass):
 
     def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
         assert self.runner.folded is not None
-        return self.engine.logits(self.images, self.runner.folded.part(first, last), None, self.prefix)
+        return self.engine.logits(
+            self.images, self.runner.folded.part(first, last), None, self.prefix
+        )

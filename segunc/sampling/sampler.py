@@ -18,17 +18,47 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import AnyPosterior, Branch, Deterministic, InputTransform, branches_of, draws_of
+from segunc.affine.posterior import (
+    AnyPosterior,
+    Branch,
+    Deterministic,
+    InputTransform,
+    branches_of,
+    draws_of,
+)
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
 from segunc.sampling.compiled import CompiledEngine
-from segunc.sampling.engine import BranchRunner, Engine, Pass, PassOfAnySize, check_common, is_rounding, own_tensors, require_finite
+from segunc.sampling.engine import (
+    BranchRunner,
+    Engine,
+    Pass,
+    PassOfAnySize,
+    check_common,
+    is_rounding,
+    own_tensors,
+    require_finite,
+)
 from segunc.sampling.shortcuts import Prefix
-from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
-from segunc.scores import DEFAULT_SCORES, EVIDENCE, NEAREST, SCORES, Source, check_scores, with_parts
+from segunc.sampling.tail import (
+    DrawAccumulator,
+    add_draws,
+    base_evidence,
+    base_maps,
+    choose_backend,
+)
+from segunc.scores import (
+    DEFAULT_SCORES,
+    EVIDENCE,
+    NEAREST,
+    SCORES,
+    Source,
+    check_scores,
+    with_parts,
+)
 from segunc.uncertainty import Calibrator
 
 PENDING_BYTES = 64 << 20  # logits that wait until several draws are added to the sums at once
@@ -82,7 +112,9 @@ class Provider(Protocol):
 
     @property
     def gives(self) -> frozenset[str]: ...
-    def __call__(self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /) -> dict[str, Any]:
+    def __call__(
+        self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
+    ) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps ``[n,
         H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that is
         ``whole`` gets frames at their own size where the images have another."""
@@ -93,7 +125,9 @@ class Fitted(Settings):
     """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator changes mean probabilities, prediction,
     msp and entropy; aleatoric and epistemic are of the draws as they are, so that entropy is no longer their sum."""
 
-    temperature: PositiveFloat = 1.0  # T, by which logits of draws and base network are divided before the softmax
+    temperature: PositiveFloat = (
+        1.0  # T, by which logits of draws and base network are divided before the softmax
+    )
     calibrator: Calibrator | None = None
     providers: Sequence[Provider] = ()  # of further evidence
 
@@ -104,9 +138,15 @@ class SamplerReport:
 
     batched: bool = True  # draws run as a batch: no network failed its self-check
     shared: bool = True  # what is the same for all draws is computed once, likewise
-    self_check: float | None = None  # largest relative difference between two draws as a batch and one by one
-    unreached: tuple[str, ...] = ()  # sites that no drawn forward came through, whose noise therefore does nothing
-    upsampled: bool | None = None  # whether the network's last upsampling was taken over by the sampler
+    self_check: float | None = (
+        None  # largest relative difference between two draws as a batch and one by one
+    )
+    unreached: tuple[
+        str, ...
+    ] = ()  # sites that no drawn forward came through, whose noise therefore does nothing
+    upsampled: bool | None = (
+        None  # whether the network's last upsampling was taken over by the sampler
+    )
     messages: list[str] = field(default_factory=list)  # what a user should know
 
 
@@ -155,15 +195,22 @@ class Sampler:
         compiled: bool = False,
     ) -> None:
         self.network = network.eval()
-        self.posterior = None if posterior is None or isinstance(posterior, Deterministic) else posterior
+        self.posterior = (
+            None if posterior is None or isinstance(posterior, Deterministic) else posterior
+        )
         self._branches = branches_of(network, self.posterior)
         for branch in self._branches:
             branch.network.eval()
             if branch.stochastic and not is_converted(branch.network):
-                raise InputError("the network of a posterior is not converted", hint="call segunc.convert on it first")
+                raise InputError(
+                    "the network of a posterior is not converted",
+                    hint="call segunc.convert on it first",
+                )
         self.draws = draws_of(self._branches, self.posterior, draws)
         if chunk is not None and chunk < 1:
-            raise InputError(f"a chunk of {chunk} draws is none", hint="leave it out to have it chosen by memory")
+            raise InputError(
+                f"a chunk of {chunk} draws is none", hint="leave it out to have it chosen by memory"
+            )
         self.scores, self.fitted = check_scores(scores), fitted
         table = [SCORES[name] for name in with_parts(self.scores, fitted.providers)]
         there = frozenset[str]().union(*(provider.gives for provider in fitted.providers))
@@ -175,16 +222,22 @@ class Sampler:
                     raise InputError(message, hint=hint)
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
         self._sums = [score for score in table if "scores" in score.sources]
-        self._of_draws = [score for score in table if score not in self._of_base and score not in self._sums]
+        self._of_draws = [
+            score for score in table if score not in self._of_base and score not in self._sums
+        ]
         self._needs = {name for score in table for name in score.needs}
         self._both = any("base" in score.sources for score in self._of_draws)
-        noise = seed if isinstance(seed, NoiseSource) else NoiseSource(seed, DEFAULT_SCHEME, self.draws)
+        noise = (
+            seed if isinstance(seed, NoiseSource) else NoiseSource(seed, DEFAULT_SCHEME, self.draws)
+        )
         self.noise = replace(noise, total=self.draws)
         self.seed = self.noise.seed
         self.scope, self.chunk, self.precision, self.compiled = scope, chunk, precision, compiled
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
-        self._runners: list[BranchRunner] = []  # changed in place: copies with another chunk share them
+        self._runners: list[
+            BranchRunner
+        ] = []  # changed in place: copies with another chunk share them
         self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
         self._pass: type[Pass] = Pass
         self._backend, why = choose_backend(self.device)
@@ -194,7 +247,12 @@ class Sampler:
     @torch.inference_mode()
     @full_float32()
     def __call__(
-        self, images: Tensor, *, size: tuple[int, int] | None = None, keep_probabilities: bool = False, whole: Sequence[Image] = ()
+        self,
+        images: Tensor,
+        *,
+        size: tuple[int, int] | None = None,
+        keep_probabilities: bool = False,
+        whole: Sequence[Image] = (),
     ) -> Prediction:
         """Return the maps of n frames of one size.
 
@@ -218,22 +276,36 @@ class Sampler:
             evidence = [frame for one in ones for frame in self._sample(images[one], whole[one])]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         prediction, maps = self._joined(frames)
-        sums: list[Any] = [provider for provider in self.fitted.providers if self._sums and hasattr(provider, "decades")]
+        sums: list[Any] = [
+            provider
+            for provider in self.fitted.providers
+            if self._sums and hasattr(provider, "decades")
+        ]
         reasons = []
         for number, frame in enumerate(evidence if sums else ()):
             parts = {name: maps[name][number] for provider in sums for name in provider.parts}
             reasons.append(Reasons(parts, sums, frame.nearest))
-        kept = torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None
+        kept = (
+            torch.stack([cast(Tensor, frame.probabilities) for frame in frames])
+            if keep_probabilities
+            else None
+        )
         return Prediction(prediction, {name: maps[name] for name in self.scores}, kept, reasons)
 
     def _joined(self, frames: Sequence[Prediction]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return predictions and maps of all scores of frames, ``[n, H, W]``, sums of others among them."""
-        maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
+        maps = {
+            name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores
+        }
         prediction = torch.stack([frame.prediction for frame in frames])
-        of_scores = self._evidence("scores", {**maps, "prediction": prediction}) if self._sums else {}
+        of_scores = (
+            self._evidence("scores", {**maps, "prediction": prediction}) if self._sums else {}
+        )
         return prediction, maps | {score.name: score(of_scores) for score in self._sums}
 
-    def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
+    def _finish(
+        self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool
+    ) -> Prediction:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up. Entropy and
         aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from resized
         mean probabilities: entropies of these would mix neighbouring classes and write that into epistemic."""
@@ -245,17 +317,25 @@ class Sampler:
         evidence |= frame.others
         resize = size is not None and size != evidence["probabilities"].shape[-2:]
         late = [score for score in self._of_draws if resize and score.resized == "evidence"]
-        maps = {s.name: s(evidence)[0].float() for s in self._of_draws if s not in late} | frame.of_base
+        maps = {
+            s.name: s(evidence)[0].float() for s in self._of_draws if s not in late
+        } | frame.of_base
         if size is not None and resize:
             if maps:
-                maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
+                maps = dict(
+                    zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True)
+                )
             needed = {"probabilities", *(name for score in late for name in score.needs)}
             evidence = {name: _resized(evidence[name], size) for name in needed}
             maps |= {score.name: score(evidence)[0].float() for score in late}
             prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
-        return Prediction(prediction, maps, evidence["probabilities"][0] if keep_probabilities else None)
+        return Prediction(
+            prediction, maps, evidence["probabilities"][0] if keep_probabilities else None
+        )
 
-    def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
+    def _evidence(
+        self, source: Source, subject: Any, whole: Sequence[Image] = ()
+    ) -> dict[str, Any]:
         """Return what is needed of one source of evidence, for images or maps; of whole frames it is resized to the images."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
@@ -264,7 +344,11 @@ class Sampler:
                 resized = len(whole) > 0 and getattr(provider, "whole", False)
                 given = to_device(network_input(whole), self.device) if resized else subject
                 found = provider(given, asked, self.precision, self.fitted.temperature)
-                evidence |= {k: _resized(v, subject.shape[-2:]) for k, v in found.items()} if resized else found
+                evidence |= (
+                    {k: _resized(v, subject.shape[-2:]) for k, v in found.items()}
+                    if resized
+                    else found
+                )
         return evidence
 
     def with_chunk(self, chunk: int | None) -> Sampler:
@@ -278,14 +362,22 @@ class Sampler:
         model is not one network with such draws. The sampler has been called before."""
         return self._runners[0].own_draws() if len(self._runners) == 1 else None
 
-    def one_frame(self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False) -> Prediction:
+    def one_frame(
+        self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False
+    ) -> Prediction:
         """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at no values, with all draws as a batch, so
         that a graph can be traced; ``draws`` stand in for :meth:`drawn`. The sampler has been called on a frame before, of this size unless
         the graph is for ``any_size``. InputError where the network's own code reads values."""
         if any(engine.branching for engine in self._engines.values()):
-            raise InputError("the network's code reads values of its input, so that no one graph is right for every frame")
+            raise InputError(
+                "the network's code reads values of its input, so that no one graph is right for every frame"
+            )
         other = self.with_chunk(self.draws)
-        other._backend, other._pass, other.report = "traced", PassOfAnySize if any_size else Pass, copy.copy(self.report)
+        other._backend, other._pass, other.report = (
+            "traced",
+            PassOfAnySize if any_size else Pass,
+            copy.copy(self.report),
+        )
         if draws is not None:
             other._runners = [self._runners[0].with_draws(draws)]
         prediction, maps = other._joined([other._finish(other._sample(images)[0], None, False)])
@@ -301,9 +393,14 @@ class Sampler:
         elif self.device.type == "cuda":
             free = torch.cuda.mem_get_info(self.device)[0]
             # What earlier frames have freed is PyTorch's, not the driver's.
-            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(
+                self.device
+            )
             # Networks that do not end in an upsampling have float32 logits at full resolution, and as much around.
-            most = min(CUDA_CHUNK_PIXELS // (pixels * (1 + self.compiled)), int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))))
+            most = min(
+                CUDA_CHUNK_PIXELS // (pixels * (1 + self.compiled)),
+                int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))),
+            )
         else:
             most = CHUNK_PIXELS // pixels
         return max(1, min(self.draws, most))
@@ -314,11 +411,15 @@ class Sampler:
             for runner in self._runners:
                 runner.draw(noise, self.scope)
             return
-        networks = {id(network): network for network in (self.network, *(b.network for b in self._branches))}
+        networks = {
+            id(network): network for network in (self.network, *(b.network for b in self._branches))
+        }
         own = self._own(list(networks.values()), images)
         engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
         make = CompiledEngine if self.compiled else Engine
-        engines |= {key: make(n, self.precision, messages, own, copies) for key, n in networks.items()}
+        engines |= {
+            key: make(n, self.precision, messages, own, copies) for key, n in networks.items()
+        }
         runners = []
         for index, branch in enumerate(self._branches):
             if draws := range(index, self.draws, len(self._branches)):
@@ -330,25 +431,40 @@ class Sampler:
 
     def _own(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
         """Return in what the networks differ, if what they have in common can be computed once; checked with the first frames."""
-        own = frozenset[str]() if any(branch.stochastic for branch in self._branches) else own_tensors(networks)
+        own = (
+            frozenset[str]()
+            if any(branch.stochastic for branch in self._branches)
+            else own_tensors(networks)
+        )
         if not own or is_rounding(difference := check_common(networks, own, images)):
             return own
         by = f"(the logits change by {difference:.1e} of the largest)"
-        self.report.messages.append(f"what the networks have in common cannot be shared {by}; it is computed for each")
+        self.report.messages.append(
+            f"what the networks have in common cannot be shared {by}; it is computed for each"
+        )
         return frozenset()
 
     def _sample(self, images: Tensor, whole: Sequence[Image] = ()) -> list[FrameEvidence]:
         """Run the base network and all draws over frames, and return what each frame's maps are made of."""
-        fitted, constants = self._evidence("frame", images, whole), self._evidence("constant", images)
+        fitted, constants = (
+            self._evidence("frame", images, whole),
+            self._evidence("constant", images),
+        )
         nearest = fitted.pop(NEAREST, [None] * len(images))
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
         if first.branch.network is not self.network:  # whose posterior draws other networks only
-            plain = BranchRunner(Branch(self.network, Deterministic()), range(0), self._engines[id(self.network)])
-        common: dict[InputTransform, Prefix] = defaultdict(Prefix)  # of these frames, and gone with them
+            plain = BranchRunner(
+                Branch(self.network, Deterministic()), range(0), self._engines[id(self.network)]
+            )
+        common: dict[InputTransform, Prefix] = defaultdict(
+            Prefix
+        )  # of these frames, and gone with them
 
         def run(runner: BranchRunner) -> Pass:
-            return self._pass(runner, images, common[runner.branch.transform] if runner.engine.own else None)
+            return self._pass(
+                runner, images, common[runner.branch.transform] if runner.engine.own else None
+            )
 
         base_pass = run(plain)
         base, upsampling = base_pass.base_logits()
@@ -356,12 +472,19 @@ class Sampler:
         if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
             self.report.messages.append(note)
         self.report.upsampled = base_pass.ending is not None
-        shape, temperature = (base.shape[1], upsampling.kept, base.device, self._backend), self.fitted.temperature
+        shape, temperature = (
+            (base.shape[1], upsampling.kept, base.device, self._backend),
+            self.fitted.temperature,
+        )
         frames = []
         for number, logits in enumerate(base):
-            of_base = base_maps(self._of_base, logits, upsampling, self._backend, temperature, constants)
+            of_base = base_maps(
+                self._of_base, logits, upsampling, self._backend, temperature, constants
+            )
             # Volumes at full resolution, which only a score of both draws and base network needs.
-            others = (base_evidence(logits, upsampling, temperature) if self._both else {}) | constants
+            others = (
+                base_evidence(logits, upsampling, temperature) if self._both else {}
+            ) | constants
             others |= {name: values[number, None] for name, values in fitted.items()}
             sums = DrawAccumulator(*shape, needs=self._needs, temperature=temperature)
             frames.append(FrameEvidence(sums, of_base, others, nearest[number]))
@@ -370,13 +493,17 @@ class Sampler:
             if runner is not plain:
                 self._add_branch(runner, run(runner), images, sums_of_frames)
             elif runner.folded is None:
-                add_draws(sums_of_frames, [base], len(runner.draws), upsampling, runner.branch.transform)
+                add_draws(
+                    sums_of_frames, [base], len(runner.draws), upsampling, runner.branch.transform
+                )
             else:
                 del base, logits
                 self._add_branch(runner, base_pass, images, sums_of_frames)
         return frames
 
-    def _add_branch(self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]) -> None:
+    def _add_branch(
+        self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]
+    ) -> None:
         """Run the draws of a branch over images, a chunk at a time, and add them to the sums of each frame."""
         total, transform = len(runner.draws), runner.branch.transform
         if runner.folded is None:
@@ -401,7 +528,10 @@ class Sampler:
                 require_finite(logits)  # the first branch was checked by its base
             done += count
             waiting.append(logits)
-            if done == total or sum(part.numel() * part.element_size() for part in waiting) >= PENDING_BYTES:
+            if (
+                done == total
+                or sum(part.numel() * part.element_size() for part in waiting) >= PENDING_BYTES
+            ):
                 add_draws(sums, waiting, sum(map(len, waiting)) // len(sums), upsampling, transform)
                 waiting = []
 
@@ -410,7 +540,9 @@ class Sampler:
         check, report = engine.self_check, self.report
         if check is None:
             return
-        unreached = tuple(n for n, reached in zip(engine.layout.names, check.reached, strict=True) if not reached)
+        unreached = tuple(
+            n for n, reached in zip(engine.layout.names, check.reached, strict=True) if not reached
+        )
         batched, shared = is_rounding(check.batched), is_rounding(check.shared)
         report.self_check = max(check.batched, report.self_check or 0.0)
         report.batched &= batched
@@ -419,20 +551,30 @@ class Sampler:
         say = report.messages.append
         if not is_rounding(check.repeated):
             what = f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws random numbers"
-            say(f"{what} itself, which no seed decides here; switch its noise or its dropout off in eval mode")
+            say(
+                f"{what} itself, which no seed decides here; switch its noise or its dropout off in eval mode"
+            )
         elif not batched:
-            what = f"two draws as a batch differ from the same two one by one by {check.batched:.1e}"
+            what = (
+                f"two draws as a batch differ from the same two one by one by {check.batched:.1e}"
+            )
             say(f"self-check failed: {what} of the largest logit; draws run one at a time")
         if is_rounding(check.repeated) and not shared and check.differ:
             what = f"the logits change by {check.shared:.1e} of the largest"
             what = f"what is common to all draws cannot be shared on this network ({what})"
             say(f"{what}; everything is computed for every draw")
         if unreached:
-            say(f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}")
+            say(
+                f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}"
+            )
 
 
 def sample_frames(
-    sampler: Sampler, images: Sequence[Image], *, size: tuple[int, int] | None = None, keep_probabilities: bool = False
+    sampler: Sampler,
+    images: Sequence[Image],
+    *,
+    size: tuple[int, int] | None = None,
+    keep_probabilities: bool = False,
 ) -> Prediction:
     """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height,
     width) ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
@@ -449,13 +591,21 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
         return error
     no_memory = is_out_of_memory(error)
     # A plain RuntimeError is what operators raise for shapes. Subclasses (torch.AcceleratorError) and CUDA libraries mean the device.
-    of_shapes = type(error) is RuntimeError and not re.search("cuda|cudnn|cublas", str(error), re.IGNORECASE)
+    of_shapes = type(error) is RuntimeError and not re.search(
+        "cuda|cudnn|cublas", str(error), re.IGNORECASE
+    )
     if image is None or not (no_memory or of_shapes):
         raise error
     frame = f"a frame of {image.shape[1]} x {image.shape[0]} pixels"
     if no_memory:
-        return InputError(f"there is not enough memory for {frame} ({one_line(error)})", hint="give a smaller --size or --chunk")
-    return InputError(f"the network fails on {frame} ({one_line(error)})", hint="--size HxW with sides that it takes")
+        return InputError(
+            f"there is not enough memory for {frame} ({one_line(error)})",
+            hint="give a smaller --size or --chunk",
+        )
+    return InputError(
+        f"the network fails on {frame} ({one_line(error)})",
+        hint="--size HxW with sides that it takes",
+    )
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
@@ -465,7 +615,9 @@ def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) 
     for image in images:
         if size is not None and image.shape[:2] != size:
             interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
-            image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
+            image = np.asarray(
+                cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8
+            )
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
 

@@ -24,7 +24,9 @@ class Upsampling:
     source: tuple[int, int]  # (h, w)
     full: tuple[int, int]  # (height, width) after the interpolation
     kept: tuple[int, int]  # (H, W) that is left after cropping the lower and right border away
-    align_corners: bool = False  # whether corner pixels lie on corner pixels (smp) or pixel areas match (torchvision)
+    align_corners: bool = (
+        False  # whether corner pixels lie on corner pixels (smp) or pixel areas match (torchvision)
+    )
     # The scale factors that were asked for, None where a size was: PyTorch computes positions from a factor.
     factors: tuple[float, float] | None = None
 
@@ -35,23 +37,31 @@ class Upsampling:
     def apply(self, logits: Tensor) -> Tensor:
         if self.source != self.full:
             size = self.full if self.factors is None else None
-            logits = F.interpolate(logits, size, self.factors, mode="bilinear", align_corners=self.align_corners)
+            logits = F.interpolate(
+                logits, size, self.factors, mode="bilinear", align_corners=self.align_corners
+            )
         return logits[..., : self.kept[0], : self.kept[1]]
 
     def taps(self, axis: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return for each kept row (axis 0) or column (axis 1) two source lines (int32) and the second's weight (float32)."""
         factor = None if self.factors is None else self.factors[axis]
-        return _taps(self.source[axis], self.full[axis], self.kept[axis], self.align_corners, factor)
+        return _taps(
+            self.source[axis], self.full[axis], self.kept[axis], self.align_corners, factor
+        )
 
 
 @functools.lru_cache(maxsize=64)
-def _taps(source: int, full: int, kept: int, corners: bool, factor: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def _taps(
+    source: int, full: int, kept: int, corners: bool, factor: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
     # float32 on purpose: the positions shall round as they do in PyTorch's own kernels.
     position = torch.arange(kept, dtype=torch.float32)
     if source == full:
         return position.int(), position.int(), torch.zeros(kept)
     if corners:
-        at = position * torch.tensor((source - 1) / (full - 1) if full > 1 else 0.0, dtype=torch.float32)
+        at = position * torch.tensor(
+            (source - 1) / (full - 1) if full > 1 else 0.0, dtype=torch.float32
+        )
     else:
         scale = torch.tensor(source / full if factor is None else 1.0 / factor, dtype=torch.float32)
         at = ((position + 0.5) * scale - 0.5).clamp_min(0.0)
@@ -80,7 +90,11 @@ class InterpolationCounter(TorchFunctionMode):
         self._stop_at, self._interpolations = stop_at, 0
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is F.interpolate:
             self._interpolations += 1
@@ -92,7 +106,18 @@ class InterpolationCounter(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-READS = {"__bool__", "__iter__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "equal", "nonzero"}
+READS = {
+    "__bool__",
+    "__iter__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "item",
+    "tolist",
+    "numpy",
+    "equal",
+    "nonzero",
+}
 """Functions that give a network's Python code the values of a tensor, or a shape that depends on them."""
 _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "clone"}
 _ON_INPUT = "segunc_on_input"
@@ -113,25 +138,44 @@ class InterpolationWatch(InterpolationCounter):
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         output = func(*args, **kwargs)
-        with torch._C.DisableTorchFunction():  # what is read here is none of the operations that a prefix counts
+        with (
+            torch._C.DisableTorchFunction()
+        ):  # what is read here is none of the operations that a prefix counts
             self._look(func, args, kwargs, output)
         return output
 
-    def _look(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _look(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
         inputs, name = list(tensors_in((*args, *kwargs.values()))), func.__name__
         if any(hasattr(tensor, _ON_INPUT) for tensor in inputs):
-            selects = name == "__getitem__" and any(t.dtype == torch.bool for t in tensors_in([args[1]]))
+            selects = name == "__getitem__" and any(
+                t.dtype == torch.bool for t in tensors_in([args[1]])
+            )
             self.reads |= name in READS or selects
             for tensor in tensors_in([output]):
                 on_input(tensor)
         if func is F.interpolate:
-            call = dict(zip(("input", "size", "scale_factor", "mode", "align_corners"), args, strict=False)) | kwargs
+            call = (
+                dict(
+                    zip(
+                        ("input", "size", "scale_factor", "mode", "align_corners"),
+                        args,
+                        strict=False,
+                    )
+                )
+                | kwargs
+            )
             self._last, self._ends = (call["input"], _upsampling(call, output)), [output]
         elif any(tensor is end for tensor in inputs for end in self._ends):
             outputs = list(tensors_in([output]))
             if len(outputs) == 1 and (
                 (name == "__getitem__" and _is_upper_left_part(outputs[0], args[0]))
-                or (name in _CASTS and outputs[0].is_floating_point() and outputs[0].shape == args[0].shape)
+                or (
+                    name in _CASTS
+                    and outputs[0].is_floating_point()
+                    and outputs[0].shape == args[0].shape
+                )
             ):
                 self._ends += outputs
             elif outputs or output is None:  # what returns neither looked at a shape or a type
@@ -140,11 +184,18 @@ class InterpolationWatch(InterpolationCounter):
     def ending(self, logits: Tensor) -> Ending | None:
         """Return the ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
         low, upsampling = self._last or (None, None)
-        if low is None or upsampling is None or self.reads or not any(logits is end for end in self._ends):
+        if (
+            low is None
+            or upsampling is None
+            or self.reads
+            or not any(logits is end for end in self._ends)
+        ):
             return None
         cropped = replace(upsampling, kept=(logits.shape[-2], logits.shape[-1]))
         # The very same operation on the same numbers: this finds what changed them unseen (scripted code).
-        equal = low.shape[:2] == logits.shape[:2] and torch.equal(cropped.apply(low).to(logits.dtype), logits)
+        equal = low.shape[:2] == logits.shape[:2] and torch.equal(
+            cropped.apply(low).to(logits.dtype), logits
+        )
         return Ending(cropped, self._interpolations) if equal else None
 
 
@@ -167,7 +218,10 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
     """Return whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but lower rows and right columns."""
-    (a, b) = ((t.untyped_storage()._cdata, t.storage_offset(), t.stride(), t.shape[:2]) for t in (part, whole))
+    (a, b) = (
+        (t.untyped_storage()._cdata, t.storage_offset(), t.stride(), t.shape[:2])
+        for t in (part, whole)
+    )
     return a == b
 
 
@@ -180,7 +234,9 @@ def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
     pair = factor if isinstance(factor, list | tuple) else (factor, factor)
     factors = None if factor is None else (float(pair[0]), float(pair[1]))
     source, full = ((t.shape[-2], t.shape[-1]) for t in (low, output))
-    if source[1] > full[1]:  # the compiled tail has buffers for maps that get wider, and low resolution is no gain here
+    if (
+        source[1] > full[1]
+    ):  # the compiled tail has buffers for maps that get wider, and low resolution is no gain here
         return None
     return Upsampling(source, full, full, bool(arguments.get("align_corners")), factors)
 
@@ -254,7 +310,11 @@ class SharePrefix(InterpolationCounter):
         output = func(*args, **kwargs)
         for tensor in tensors_in([output]):
             mark(tensor, FRAMES)
-            setattr(tensor, _OPERATION, (number, weakref.ref(output) if isinstance(output, Tensor) else output))
+            setattr(
+                tensor,
+                _OPERATION,
+                (number, weakref.ref(output) if isinstance(output, Tensor) else output),
+            )
         self._seen[number] = _placeholder(output)
         return output
 
@@ -278,14 +338,19 @@ class SharePrefix(InterpolationCounter):
         if not isinstance(joined, list | tuple):
             return joined
         rows = max(t.shape[0] for t in joined)
-        return [torch.cat([t] * self._draws) if t.shape[0] * self._draws == rows else t for t in joined]
+        return [
+            torch.cat([t] * self._draws) if t.shape[0] * self._draws == rows else t for t in joined
+        ]
 
 
 def _placeholder(output: Any) -> Any:
     """Return the same value with tensors that have a shape but no memory; the self-check finds their NaN in the logits if they are used."""
     if isinstance(output, Tensor):
         number = torch.nan if output.is_floating_point() or output.is_complex() else 0
-        return mark(torch.full((), number, dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)
+        return mark(
+            torch.full((), number, dtype=output.dtype, device=output.device).expand(output.shape),
+            FRAMES,
+        )
     if isinstance(output, list | tuple) and any(True for _ in tensors_in(output)):
         values = [_placeholder(value) for value in output]
         # torch.return_types take one sequence, named tuples take their fields.

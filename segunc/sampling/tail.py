@@ -18,10 +18,17 @@ from segunc.sampling.tail_native import native_tail
 from segunc.scores import Score
 from segunc.uncertainty import entropy_share, per_ln
 
-Backend = Literal["reference", "native", "triton", "traced"]  # the last is the reference without strips, for a graph
+Backend = Literal[
+    "reference", "native", "triton", "traced"
+]  # the last is the reference without strips, for a graph
 OF_LOGITS = ("mean max logit", "mean energy", "logit variance")
 """Evidence that reference and C++ gather in the pass of the softmax."""
-NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "deterministic-max-logit", "deterministic-energy")
+NATIVE_BASE = (
+    "deterministic-msp",
+    "deterministic-entropy",
+    "deterministic-max-logit",
+    "deterministic-energy",
+)
 """Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
 STRIP_BYTES, CUDA_STRIP_BYTES = 1 << 20, 1 << 26
 """Working memory of one strip: on a CPU it should stay in the cache while the passes of the softmax go over it."""
@@ -54,10 +61,16 @@ class DrawAccumulator:
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
         self.draws = 0
         self.temperature, self.backend = temperature, backend
-        self.logit_sums = None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
+        self.logit_sums = (
+            None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
+        )
         strip = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
         rows = 0 if backend == "traced" else max(1, strip // (4 * classes * size[1]))
-        self._strips = [slice(None)] if backend == "traced" else [slice(top, top + rows) for top in range(0, size[0], rows)]
+        self._strips = (
+            [slice(None)]
+            if backend == "traced"
+            else [slice(top, top + rows) for top in range(0, size[0], rows)]
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,7 +114,9 @@ class DrawAccumulator:
             prediction, total, expected = native_tail().finish(p, self.entropy, self.draws)
         else:
             prediction = p.argmax(0).to(torch.uint8)
-            total = torch.cat([entropy_share(p[None, :, rows].double() / self.draws)[0] for rows in self._strips])
+            total = torch.cat(
+                [entropy_share(p[None, :, rows].double() / self.draws)[0] for rows in self._strips]
+            )
             expected = self.entropy * (per_ln(len(p)) / self.draws)
         if self.draws == 1:
             # The two are sums in different orders, and the stored code is so fine near 0 that it would show it.
@@ -109,7 +124,11 @@ class DrawAccumulator:
         p.div_(self.draws)
         if len(p) == 1:
             p.fill_(1.0)  # but for rounding, which the stored code would show
-        evidence = {"probabilities": p[None], "total entropy": total[None], "expected entropy": expected[None]}
+        evidence = {
+            "probabilities": p[None],
+            "total entropy": total[None],
+            "expected entropy": expected[None],
+        }
         evidence["calibrated entropy"] = evidence["total entropy"]  # until somebody calibrates
         if self.logit_sums is not None:
             evidence |= self.logit_sums.evidence(self.draws, self.temperature)
@@ -122,11 +141,19 @@ class LogitSums:
     divisor S, mean over the classes, by Welford's update (1962). The ``planes``, None if not needed: sums of ``max z`` and of
     ``ln sum_c exp(z_c - max z)``, ``[H, W]`` float64; mean z ``[C, H, W]`` float32; squared deviations ``[H, W]`` float64."""
 
-    def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
+    def __init__(
+        self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device
+    ) -> None:
         self._needs, self._classes = needs, classes
 
-        def plane(*needing: str, each: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor | None:
-            return torch.zeros(*each, *size, device=device, dtype=dtype) if not set(needing).isdisjoint(needs) else None
+        def plane(
+            *needing: str, each: tuple[int, ...] = (), dtype: torch.dtype = torch.float64
+        ) -> Tensor | None:
+            return (
+                torch.zeros(*each, *size, device=device, dtype=dtype)
+                if not set(needing).isdisjoint(needs)
+                else None
+            )
 
         of_energy, of_logits = OF_LOGITS[:2], OF_LOGITS[2]
         means = plane(of_logits, each=(classes,), dtype=torch.float32)
@@ -178,7 +205,9 @@ def base_maps(
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
     planes = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device).planes
-    native_tail().add_draws(logits[None], upsampling, entropy, planes=planes, temperature=temperature)
+    native_tail().add_draws(
+        logits[None], upsampling, entropy, planes=planes, temperature=temperature
+    )
     maximum, normaliser = (plane.float() for plane in planes[:2] if plane is not None)
     maps = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
@@ -191,7 +220,11 @@ def base_maps(
 
 
 def add_draws(
-    sums: Sequence[DrawAccumulator], chunks: Sequence[Tensor], draws: int, upsampling: Upsampling, transform: InputTransform
+    sums: Sequence[DrawAccumulator],
+    chunks: Sequence[Tensor],
+    draws: int,
+    upsampling: Upsampling,
+    transform: InputTransform,
 ) -> None:
     """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold logits ``[k * n, C, h, w]`` of k draws each,
     draw-major, or ``[n, C, h, w]`` of draws that are all the same. They are upsampled, and then the frames' transform is undone."""

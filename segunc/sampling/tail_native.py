@@ -25,8 +25,21 @@ from segunc.sampling.shortcuts import Upsampling
 from segunc.uncertainty import per_ln
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
-FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
-TUNINGS = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
+FLAGS = (
+    "-O3",
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+)
+TUNINGS = (
+    ("-march=native", "-mprefer-vector-width=512"),
+    ("-march=native",),
+    ("-mcpu=native",),
+    (),
+)
 """Tried in this order: not every compiler knows every option."""
 
 
@@ -53,39 +66,78 @@ class NativeTail:
         if logits.dtype not in (torch.float32, torch.bfloat16):
             logits = logits.float()
         (draws, classes), (height, width) = logits.shape[:2], upsampling.kept
-        source = (logits.data_ptr(), logits.dtype == torch.bfloat16, (ctypes.c_int64 * 4)(*logits.stride()))
-        taps = [line for axis in (0, 1) for line in upsampling.taps(axis)]  # held while their memory is read
+        source = (
+            logits.data_ptr(),
+            logits.dtype == torch.bfloat16,
+            (ctypes.c_int64 * 4)(*logits.stride()),
+        )
+        taps = [
+            line for axis in (0, 1) for line in upsampling.taps(axis)
+        ]  # held while their memory is read
         lines = [line.data_ptr() for line in taps]
         sums = (probabilities, entropy, *(planes or [None] * 4))
         targets = [None if values is None else values.data_ptr() for values in sums]
         add = self.library.segunc_add_draws
 
         def rows(first: int, last: int) -> None:
-            add(*source, draws, classes, 1.0 / temperature, *lines, first, last, height, width, earlier, *targets)
+            add(
+                *source,
+                draws,
+                classes,
+                1.0 / temperature,
+                *lines,
+                first,
+                last,
+                height,
+                width,
+                earlier,
+                *targets,
+            )
 
         _in_threads(rows, height)
 
-    def finish(self, probabilities: Tensor, entropy: Tensor, draws: int) -> tuple[Tensor, Tensor, Tensor]:
+    def finish(
+        self, probabilities: Tensor, entropy: Tensor, draws: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Prediction (uint8), total and expected entropy (float64, shares of ln C), each ``[H, W]``, from the sums."""
         assert self.library is not None
         classes, height, width = probabilities.shape
-        made = (torch.empty(height, width, dtype=torch.uint8), torch.empty_like(entropy), torch.empty_like(entropy))
-        sums = (probabilities.data_ptr(), entropy.data_ptr(), classes, height * width, draws, per_ln(classes))
+        made = (
+            torch.empty(height, width, dtype=torch.uint8),
+            torch.empty_like(entropy),
+            torch.empty_like(entropy),
+        )
+        sums = (
+            probabilities.data_ptr(),
+            entropy.data_ptr(),
+            classes,
+            height * width,
+            draws,
+            per_ln(classes),
+        )
         pointers = [tensor.data_ptr() for tensor in made]
         finish = self.library.segunc_finish
-        _in_threads(lambda first, last: finish(*sums, first * width, last * width, *pointers), height)
+        _in_threads(
+            lambda first, last: finish(*sums, first * width, last * width, *pointers), height
+        )
         return made
 
 
 @functools.cache
 def native_tail() -> NativeTail:
     """The compiled tail of this machine, built once for each version of its source, compiler and kind of CPU."""
-    compiler = os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
+    compiler = os.environ.get("CXX") or next(
+        (c for c in ("c++", "g++", "clang++") if shutil.which(c)), None
+    )
     if compiler is None:
         return NativeTail(None, "no C++ compiler was found")
     try:
-        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-        key = hashlib.sha256("\0".join([SOURCE.read_text("utf-8"), version, *FLAGS, _cpu()]).encode()).hexdigest()[:16]
+        version = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, check=True
+        ).stdout
+        key = hashlib.sha256(
+            "\0".join([SOURCE.read_text("utf-8"), version, *FLAGS, _cpu()]).encode()
+        ).hexdigest()[:16]
         kept = user_folder("XDG_CACHE_HOME", ".cache")
         if kept is not None and own_folder(kept) and os.access(kept, os.W_OK):
             path = kept / f"tail-{key}.so"
@@ -119,7 +171,17 @@ def _build(compiler: str, path: Path) -> None:
 
 def _load(path: Path) -> ctypes.CDLL:
     library, p, n = ctypes.CDLL(str(path)), ctypes.c_void_p, ctypes.c_int64
-    library.segunc_add_draws.argtypes = [p, ctypes.c_int32, p, n, n, ctypes.c_float, *[p] * 6, *[n] * 5, *[p] * 6]
+    library.segunc_add_draws.argtypes = [
+        p,
+        ctypes.c_int32,
+        p,
+        n,
+        n,
+        ctypes.c_float,
+        *[p] * 6,
+        *[n] * 5,
+        *[p] * 6,
+    ]
     library.segunc_finish.argtypes = [p, p, n, n, n, ctypes.c_double, n, n, p, p, p]
     return library
 
@@ -129,7 +191,9 @@ def _is_own(path: Path) -> bool:
     if not os.path.lexists(path):
         return False
     status = path.lstat()
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return (
+        stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    )
 
 
 def _cpu() -> str:
@@ -152,4 +216,6 @@ def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
     step = max(1, math.ceil(height / (threads * 4)))
     starts = range(0, height, step)
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(rows, starts, [min(start + step, height) for start in starts]))  # raises what a thread raised
+        list(
+            pool.map(rows, starts, [min(start + step, height) for start in starts])
+        )  # raises what a thread raised

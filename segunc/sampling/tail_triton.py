@@ -45,14 +45,20 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
     # threads take neighbouring classes, sums over these go from thread to thread.
     shape: tl.constexpr = (PADDED, COLUMNS)
     row: tl.constexpr = (PADDED * COLUMNS,)
-    column0, column1, plane = tl.reshape(column0, row), tl.reshape(column1, row), tl.reshape(plane, row)
+    column0, column1, plane = (
+        tl.reshape(column0, row),
+        tl.reshape(column1, row),
+        tl.reshape(plane, row),
+    )
     held = tl.reshape(there & inside[None, :], row)
     p_sum = tl.reshape(tl.load(probabilities + plane, held, 0.0), shape)
     h_sum = tl.load(entropy + pixel, inside, 0.0)
     for _ in range(draws):
         z = _taken(logits + y0 * stride_row, column0, column1, wx, held, shape, UPSAMPLED)
         if UPSAMPLED:
-            z += wy * (_taken(logits + y1 * stride_row, column0, column1, wx, held, shape, UPSAMPLED) - z)
+            z += wy * (
+                _taken(logits + y1 * stride_row, column0, column1, wx, held, shape, UPSAMPLED) - z
+            )
         z = tl.where(there, z * factor, float("-inf"))
         z = z - tl.max(z, 0)[None, :]
         e = tl.exp(z)
@@ -67,7 +73,13 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
     tl.store(entropy + pixel, h_sum, inside)
 
 
-def add_draws_triton(logits: Tensor, upsampling: Upsampling, entropy: Tensor, probabilities: Tensor, temperature: float = 1.0) -> None:
+def add_draws_triton(
+    logits: Tensor,
+    upsampling: Upsampling,
+    entropy: Tensor,
+    probabilities: Tensor,
+    temperature: float = 1.0,
+) -> None:
     """Add draws ``[S, C, h, w]`` to sums of H(p) ``[H, W]`` float64 and of p ``[C, H, W]`` float32, both contiguous."""
     draws, classes = logits.shape[:2]
     height, width = upsampling.kept
@@ -76,7 +88,21 @@ def add_draws_triton(logits: Tensor, upsampling: Upsampling, entropy: Tensor, pr
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current device
         of_draw, of_class, *of_pixel = logits.stride()
         numbers = (of_draw, *of_pixel, draws, height, width, 1.0 / temperature)
-        shapes = {"STRIDE_CLASS": of_class, "CLASSES": classes, "PADDED": padded, "COLUMNS": COLUMNS}
+        shapes = {
+            "STRIDE_CLASS": of_class,
+            "CLASSES": classes,
+            "PADDED": padded,
+            "COLUMNS": COLUMNS,
+        }
         upsampled = upsampling.source != upsampling.full
         grid = (triton.cdiv(width, COLUMNS), height)
-        _add_draws[grid](logits, probabilities, entropy, *taps, *numbers, **shapes, UPSAMPLED=upsampled, num_warps=max(1, padded // 32))
+        _add_draws[grid](
+            logits,
+            probabilities,
+            entropy,
+            *taps,
+            *numbers,
+            **shapes,
+            UPSAMPLED=upsampled,
+            num_warps=max(1, padded // 32),
+        )

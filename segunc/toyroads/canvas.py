@@ -27,7 +27,18 @@ Mask = npt.NDArray[np.bool_]
 class Id:
     """Raw label ids of the label map ``toy``, as in Cityscapes; anomalies are 'dynamic', which training ignores."""
 
-    ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR, ANOMALY = 7, 8, 11, 17, 20, 21, 23, 24, 26, 5
+    ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR, ANOMALY = (
+        7,
+        8,
+        11,
+        17,
+        20,
+        21,
+        23,
+        24,
+        26,
+        5,
+    )
     # Ties of the majority vote go to the first: thin things first, or they would fade with distance.
     VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 
@@ -53,7 +64,19 @@ _TONES = {
         (0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),  # red, blue, white, yellow
 }  # fmt: skip
 # What anomalies take their colours from.
-_ANY = ("facade", "facade", "facade", "foliage", "foliage", "clothing", "clothing", "car", "paving", "bark", "sign")
+_ANY = (
+    "facade",
+    "facade",
+    "facade",
+    "foliage",
+    "foliage",
+    "clothing",
+    "clothing",
+    "car",
+    "paving",
+    "bark",
+    "sign",
+)
 
 
 def colour(rng: Random, thing: str) -> Points:
@@ -61,7 +84,9 @@ def colour(rng: Random, thing: str) -> Points:
     tones = np.array(_TONES[thing])
     tone = tones[rng.integers(len(tones))]
     hue, saturation, value = tone[:3] + rng.uniform(-1, 1, 3) * tone[3:]
-    return np.array(colorsys.hsv_to_rgb(hue % 1.0, np.clip(saturation, 0, 1), np.clip(value, 0.03, 0.97)))
+    return np.array(
+        colorsys.hsv_to_rgb(hue % 1.0, np.clip(saturation, 0, 1), np.clip(value, 0.03, 0.97))
+    )
 
 
 def odd_colour(rng: Random) -> Points:
@@ -112,7 +137,9 @@ def fabric(rng: Random) -> Floats:
     kind, strength = int(rng.integers(3)), rng.uniform(0.03, 0.2)
     patch = speckle(rng, 0.5 * strength)
     if kind == 1:
-        patch += strength * np.sign(np.sin(np.linspace(0, 2 * np.pi * rng.uniform(2, 7), 48)))[:, None]
+        patch += (
+            strength * np.sign(np.sin(np.linspace(0, 2 * np.pi * rng.uniform(2, 7), 48)))[:, None]
+        )
     elif kind == 2:
         patch += 1.5 * strength * np.sign(crop(rng, "coarse") - np.float32(rng.uniform(-0.5, 0.8)))
     return patch.clip(0.25, 1.75)
@@ -170,9 +197,19 @@ def sample_light(rng: np.random.Generator) -> Light:
     bright = rng.uniform(0.8, 1.15)
     return Light(
         weather=weather,
-        sun=np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)]),
-        sun_colour=strength * rng.uniform(0.75, 1.2) * np.array([1.0, 0.62, 0.38] if dusk else [1.0, 0.96, 0.88]),
-        ambient=level * rng.uniform(0.88, 1.12) * np.array([1.0, 1.0, 1.0] if overcast else [0.94, 0.99, 1.08]),
+        sun=np.array(
+            [
+                np.cos(elevation) * np.sin(azimuth),
+                np.sin(elevation),
+                np.cos(elevation) * np.cos(azimuth),
+            ]
+        ),
+        sun_colour=strength
+        * rng.uniform(0.75, 1.2)
+        * np.array([1.0, 0.62, 0.38] if dusk else [1.0, 0.96, 0.88]),
+        ambient=level
+        * rng.uniform(0.88, 1.12)
+        * np.array([1.0, 1.0, 1.0] if overcast else [0.94, 0.99, 1.08]),
         zenith=bright * np.array(zenith),
         skyline=min(1.0, bright) * np.array(skyline),
         clouds=np.clip(0.55 * crop(rng, "cloud", 24, 48) + rng.uniform(-0.7, 0.7), 0, 1),
@@ -208,7 +245,10 @@ class Camera:
         x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
         y = (self.height - points[:, 1]) * scale
         cosine, sine = cos(self.roll), sin(self.roll)
-        columns, rows = self.columns / 2 + cosine * x - sine * y, self.horizon * self.rows + sine * x + cosine * y
+        columns, rows = (
+            self.columns / 2 + cosine * x - sine * y,
+            self.horizon * self.rows + sine * x + cosine * y,
+        )
         return np.column_stack([columns, rows])
 
     def clip(self, points: Points) -> Points:
@@ -229,23 +269,36 @@ class Camera:
         # The roll lifts the horizon at one side.
         lift = abs(np.sin(self.roll)) * self.columns / 2
         first = int(np.clip(np.floor(self.horizon * self.rows - lift), 0, self.rows - 1))
-        row = np.arange(first, self.rows, dtype=np.float32)[:, None] + np.float32(0.5 - self.horizon * self.rows)
-        column = np.arange(self.columns, dtype=np.float32)[None] + np.float32(0.5 - self.columns / 2)
+        row = np.arange(first, self.rows, dtype=np.float32)[:, None] + np.float32(
+            0.5 - self.horizon * self.rows
+        )
+        column = np.arange(self.columns, dtype=np.float32)[None] + np.float32(
+            0.5 - self.columns / 2
+        )
         cosine, sine = np.float32(np.cos(self.roll)), np.float32(np.sin(self.roll))
         below, across = cosine * row - sine * column, cosine * column + sine * row
         with np.errstate(divide="ignore"):
-            distance = np.where(below > 0.02, np.float32(self.focal * self.height) / below, np.float32(np.inf))
+            distance = np.where(
+                below > 0.02, np.float32(self.focal * self.height) / below, np.float32(np.inf)
+            )
         slope = distance / np.float32(self.focal)
         near = np.minimum(distance, np.float32(1e4))
         lateral = across * near / np.float32(self.focal) - np.float32(self.curvature / 2) * near**2
-        return first, lateral.astype(np.float32), distance.astype(np.float32), slope.astype(np.float32)
+        return (
+            first,
+            lateral.astype(np.float32),
+            distance.astype(np.float32),
+            slope.astype(np.float32),
+        )
 
 
 def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0) -> Points:
     """Return street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned place."""
     cosine, sine = cos(yaw), sin(yaw)
     right, up, forward = local.T
-    return np.column_stack([lateral + cosine * right + sine * forward, up, station - sine * right + cosine * forward])
+    return np.column_stack(
+        [lateral + cosine * right + sine * forward, up, station - sine * right + cosine * forward]
+    )
 
 
 def upright(half: float, depths: Corner, height: float, top: float) -> Points:
@@ -279,7 +332,14 @@ class Canvas:
         self.labels: npt.NDArray[np.uint8] = np.full(sky.shape[:2], Id.SKY, np.uint8)
         self.depth: Floats = np.zeros(sky.shape[:2], np.float32)
 
-    def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
+    def fill(
+        self,
+        outline: Points,
+        depth: Points,
+        colour: Points,
+        label: int,
+        patch: Floats | None = None,
+    ) -> None:
         """Fill a polygon ``[N, 2]`` (column, row) of corners with a depth in metres; ``patch`` is stretched over its bounding box."""
         low, high = outline.min(axis=0), outline.max(axis=0)
         where = self._window(low, high)
@@ -293,7 +353,9 @@ class Canvas:
             painted = _stretch(patch, low, high, where)[inside][:, None] * colour.astype(np.float32)
         self._put(where, inside, painted, label, _depths(outline, depth, where))
 
-    def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
+    def warp(
+        self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int
+    ) -> None:
         """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral ``[4, 2]``, top left corner first."""
         where = self._window(corners.min(axis=0), corners.max(axis=0))
         if where is None:
@@ -309,7 +371,9 @@ class Canvas:
         half = np.float32(0.5)
         matrix = cv2.getPerspectiveTransform(source - half, target - half)
         inside = _inside(where, self._bounded(target) - half)
-        shown = cv2.warpPerspective(small, matrix, inside.shape[::-1], flags=cv2.INTER_LINEAR, borderMode=_REPEAT)
+        shown = cv2.warpPerspective(
+            small, matrix, inside.shape[::-1], flags=cv2.INTER_LINEAR, borderMode=_REPEAT
+        )
         colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
         self._put(where, inside, colours, label, _depths(corners, depth, where))
 
@@ -324,7 +388,14 @@ class Canvas:
         right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
         return None if right <= left or bottom <= top else (slice(top, bottom), slice(left, right))
 
-    def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depths: Floats | float) -> None:
+    def _put(
+        self,
+        where: Window,
+        inside: Mask,
+        colours: Points | Floats,
+        label: int,
+        depths: Floats | float,
+    ) -> None:
         self.colours[where][inside] = colours
         self.labels[where][inside] = label
         self.depth[where][inside] = depths if isinstance(depths, float) else depths[inside]
@@ -360,7 +431,9 @@ def _stretch(patch: Floats, low: Points, high: Points, where: Window) -> Floats:
     shift_x, shift_y = (left + 0.5 - low[0]) * scale_x - 0.5, (top + 0.5 - low[1]) * scale_y - 0.5
     matrix = np.array([[scale_x, 0, shift_x], [0, scale_y, shift_y]])
     size, flags = (right - left, bottom - top), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    return np.asarray(cv2.warpAffine(small, matrix, size, flags=flags, borderMode=_REPEAT), np.float32)
+    return np.asarray(
+        cv2.warpAffine(small, matrix, size, flags=flags, borderMode=_REPEAT), np.float32
+    )
 
 
 @dataclass(frozen=True)
@@ -372,10 +445,14 @@ class Stage:
     light: Light
     time: float = 0.0
 
-    def flat(self, corners: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
+    def flat(
+        self, corners: Points, colour: Points, label: int, patch: Floats | None = None
+    ) -> None:
         shown = self.camera.clip(corners)
         if len(shown) >= 3:
-            self.canvas.fill(self.camera.project(shown), shown[:, 2] - self.camera.station, colour, label, patch)
+            self.canvas.fill(
+                self.camera.project(shown), shown[:, 2] - self.camera.station, colour, label, patch
+            )
 
 
 @dataclass(frozen=True)
@@ -387,16 +464,23 @@ class Place:
     station: float
     yaw: float = 0.0
 
-    def fill(self, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
+    def fill(
+        self, outline: Outline, colour: Points, label: int, patch: Floats | None = None
+    ) -> None:
         """Fill a polygon (right, up) in metres from the place, facing the camera, with an already lit colour."""
-        points = np.column_stack([np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)])
+        points = np.column_stack(
+            [np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)]
+        )
         self.stage.flat(points, colour, label, patch)
 
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
         """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal). Its side profile
         ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right; face i is from corner i to i + 1, or LEFT or RIGHT."""
         count, half = len(profile), width / 2
-        left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
+        left, right = (
+            np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]])
+            for x in (-half, half)
+        )
         faces = [(LEFT, left, np.array([-1.0, 0, 0])), (RIGHT, right, np.array([1.0, 0, 0]))]
         for i in range(count):
             j = (i + 1) % count
@@ -405,7 +489,10 @@ class Place:
             faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
         shown, camera = [], self.stage.camera
         for number, local, outward in faces:
-            corners, normal = turned(local, self.yaw, self.lateral, self.station), turned(outward[None], self.yaw)[0]
+            corners, normal = (
+                turned(local, self.yaw, self.lateral, self.station),
+                turned(outward[None], self.yaw)[0],
+            )
             x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
             y, z = y - camera.height, z - camera.station
             x += camera.curvature / 2 * max(1.0, z) ** 2
@@ -413,13 +500,23 @@ class Place:
                 shown.append((x * x + y * y + z * z, number, corners, normal))
         return [face[1:] for face in sorted(shown, key=lambda face: -face[0])]
 
-    def solid(self, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
+    def solid(
+        self, profile: Points, width: float, colour: Points, label: int, patch: Floats
+    ) -> None:
         for _, corners, normal in self.faces(profile, width):
             self.stage.flat(corners, colour * self.stage.light.shade(normal), label, patch)
 
-    def box(self, length: float, height: float, width: float, colour: Points, label: int, patch: Floats) -> None:
+    def box(
+        self, length: float, height: float, width: float, colour: Points, label: int, patch: Floats
+    ) -> None:
         half = length / 2
-        self.solid(np.array([[half, 0], [half, height], [-half, height], [-half, 0]]), width, colour, label, patch)
+        self.solid(
+            np.array([[half, 0], [half, height], [-half, height], [-half, 0]]),
+            width,
+            colour,
+            label,
+            patch,
+        )
 
 
 @dataclass(frozen=True)

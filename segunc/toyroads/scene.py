@@ -19,7 +19,18 @@ from segunc.core.files import read_json
 from segunc.data.images import Image
 from segunc.frames.video import encode_video
 from segunc.toyroads import canvas as paint, things
-from segunc.toyroads.canvas import Camera, Canvas, Corner, Floats, Id, Light, Points, Random, Stage, Thing
+from segunc.toyroads.canvas import (
+    Camera,
+    Canvas,
+    Corner,
+    Floats,
+    Id,
+    Light,
+    Points,
+    Random,
+    Stage,
+    Thing,
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,9 @@ class Ground:
     road: Corner  # left and right kerb
     sidewalks: list[Corner]  # kerb and outer edge of both
     lines: list[float]  # of the lanes, the middle first
-    draw: Callable[[Stage, Floats], None]  # all of it, darkened by shadows (factors, [rows, columns])
+    draw: Callable[
+        [Stage, Floats], None
+    ]  # all of it, darkened by shadows (factors, [rows, columns])
 
 
 def sample_ground(rng: Random) -> Ground:
@@ -39,11 +52,15 @@ def sample_ground(rng: Random) -> Ground:
     parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
     middle = -lane / 2 + rng.normal(0, 0.2)
     edges = (middle - theirs * lane, middle + ours * lane)
-    inner = [middle + i * lane for i in range(1, ours)] + [middle - i * lane for i in range(1, theirs)]
+    inner = [middle + i * lane for i in range(1, ours)] + [
+        middle - i * lane for i in range(1, theirs)
+    ]
     lines = [middle, *inner, *edges]
     road = (edges[0] - parking[0], edges[1] + parking[1])
     sidewalk = (road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0))
-    asphalt, paving, grass = [paint.colour(rng, thing) for thing in ("asphalt", "paving", "foliage")]
+    asphalt, paving, grass = [
+        paint.colour(rng, thing) for thing in ("asphalt", "paving", "foliage")
+    ]
     white = np.float32(rng.uniform(0.5, 0.9))
     rough = np.float32(rng.uniform(0.05, 0.12))  # of asphalt and slabs
 
@@ -54,12 +71,20 @@ def sample_ground(rng: Random) -> Ground:
         station = near + np.float32(stage.camera.station)
         on_road = (lateral > road[0]) & (lateral < road[1])
         paved = (lateral > sidewalk[0]) & (lateral < sidewalk[1])
-        label = np.where(on_road, Id.ROAD, np.where(paved, Id.SIDEWALK, Id.VEGETATION)).astype(np.uint8)
-        tones = np.where(on_road[..., None], asphalt, np.where(paved[..., None], paving, grass)).astype(np.float32)
+        label = np.where(on_road, Id.ROAD, np.where(paved, Id.SIDEWALK, Id.VEGETATION)).astype(
+            np.uint8
+        )
+        tones = np.where(
+            on_road[..., None], asphalt, np.where(paved[..., None], paving, grass)
+        ).astype(np.float32)
         # Grain finer than a pixel averages out.
-        strength = np.where(label == Id.VEGETATION, np.float32(0.2), rough) / (1 + (12 * slope) ** 2)
+        strength = np.where(label == Id.VEGETATION, np.float32(0.2), rough) / (
+            1 + (12 * slope) ** 2
+        )
         scaled = lateral * np.float32(22), station * np.float32(22)
-        noise = cv2.remap(paint.noise_tile("medium"), *scaled, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+        noise = cv2.remap(
+            paint.noise_tile("medium"), *scaled, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
+        )
         colour = tones * np.clip(1 + strength * noise, 0.35, 1.7)[..., None]
         pixel, half = np.maximum(slope, 1e-4), np.float32(0.075)
         for place in lines:
@@ -71,7 +96,11 @@ def sample_ground(rng: Random) -> Ground:
         canvas, light = stage.canvas, stage.light
         lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
         colour = colour * lit * shadows[first:, :, None]
-        for layer, drawn in ((canvas.colours, colour), (canvas.labels, label), (canvas.depth, near)):
+        for layer, drawn in (
+            (canvas.colours, colour),
+            (canvas.labels, label),
+            (canvas.depth, near),
+        ):
             layer[first:][ground] = drawn[ground]
 
     return Ground(road, list(zip(road, sidewalk, strict=True)), lines, draw)
@@ -102,7 +131,9 @@ class Scene:
 
     image: Bytes  # RGB [H, W, 3]
     labels: Bytes  # raw ids of the label map ``toy`` [H, W]; anomalies are 5: 'dynamic', ignored
-    anomaly: Bytes  # 0 normal, 1 anomaly, 255 ignored: the rim of one pixel around an anomaly [H, W]
+    anomaly: (
+        Bytes  # 0 normal, 1 anomaly, 255 ignored: the rim of one pixel around an anomaly [H, W]
+    )
 
 
 @dataclass
@@ -114,11 +145,16 @@ class Layout:
     skyline: Callable[[Stage], None]
     camera: Camera  # without rows and columns yet
     things: list[Thing] = field(default_factory=list)
-    taken: list[tuple[float, ...]] = field(default_factory=list)  # lateral and station, half width and length
+    taken: list[tuple[float, ...]] = field(
+        default_factory=list
+    )  # lateral and station, half width and length
 
     def take(self, lateral: float, station: float, half_width: float, half_length: float) -> bool:
         """Take a rectangle around a place; False, and nothing is taken, where it meets another one."""
-        meets = (abs(lateral - x) < half_width + w and abs(station - z) < half_length + d for x, z, w, d in self.taken)
+        meets = (
+            abs(lateral - x) < half_width + w and abs(station - z) < half_length + d
+            for x, z, w, d in self.taken
+        )
         if free := not any(meets):
             self.taken.append((lateral, station, half_width, half_length))
         return free
@@ -128,8 +164,14 @@ def sample_layout(rng: Random, anomalies: bool = False) -> Layout:
     """Return a random street scene, if asked for with one to three anomalies on the road or sidewalk."""
     woods = rng.uniform(0, 1)
     skyline = things.sample_skyline(rng, woods)
-    view, horizon, height = float(np.deg2rad(rng.uniform(50, 68))), rng.uniform(0.40, 0.52), rng.uniform(1.25, 1.75)
-    camera = Camera(0, 0, view, horizon, height, curvature=rng.normal(0, 0.0016), roll=rng.normal(0, 0.008))
+    view, horizon, height = (
+        float(np.deg2rad(rng.uniform(50, 68))),
+        rng.uniform(0.40, 0.52),
+        rng.uniform(1.25, 1.75),
+    )
+    camera = Camera(
+        0, 0, view, horizon, height, curvature=rng.normal(0, 0.0016), roll=rng.normal(0, 0.008)
+    )
     layout = Layout(paint.sample_light(rng), sample_ground(rng), skyline, camera)
     if anomalies:
         _place_anomalies(rng, layout)
@@ -147,7 +189,9 @@ def _line_side(rng: Random, layout: Layout, kerb: float, outer: float, woods: fl
     while station < REACH:
         length = rng.uniform(8, 24)
         if built and rng.random() < 0.85:
-            add(things.sample_house(rng, outer + side * rng.uniform(0.1, 2.5), station, length, lit))
+            add(
+                things.sample_house(rng, outer + side * rng.uniform(0.1, 2.5), station, length, lit)
+            )
         else:
             add(things.sample_hedge(rng, outer + side * 0.6, station, length))
             for _ in range(2):
@@ -169,7 +213,10 @@ def _traffic(rng: Random, layout: Layout) -> None:
         if (abs(lateral) > 2.1 or station > 8.5) and layout.take(lateral, station, *half):
             layout.things.append(things.sample_car(rng, lateral, station, 0.0 if away else np.pi))
 
-    for lateral, edge, away in ((road[0] + 1.1, min(lines), False), (road[1] - 1.1, max(lines), True)):
+    for lateral, edge, away in (
+        (road[0] + 1.1, min(lines), False),
+        (road[1] - 1.1, max(lines), True),
+    ):
         for place in np.arange(rng.uniform(3, 9), 50, 6.5).tolist():
             # Where there is room beside the lanes.
             if abs(lateral - edge) > 0.9 and rng.random() < 0.35:
@@ -183,7 +230,10 @@ def _traffic(rng: Random, layout: Layout) -> None:
         kerb, outer = layout.ground.sidewalks[rng.integers(2)]
         places.append((kerb + rng.uniform(0.1, 0.9) * (outer - kerb), 4.5 + 18 * rng.beta(1, 1.6)))
     # Enough who cross that a network cannot take whatever stands on the road for a car.
-    places += [(rng.uniform(*layout.ground.road), rng.uniform(6, 20)) for _ in range(int(rng.integers(0, 4)))]
+    places += [
+        (rng.uniform(*layout.ground.road), rng.uniform(6, 20))
+        for _ in range(int(rng.integers(0, 4)))
+    ]
     for lateral, station in places:
         if layout.take(lateral, station, 0.3, 0.4):
             layout.things.append(things.sample_person(rng, lateral, station))
@@ -196,23 +246,33 @@ def _place_anomalies(rng: Random, layout: Layout) -> None:
         reach = 0.8 * station * float(np.tan(layout.camera.field_of_view / 2))
         # Half of them beside a kerb, where no car stands.
         (_, left), (_, right) = layout.ground.sidewalks
-        low, high = (left, right) if rng.random() < 0.5 else sorted(layout.ground.sidewalks[rng.integers(2)])
+        low, high = (
+            (left, right)
+            if rng.random() < 0.5
+            else sorted(layout.ground.sidewalks[rng.integers(2)])
+        )
         lateral = float(np.clip(rng.uniform(low, high), -reach, reach))
         one = things.sample_anomaly(rng, lateral, station)
         if layout.take(lateral, station, one.half_width + 0.2, 0.8):
             layout.things.append(one)
             # Nothing else may stand between it and the camera.
             for far in (0.3, 0.6, 0.9):
-                layout.taken.append((lateral * far, station * far, one.half_width * far, 0.15 * station))
+                layout.taken.append(
+                    (lateral * far, station * far, one.half_width * far, 0.15 * station)
+                )
 
 
-def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
+def render_scene(
+    seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool
+) -> Scene:
     """Draw the scene of a seed, with one to three anomalies or none; the (height, width) ``size``, at least 32, changes no street."""
     rng = np.random.default_rng(seed)
     return render_layout(sample_layout(rng, anomaly), size, rng)
 
 
-def render_layout(layout: Layout, size: tuple[int, int], rng: Random, station: float = 0.0, time: float = 0.0) -> Scene:
+def render_layout(
+    layout: Layout, size: tuple[int, int], rng: Random, station: float = 0.0, time: float = 0.0
+) -> Scene:
     """Draw a layout as a camera at ``station`` m along it sees it, ``time`` s into a video; ``rng`` makes the noise."""
     height, width = size
     camera = replace(layout.camera, rows=SAMPLES * height, columns=SAMPLES * width, station=station)
@@ -237,13 +297,19 @@ def render_layout(layout: Layout, size: tuple[int, int], rng: Random, station: f
     clear = np.asarray(cv2.exp(-np.float32(light.extinction) * canvas.depth), np.float32)
     hazy = skyline + (canvas.colours - skyline) * clear[..., None]
     blurred = cv2.GaussianBlur(hazy, (0, 0), 0.4 * SAMPLES)  # the lens
-    picture = np.asarray(cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA), np.float32)
+    picture = np.asarray(
+        cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA), np.float32
+    )
     # The sensor: highlights roll off instead of clipping (identity below 0.7, then towards 1), and noise grows with the signal.
     picture = picture * np.float32(light.exposure)
     over = np.maximum(picture - np.float32(0.7), 0)
-    picture = np.minimum(picture, np.float32(0.7)) + np.float32(0.3) * over / (over + np.float32(0.3))
+    picture = np.minimum(picture, np.float32(0.7)) + np.float32(0.3) * over / (
+        over + np.float32(0.3)
+    )
     grain = rng.standard_normal(picture.shape, dtype=np.float32)
-    picture = picture + np.float32(light.noise) * np.sqrt(0.3 + 1.4 * np.maximum(picture, 0)) * grain
+    picture = (
+        picture + np.float32(light.noise) * np.sqrt(0.3 + 1.4 * np.maximum(picture, 0)) * grain
+    )
     return Scene(np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), *vote(canvas.labels))
 
 
@@ -252,7 +318,10 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     without the majority, and the ring of one pixel around it, where the lens mixes both, are 255."""
     # The same corner of every block, as strided views: reducing over axes of two is an order slower.
     corners = [labels[i::SAMPLES, j::SAMPLES] for i in range(SAMPLES) for j in range(SAMPLES)]
-    votes = [np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8) for label in Id.VOTE_ORDER]
+    votes = [
+        np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8)
+        for label in Id.VOTE_ORDER
+    ]
     winner = np.array(Id.VOTE_ORDER, np.uint8)[np.argmax(votes, axis=0)]  # the first of several
     touched = np.any([corner == Id.ANOMALY for corner in corners], axis=0)
     anomaly = (winner == Id.ANOMALY).astype(np.uint8)
@@ -265,7 +334,12 @@ VERSION = 2  # raised whenever the same configuration would give other files
 SPLITS = ("train", "val", "test", "anomaly")
 VIDEO_SPLIT = len(SPLITS)  # the video's place in the seeds, after the splits
 FRAMES_PER_SECOND = 12.5
-_CITIES = {"train": ("alderton", "birkenau"), "val": ("corvalle",), "test": ("dunmoor",), "anomaly": ("elsewhere",)}
+_CITIES = {
+    "train": ("alderton", "birkenau"),
+    "val": ("corvalle",),
+    "test": ("dunmoor",),
+    "anomaly": ("elsewhere",),
+}
 CROSSING = 24.0  # station of the crossing animal, metres ahead of the first frame's camera
 
 
@@ -286,10 +360,17 @@ class ToyConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if any(side % 2 for side in self.size):
-            raise InputError(f"toy scenes of size {self.size} have an odd side, which no video can have")
+            raise InputError(
+                f"toy scenes of size {self.size} have an odd side, which no video can have"
+            )
 
 
-def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] = lambda line: None) -> None:
+def generate_toy(
+    root: Path,
+    config: ToyConfig = ToyConfig(),
+    *,
+    progress: Callable[[str], None] = lambda line: None,
+) -> None:
     """Write the toy road scenes below ``root``: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png``
     (raw ids of the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal, 1 anomaly, 255
     ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with
@@ -308,7 +389,9 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
             raise InputError(what, hint="choose a new or empty folder")
         return progress(f"toy road scenes in {root} are complete")
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
-    pictures, classes, masks = (unfinished / name for name in ("leftImg8bit", "gtFine", "gtAnomaly"))
+    pictures, classes, masks = (
+        unfinished / name for name in ("leftImg8bit", "gtFine", "gtAnomaly")
+    )
     try:
         unfinished.mkdir(parents=True)
         for index, split in enumerate(SPLITS):
@@ -323,12 +406,16 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         if config.video_frames:
             _write_video(unfinished / "video", config)
             progress(f"toy road scenes: video of {config.video_frames} frames")
-        (unfinished / "toy.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        (unfinished / "toy.json").write_text(
+            json.dumps(description, indent=2) + "\n", encoding="utf-8"
+        )
         if root.is_dir():
             root.rmdir()  # empty
         unfinished.rename(root.absolute())
     except OSError as error:
-        raise PartialFailure(f"toy road scenes could not be written to {root}: {error.strerror or error}") from error
+        raise PartialFailure(
+            f"toy road scenes could not be written to {root}: {error.strerror or error}"
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -350,7 +437,9 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
     folder.mkdir(parents=True)
 
     def pictures() -> Iterator[tuple[float, Image]]:
-        scenes = video_frames((config.seed, VIDEO_SPLIT), config.size, config.video_frames, FRAMES_PER_SECOND)
+        scenes = video_frames(
+            (config.seed, VIDEO_SPLIT), config.size, config.video_frames, FRAMES_PER_SECOND
+        )
         for i, scene in enumerate(scenes):
             _write_png(folder / "crossing_anomaly" / f"{i:06d}.png", scene.anomaly)
             yield i / FRAMES_PER_SECOND, scene.image
@@ -358,7 +447,9 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
     encode_video(folder / "crossing.webm", pictures(), FRAMES_PER_SECOND, config.size)
 
 
-def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float) -> Iterator[Scene]:
+def video_frames(
+    seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float
+) -> Iterator[Scene]:
     """Draw the frames of the video one after the other: an animal that crosses the street in all of their time."""
     rng = np.random.default_rng((*seed, 0))
     layout = sample_layout(rng)
@@ -369,11 +460,15 @@ def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate
     # It starts at the left kerb and ends near the right one, within the picture.
     start, end = left + 0.3, min(right - 0.8, 3.0)
     # Whatever is on the road before it would hide it, or be driven into.
-    standing = [one for one in layout.things if not left < one.lateral < right or one.station > CROSSING + 6]
+    standing = [
+        one for one in layout.things if not left < one.lateral < right or one.station > CROSSING + 6
+    ]
     for i in range(frames):
         time, share = i / rate, i / max(1, frames - 1)
         crossing = replace(animal, lateral=start + (end - start) * share)
         sensor = np.random.default_rng((*seed, i + 1))
         # The camera stops short of the animal, as a driver would.
         station = (CROSSING - 6.5) * i / frames
-        yield render_layout(replace(layout, things=[*standing, crossing]), size, sensor, station, time)
+        yield render_layout(
+            replace(layout, things=[*standing, crossing]), size, sensor, station, time
+        )

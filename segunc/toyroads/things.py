@@ -10,7 +10,20 @@ import cv2
 import numpy as np
 
 from segunc.toyroads import canvas
-from segunc.toyroads.canvas import LEFT, RIGHT, Floats, Id, Outline, Place, Points, Random, Stage, Thing, ellipse, limb
+from segunc.toyroads.canvas import (
+    LEFT,
+    RIGHT,
+    Floats,
+    Id,
+    Outline,
+    Place,
+    Points,
+    Random,
+    Stage,
+    Thing,
+    ellipse,
+    limb,
+)
 
 _FACING = (0.0, 0.1, -0.995)
 
@@ -28,9 +41,13 @@ def sample_post(rng: Random, lateral: float, station: float) -> Thing:
         if arm:
             at.fill(limb((0.0, top - 0.05), (arm, top + 0.35), 0.1, 0.08), lit, Id.POLE)
             glow = np.array([1.0, 0.85, 0.55]) if light.weather == "dusk" else lit * 1.2
-            at.fill(limb((0.8 * arm, top + 0.33), (1.15 * arm, top + 0.33), 0.14, 0.2), glow, Id.POLE)
+            at.fill(
+                limb((0.8 * arm, top + 0.33), (1.15 * arm, top + 0.33), 0.14, 0.2), glow, Id.POLE
+            )
 
-    return Thing(lateral, station, canvas.upright(wide / 2, (-wide / 2, wide / 2), top, wide / 2), draw)
+    return Thing(
+        lateral, station, canvas.upright(wide / 2, (-wide / 2, wide / 2), top, wide / 2), draw
+    )
 
 
 _TRIANGLE = np.array([(-0.95, -0.6), (0.95, -0.6), (0.0, 1.0)])
@@ -71,11 +88,22 @@ def sample_person(rng: Random, lateral: float, station: float) -> Thing:
         hip, shoulder = 0.5 * h, 0.82 * h
         swing = 0.47 * h * np.sin(stride * np.cos(6.0 * at.stage.time))
         for sign in (-1, 1):
-            part(limb((0.4 * sign * wide, hip), (0.4 * sign * wide + sign * swing, 0.0), 0.1 * h, 0.06 * h), trousers)
+            part(
+                limb(
+                    (0.4 * sign * wide, hip),
+                    (0.4 * sign * wide + sign * swing, 0.0),
+                    0.1 * h,
+                    0.06 * h,
+                ),
+                trousers,
+            )
         part(limb((0, hip - 0.02 * h), (0, shoulder), 1.7 * wide, 1.9 * wide), top)
         for sign in (-1, 1):
             joint = (0.95 * sign * wide, shoulder - 0.03 * h)
-            part(limb(joint, (joint[0] - 0.6 * sign * swing, 0.46 * h), 0.065 * h, 0.045 * h), top * 0.88)
+            part(
+                limb(joint, (joint[0] - 0.6 * sign * swing, 0.46 * h), 0.065 * h, 0.045 * h),
+                top * 0.88,
+            )
         part(ellipse((0, 0.925 * h), (0.05 * h, 0.072 * h)), hair)
         part(ellipse((0, 0.9 * h), (0.04 * h, 0.06 * h)), skin)
 
@@ -117,7 +145,9 @@ def sample_car(rng: Random, lateral: float, station: float, yaw: float) -> Thing
                 beside = half if face == RIGHT else -half
                 side(at, beside, window, glass)
                 for z in (profile[0, 0] - 0.8 * scale, profile[-1, 0] + 0.8 * scale):
-                    wheel = np.column_stack([z + 0.34 * np.cos(_CIRCLE), 0.34 + 0.34 * np.sin(_CIRCLE)])
+                    wheel = np.column_stack(
+                        [z + 0.34 * np.cos(_CIRCLE), 0.34 + 0.34 * np.sin(_CIRCLE)]
+                    )
                     side(at, beside, wheel, _TYRE * shade)
 
     def side(at: Place, beside: float, outline: Points, colour: Points) -> None:
@@ -139,18 +169,32 @@ def _boxed(laterals: tuple[float, float], height: float, length: float) -> Point
 
 def sample_house(rng: Random, lateral: float, start: float, length: float, lit: float) -> Thing:
     """Return a random house whose front begins at ``start`` and is ``length`` m long; ``lit`` is the share of windows with light."""
-    storeys, storey, wall = int(rng.integers(2, 7)), rng.uniform(2.9, 3.6), canvas.colour(rng, "facade")
-    bays, depth, shops = max(1, round(length / rng.uniform(2.2, 3.6))), rng.uniform(9, 14), rng.random() < 0.5
+    storeys, storey, wall = (
+        int(rng.integers(2, 7)),
+        rng.uniform(2.9, 3.6),
+        canvas.colour(rng, "facade"),
+    )
+    bays, depth, shops = (
+        max(1, round(length / rng.uniform(2.2, 3.6))),
+        rng.uniform(9, 14),
+        rng.random() < 0.5,
+    )
     rows, columns = 16 * storeys, 12 * bays
     front = np.full((rows, columns, 3), wall, np.float32)
-    front *= cv2.resize(canvas.speckle(rng, rng.uniform(0.03, 0.1), "cloud"), (columns, rows))[..., None]
+    front *= cv2.resize(canvas.speckle(rng, rng.uniform(0.03, 0.1), "cloud"), (columns, rows))[
+        ..., None
+    ]
     top, bottom, left = int(rng.integers(2, 5)), int(rng.integers(11, 14)), int(rng.integers(2, 4))
     frame = np.clip(wall * rng.uniform(0.7, 1.5), 0, 0.95)
     glass = np.array([0.16, 0.2, 0.26]) * rng.uniform(0.5, 1.8)
     for y in range(0, rows, 16):
         for x in range(0, columns, 12):
             light = rng.random() < lit
-            pane = np.array([0.95, 0.78, 0.45]) * rng.uniform(0.5, 1.0) if light else glass * rng.uniform(0.6, 1.6)
+            pane = (
+                np.array([0.95, 0.78, 0.45]) * rng.uniform(0.5, 1.0)
+                if light
+                else glass * rng.uniform(0.6, 1.6)
+            )
             if shops and y + 16 == rows:
                 front[y + 3 : y + 15, x + 1 : x + 11] = pane
                 continue
@@ -168,32 +212,46 @@ def sample_house(rng: Random, lateral: float, start: float, length: float, lit: 
             return
         whole = replace(at, lateral=lateral + side * depth / 2, station=start + length / 2)
         whole.box(length, height, depth, wall, Id.BUILDING, np.ones((2, 2), np.float32))
-        corners = np.array([(lateral, y, z) for y, z in ((height, shown), (height, end), (0, end), (0, shown))])
+        corners = np.array(
+            [(lateral, y, z) for y, z in ((height, shown), (height, end), (0, end), (0, shown))]
+        )
         shade = at.stage.light.shade((-side, 0.0, 0.0))
-        at.stage.canvas.warp(camera.project(corners), corners[:, 2] - camera.station, cut, shade, Id.BUILDING)
+        at.stage.canvas.warp(
+            camera.project(corners), corners[:, 2] - camera.station, cut, shade, Id.BUILDING
+        )
 
     return Thing(lateral, end, _boxed((0.0, side * depth), height, length), draw)
 
 
 def sample_tree(rng: Random, lateral: float, station: float, bush: bool = False) -> Thing:
     """Return a random tree of clumps of leaves, or a bush: a low crown without a trunk."""
-    trunk, crown = (0.0, rng.uniform(0.5, 1.3)) if bush else (rng.uniform(1.8, 3.4), rng.uniform(1.5, 3.1))
+    trunk, crown = (
+        (0.0, rng.uniform(0.5, 1.3)) if bush else (rng.uniform(1.8, 3.4), rng.uniform(1.5, 3.1))
+    )
     clumps: list[tuple[Points, float]] = []  # outline and brightness
     for _ in range(int(rng.integers(4, 8))):
         centre = np.array((rng.normal(0, 0.5 * crown), trunk + crown * rng.uniform(0.5, 1.5)))
         ragged = crown * rng.uniform(0.5, 0.85) * (1 + rng.uniform(-0.16, 0.16, (16, 1)))
         outline = centre + ragged * ellipse((0.0, 0.0), (1.0, 0.9))
         clumps.append((np.maximum(outline, (-np.inf, 0.0)), rng.uniform(0.7, 1.2)))
-    leaf, bark, patch = canvas.colour(rng, "foliage"), canvas.colour(rng, "bark"), canvas.leaves(rng)
+    leaf, bark, patch = (
+        canvas.colour(rng, "foliage"),
+        canvas.colour(rng, "bark"),
+        canvas.leaves(rng),
+    )
 
     def draw(at: Place) -> None:
         light = at.stage.light
         shade, leaves = light.shade((0.0, 0.45, -0.89)), canvas.rounded(patch, light.side, 0.4)
-        at.fill(limb((0, 0), (0, trunk + 0.8 * crown), 0.3, 0.15), bark * shade, Id.VEGETATION, patch)
+        at.fill(
+            limb((0, 0), (0, trunk + 0.8 * crown), 0.3, 0.15), bark * shade, Id.VEGETATION, patch
+        )
         for outline, bright in clumps:
             at.fill(outline, leaf * shade * bright, Id.VEGETATION, leaves)
 
-    return Thing(lateral, station, canvas.upright(0.2, (-0.2, 0.2), trunk + crown, 0.8 * crown), draw)
+    return Thing(
+        lateral, station, canvas.upright(0.2, (-0.2, 0.2), trunk + crown, 0.8 * crown), draw
+    )
 
 
 def sample_hedge(rng: Random, lateral: float, start: float, length: float) -> Thing:
@@ -213,7 +271,9 @@ def sample_skyline(rng: Random, woods: float) -> Callable[[Stage], None]:
     while left < distance:
         width, wood = rng.uniform(10, 35), rng.random() < woods
         height = rng.uniform(4, 12) if wood else rng.uniform(7, 26)
-        outline = np.array([(left, -1.5), (left, height), (left + width, height), (left + width, -1.5)])
+        outline = np.array(
+            [(left, -1.5), (left, height), (left + width, height), (left + width, -1.5)]
+        )
         kind, label = ("foliage", Id.VEGETATION) if wood else ("facade", Id.BUILDING)
         blocks.append((outline, canvas.colour(rng, kind), label, canvas.fabric(rng)))
         left += width
@@ -242,7 +302,10 @@ class Figure:
 
     def part(self, corners: Outline, which: int = 0, factor: float = 1.0) -> None:
         """Fill a standing polygon (right, up; before ``size`` and ``mirror``) in one of the colours."""
-        light, outline = self.at.stage.light, np.asarray(corners) * (self.mirror * self.size, self.size)
+        light, outline = (
+            self.at.stage.light,
+            np.asarray(corners) * (self.mirror * self.size, self.size),
+        )
         colour = self.colours[which] * light.shade((0.0, 0.3, -0.95)) * factor
         self.at.fill(outline, colour, Id.ANOMALY, canvas.rounded(self.patches[which], light.side))
 
@@ -277,7 +340,9 @@ def _sofa(it: Figure) -> None:
 def _cone(it: Figure) -> None:
     it.part([(-0.5, 0.0), (0.5, 0.0), (0.46, 0.09), (-0.46, 0.09)], 0, 0.7)
     heights, halves = np.linspace(0.08, 1.13, 6), np.linspace(0.36, 0.05 + 0.12 * it.shape[0], 6)
-    for i, (low, high, a, b) in enumerate(zip(heights, heights[1:], halves, halves[1:], strict=False)):
+    for i, (low, high, a, b) in enumerate(
+        zip(heights, heights[1:], halves, halves[1:], strict=False)
+    ):
         it.part([(-a, low), (a, low), (b, high), (-b, high)], i % 2)
 
 
@@ -290,7 +355,9 @@ KINDS = {
 }
 
 
-def sample_anomaly(rng: Random, lateral: float, station: float, kind: str | None = None, mirror: int | None = None) -> Thing:
+def sample_anomaly(
+    rng: Random, lateral: float, station: float, kind: str | None = None, mirror: int | None = None
+) -> Thing:
     """Return a random anomaly at a place; an animal of a video walks."""
     kind = kind or str(rng.choice([*KINDS]))
     first, second = canvas.odd_colour(rng), canvas.odd_colour(rng)

@@ -47,7 +47,9 @@ class AffineTuner(nn.Module, Generic[P]):
     ) -> None:
         super().__init__()
         if class_weights is not None and len(class_weights) != num_classes:
-            raise InputError(f"there are {len(class_weights)} class weights for {num_classes} classes")
+            raise InputError(
+                f"there are {len(class_weights)} class weights for {num_classes} classes"
+            )
         if not is_converted(network):
             convert(network)
         self.network = network.eval().requires_grad_(False)
@@ -89,21 +91,27 @@ class AffineTuner(nn.Module, Generic[P]):
         draws = [row * self.trained.members + self.member(step) for row in range(rows)]
         return self.trained.posterior(self.layout).affine(self.layout, draws, noise)
 
-    def terms(self, images: Tensor, labels: Tensor, step: int, process: int = 0) -> tuple[Tensor, Tensor]:
+    def terms(
+        self, images: Tensor, labels: Tensor, step: int, process: int = 0
+    ) -> tuple[Tensor, Tensor]:
         """Return the two terms of a step's loss, that of the pixels and the regulariser, for images ``[N, 3, H, W]``, which go to the
         network as they are, and labels ``[N, H, W]`` int64, 255 ignored. ``process`` is the number of one in a distributed run."""
         if not self._checked:
             check_images(images, self.network)
         images = images.contiguous(memory_format=torch.channels_last)
         # Without gradients where nothing is trained.
-        draws = self.layout.fold(self.training_draws(len(images), step, process)).frozen_outside(self._chosen)
+        draws = self.layout.fold(self.training_draws(len(images), step, process)).frozen_outside(
+            self._chosen
+        )
         with self.layout.active(draws):
             logits: Tensor = self.network(images)
         if not self._checked:
             check_logits(self.network, logits.detach(), images)
             self._checked = True
         member = self.member(step)
-        loss = losses.segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member))
+        loss = losses.segmentation_loss(
+            logits, labels, self.trained.class_weights(self.class_weights, member)
+        )
         added = self.trained.regulariser(self.layout, member)
         if not bool(torch.isfinite(loss + added)):
             raise losses.diverged("the loss", step)
@@ -119,7 +127,9 @@ class AffineTuner(nn.Module, Generic[P]):
 
     def optimizer(self, steps: int) -> tuple[Optimizer, LRScheduler]:
         """Return the optimiser that the settings name, and its schedule over so many steps."""
-        optimizer = losses.make_optimizer(self.optimizer_name, self.trained.parameter_groups(), self.lr)
+        optimizer = losses.make_optimizer(
+            self.optimizer_name, self.trained.parameter_groups(), self.lr
+        )
         rates = [group["lr"] for group in optimizer.param_groups]
         schedule = self.trained.schedule(optimizer)
         return optimizer, schedule or losses.make_schedule(optimizer, self.schedule, steps, rates)

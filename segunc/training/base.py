@@ -31,32 +31,67 @@ from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses, progress
-from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, read_config, record_data, save_config
-from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say, unlike
+from segunc.training.config import (
+    NetworkConfig,
+    OptimisationConfig,
+    TrainConfig,
+    environment,
+    read_config,
+    record_data,
+    save_config,
+)
+from segunc.training.progress import (
+    CHECKPOINTS,
+    INTERVAL,
+    claim_checkpoints,
+    is_first_process,
+    no_half_folder,
+    say,
+    unlike,
+)
 
 MEASURED = "training.json"  # beside a network that was trained to the end
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
     """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than ``out``, or name code."""
-    for key in ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes"):
+    for key in (
+        "max_epochs",
+        "max_steps",
+        "check_val_every_n_epoch",
+        "accumulate_grad_batches",
+        "num_nodes",
+    ):
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]} is no whole number")
     for key in {"default_root_dir", "model_registry"} & config.keys():
         message = f"trainer.{key} {config[key]} is not the folder of the run"
         raise InputError(message, hint="leave it out: --out names it")
     for key, value in config.items():
-        named = (isinstance(value, Mapping) and key != "max_time") or (key == "logger" and not isinstance(value, bool))
+        named = (isinstance(value, Mapping) and key != "max_time") or (
+            key == "logger" and not isinstance(value, bool)
+        )
         if named or key in ("callbacks", "plugins"):
             message = f"trainer.{key} {value} names objects, which a configuration cannot make"
-            raise InputError(message, hint="give them to a lightning.Trainer in a script of your own")
+            raise InputError(
+                message, hint="give them to a lightning.Trainer in a script of your own"
+            )
 
 
-def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn.Module) -> dict[str, Any]:
+def trainer_settings(
+    config: dict[str, Any], out: Path, device: str, network: nn.Module
+) -> dict[str, Any]:
     """Return settings of Lightning's Trainer for a network: ours, overruled by ``config``."""
     check_trainer(config)
-    settings: dict[str, Any] = {"default_root_dir": str(out), "log_every_n_steps": 10, "num_sanity_val_steps": 0}
-    settings |= {"enable_model_summary": False, "enable_progress_bar": False}  # our own bar is shown
+    settings: dict[str, Any] = {
+        "default_root_dir": str(out),
+        "log_every_n_steps": 10,
+        "num_sanity_val_steps": 0,
+    }
+    settings |= {
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+    }  # our own bar is shown
     if device == "cpu":
         settings["accelerator"] = "cpu"
     elif device.startswith("cuda"):
@@ -70,7 +105,9 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn
 class WholeCheckpoints(TorchCheckpointIO):
     """Writes checkpoints whole or not at all; none into a folder of checkpoints that was taken away, without their settings."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
         with replacing(Path(path)) as file:
             torch.save(checkpoint, file)
 
@@ -78,10 +115,16 @@ class WholeCheckpoints(TorchCheckpointIO):
         """Return a checkpoint whose records of other checkpoints name the folder where it lies now: a run may be moved before it goes on."""
         checkpoint: dict[str, Any] = super().load_checkpoint(path, *arguments, **named)
         folder = os.path.realpath(Path(path).parent)
-        for state in (state for state in checkpoint.get("callbacks", {}).values() if "dirpath" in state):
+        for state in (
+            state for state in checkpoint.get("callbacks", {}).values() if "dirpath" in state
+        ):
             before, best = state["dirpath"], state["best_k_models"].items()
             state["best_k_models"] = {path.replace(before, folder): score for path, score in best}
-            state |= {key: value.replace(before, folder) for key, value in state.items() if isinstance(value, str)}
+            state |= {
+                key: value.replace(before, folder)
+                for key, value in state.items()
+                if isinstance(value, str)
+            }
         return checkpoint
 
 
@@ -96,16 +139,26 @@ def run_loggers(out: Path) -> list[Logger]:
     return loggers
 
 
-def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
+def make_trainer(
+    settings: dict[str, Any], out: Path, label: str, *callbacks: Callback
+) -> L.Trainer:
     """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``."""
-    once: dict[str, Any] = {"every_n_epochs": 1, "save_on_train_epoch_end": True, "enable_version_counter": False}
+    once: dict[str, Any] = {
+        "every_n_epochs": 1,
+        "save_on_train_epoch_end": True,
+        "enable_version_counter": False,
+    }
     last = ModelCheckpoint(out / CHECKPOINTS, "last", **once)
     shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
     ours = {"callbacks": [*callbacks, last, *shown], "plugins": [WholeCheckpoints()]}
     try:
-        trainer = L.Trainer(**settings | ours | {"logger": settings.get("logger", True) and run_loggers(out)})
+        trainer = L.Trainer(
+            **settings | ours | {"logger": settings.get("logger", True) and run_loggers(out)}
+        )
     except (TypeError, ValueError, MisconfigurationException) as error:
-        raise InputError(f"trainer: lightning.Trainer does not take these settings ({error})") from error
+        raise InputError(
+            f"trainer: lightning.Trainer does not take these settings ({error})"
+        ) from error
     (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     return trainer
 
@@ -114,7 +167,12 @@ class TrainingProgress(Callback):
     """Show steps, epoch and numbers: as a bar on a terminal, elsewhere as a line at times and after every validation."""
 
     def __init__(self, label: str) -> None:
-        self._label, self._next, self._skipped, self._show = label, 0.0, 0, ConsoleProgress(quiet=True)
+        self._label, self._next, self._skipped, self._show = (
+            label,
+            0.0,
+            0,
+            ConsoleProgress(quiet=True),
+        )
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         quiet, self._skipped = not trainer.is_global_zero, trainer.global_step
@@ -126,7 +184,9 @@ class TrainingProgress(Callback):
         self._next = time.monotonic() + 1.0
         numbers = (f"{name} {float(value):.4f}" for name, value in trainer.callback_metrics.items())
         state = ", ".join((f"epoch {trainer.current_epoch + 1}", *numbers))
-        self._show.count(trainer.global_step, int(trainer.estimated_stepping_batches), state, self._skipped)
+        self._show.count(
+            trainer.global_step, int(trainer.estimated_stepping_batches), state, self._skipped
+        )
 
     def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._next = 0.0
@@ -147,10 +207,17 @@ class SegmentationTask(L.LightningModule):
     class_weights: Tensor | None
 
     def __init__(
-        self, network: nn.Module, num_classes: int, settings: OptimisationConfig | None = None, class_weights: Sequence[float] | None = None
+        self,
+        network: nn.Module,
+        num_classes: int,
+        settings: OptimisationConfig | None = None,
+        class_weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        self.network, self.settings = network, OptimisationConfig() if settings is None else settings
+        self.network, self.settings = (
+            network,
+            OptimisationConfig() if settings is None else settings,
+        )
         weights = None if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
         self.val_confusion = MulticlassConfusionMatrix(num_classes, ignore_index=IGNORE)
@@ -168,7 +235,9 @@ class SegmentationTask(L.LightningModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         logits = self(batch["image"])
-        loss = losses.segmentation_loss(logits, batch["label"], self.class_weights)  # checks the labels, too
+        loss = losses.segmentation_loss(
+            logits, batch["label"], self.class_weights
+        )  # checks the labels, too
         self.val_confusion.update(logits.argmax(1), batch["label"])
         self.log("val/loss", loss, sync_dist=True, batch_size=len(batch["image"]))
 
@@ -184,7 +253,10 @@ class SegmentationTask(L.LightningModule):
         decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim > 1]
         plain = [p for p in self.network.parameters() if p.requires_grad and p.ndim <= 1]
         chosen, steps = self.settings, int(self.trainer.estimated_stepping_batches)
-        groups = [{"params": decayed, "weight_decay": chosen.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        groups = [
+            {"params": decayed, "weight_decay": chosen.weight_decay},
+            {"params": plain, "weight_decay": 0.0},
+        ]
         optimizer = losses.make_optimizer(chosen.optimizer, groups, chosen.lr)
         schedule = losses.make_schedule(optimizer, chosen.schedule, steps, chosen.lr)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -195,25 +267,43 @@ class SegmentationTask(L.LightningModule):
 
 def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNetwork:
     """Return the network of a configuration, with the weights that it starts from and the normalisation that these expect."""
-    mean, std = encoder_normalisation(config.encoder) if config.encoder_weights else (IMAGENET_MEAN, IMAGENET_STD)
-    built = (config.architecture, config.encoder, classes.classes, classes.palette, dict(config.options))
-    description = NetworkDescription(*built, config.mean or mean, config.std or std, config.inference_size)
+    mean, std = (
+        encoder_normalisation(config.encoder)
+        if config.encoder_weights
+        else (IMAGENET_MEAN, IMAGENET_STD)
+    )
+    built = (
+        config.architecture,
+        config.encoder,
+        classes.classes,
+        classes.palette,
+        dict(config.options),
+    )
+    description = NetworkDescription(
+        *built, config.mean or mean, config.std or std, config.inference_size
+    )
     network, notes = build_network(description), list[str]()
     if config.weights:
         notes = load_weights(network.body, Path(config.weights))
         if config.encoder_weights:
             unread = f"network.encoder_weights {config.encoder_weights} not read"
             notes.append(f"{unread}: {config.weights} holds the encoder")
-        elif not (config.mean or config.std) and (note := normalisation_note(config.encoder, mean, std)):
+        elif not (config.mean or config.std) and (
+            note := normalisation_note(config.encoder, mean, std)
+        ):
             notes.append(note)
     elif config.encoder_weights:
-        notes = load_encoder_weights(cast(nn.Module, network.body.encoder), config.encoder, config.encoder_weights)
+        notes = load_encoder_weights(
+            cast(nn.Module, network.body.encoder), config.encoder, config.encoder_weights
+        )
     for note in notes:
         say(f"note: {note}")
     return network
 
 
-def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tuple[SegmentationNetwork, dict[str, Any]]:
+def train_network(
+    config: TrainConfig, out: Path, *, device: str = "auto"
+) -> tuple[SegmentationNetwork, dict[str, Any]]:
     """Train, keep the checkpoint with the best validation mIoU, and write the model folder; return the network in eval mode and what was
     measured. A killed run continues from its last checkpoint when called again with the same ``out``."""
     with flushed_denormals(), no_half_folder(out):
@@ -224,13 +314,17 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
         description = network.description
         settings = trainer_settings(dict(config.trainer), out, device, network)
         if settings.get("max_epochs") == 0 and not config.network.weights:
-            raise InputError("trainer.max_epochs is 0 and there are no network.weights to take over")
+            raise InputError(
+                "trainer.max_epochs is 0 and there are no network.weights to take over"
+            )
         data.prepare_data()
         power = config.optimisation.class_weight_power
         weights = losses.balanced_weights(data.class_frequencies(), power) if power else None
         network.to(memory_format=torch.channels_last)
         task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
-        best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
+        best = ModelCheckpoint(
+            out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False
+        )
         resume = claim_checkpoints(out, "train", config.plain())
         trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
         (out / MEASURED).unlink(missing_ok=True)  # of a network that was finished before
@@ -241,12 +335,25 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
         seconds = time.perf_counter() - start
         if best.best_model_path:
             state = read_checkpoint(Path(best.best_model_path))["state_dict"]
-            ours = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+            ours = {
+                k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")
+            }
             network.load_state_dict(ours)
         score = best.best_model_score
-        measured = {"val_miou": None if score is None else float(score), "epochs": trainer.current_epoch}
-        measured |= {"steps": trainer.global_step, "seconds": round(seconds, 1), "resumed": resume is not None}
-        source = {"trained": trainer.global_step > 0, "dataset": config.data["dataset"], "seed": config.seed}
+        measured = {
+            "val_miou": None if score is None else float(score),
+            "epochs": trainer.current_epoch,
+        }
+        measured |= {
+            "steps": trainer.global_step,
+            "seconds": round(seconds, 1),
+            "resumed": resume is not None,
+        }
+        source = {
+            "trained": trainer.global_step > 0,
+            "dataset": config.data["dataset"],
+            "seed": config.seed,
+        }
         provenance = {**source, **environment(settings["precision"]), **measured}
         network = network.cpu()
         network.description = replace(description, provenance=provenance)
@@ -257,18 +364,26 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
 
 
 def train_members(
-    config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: progress.Say = say
+    config: TrainConfig,
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    device: str = "auto",
+    say: progress.Say = say,
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below ``out``; finished ones are skipped.
     Yields the folder and what was measured, after each training."""
     if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
         shown = ",".join(map(str, seeds))
-        raise InputError(f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3")
+        raise InputError(
+            f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3"
+        )
     for number, seed in enumerate(seeds, start=1):
         member, folder = replace(config, seed=seed), out / f"seed-{seed}"
         # Where the checkpoints were removed, the configuration of the network says of which settings it is.
         if (folder / MEASURED).exists() and (
-            claim_checkpoints(folder, "train", member.plain()) or not unlike(read_config(folder / "train.yaml"), member.plain())
+            claim_checkpoints(folder, "train", member.plain())
+            or not unlike(read_config(folder / "train.yaml"), member.plain())
         ):
             say(f"member {number} of {len(seeds)}: {folder} is finished")
             continue

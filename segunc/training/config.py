@@ -14,7 +14,16 @@ import torch
 import yaml
 
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, UnitInterval, check_value, from_plain
+from segunc.core.bounds import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    Seed,
+    Settings,
+    UnitInterval,
+    check_value,
+    from_plain,
+)
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import read_text, reading, write_json
 from segunc.training.losses import Schedule
@@ -165,23 +174,43 @@ def parse_config(
         values = {} if config is None else read_config(config)
         in_file = "data" in values
         sections = config_sections(settings, data=data)
-        further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__ and getattr(settings, f"uses_{name}", True)]
+        further = [
+            name
+            for name in ("seed", "trainer")
+            if name in kind.__dataclass_fields__ and getattr(settings, f"uses_{name}", True)
+        ]
         keys = [*further, *(section.section for section in sections.values())]
         if not values.keys() <= {*keys}:
-            elsewhere = {"seed", "data", "trainer", NetworkConfig.section, OptimisationConfig.section, *others()}
-            values = {key: value for key, value in values.items() if key in keys or key not in elsewhere}
+            elsewhere = {
+                "seed",
+                "data",
+                "trainer",
+                NetworkConfig.section,
+                OptimisationConfig.section,
+                *others(),
+            }
+            values = {
+                key: value for key, value in values.items() if key in keys or key not in elsewhere
+            }
         _override(values, overrides, list(sections.values()))
         for key, value in values.items():
             if key not in keys:
-                raise InputError(f"unknown key '{key}'{nearest(key, keys)}", hint=f"the keys are {', '.join(keys)}")
+                raise InputError(
+                    f"unknown key '{key}'{nearest(key, keys)}",
+                    hint=f"the keys are {', '.join(keys)}",
+                )
             if key != "seed" and not isinstance(value, dict):
-                raise InputError(f"{key} is {value!r}, not keys with values", hint=f"write {key}: {{KEY: VALUE}}")
+                raise InputError(
+                    f"{key} is {value!r}, not keys with values", hint=f"write {key}: {{KEY: VALUE}}"
+                )
         check_value("seed", values.get("seed", 0), Seed)
         check_value("trainer", values.get("trainer", {}), Any)
         made: dict[str, Any] = {name: values[name] for name in further if name in values}
         chosen = sections.pop("data", None)
         for name, section in sections.items():
-            made[name] = from_plain(section, _with_none(section, values.get(section.section, {})), section.section)
+            made[name] = from_plain(
+                section, _with_none(section, values.get(section.section, {})), section.section
+            )
         # A training always needs some.
         needs = getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"})
         needs = {} if getattr(made.get("settings"), "images", None) else needs
@@ -201,14 +230,20 @@ def parse_config(
         return kind(**made)
     except InputError as error:
         raise error.within(where) from error
-    except (ValueError, TypeError, RecursionError) as error:  # numbers of thousands of digits, keys that are no text
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # numbers of thousands of digits, keys that are no text
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
 
 
 def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None) -> None:
     """Write beside a model which data it was made with, or without data those of its base, so that later verbs need not be told again."""
     if data:
-        paths = {name: str(Path(data[name]).resolve()) for name in ("root", "frames") if data.get(name)}
+        paths = {
+            name: str(Path(data[name]).resolve()) for name in ("root", "frames") if data.get(name)
+        }
         own_labels = str(data.get("labels") or "").endswith(".csv")
         paths |= {"labels": str(Path(data["labels"]).resolve())} if own_labels else {}
         write_json(folder / DATA, _plain({**data, **paths}))
@@ -242,7 +277,10 @@ def read_config(path: Path) -> dict[str, Any]:
         text = read_text(path)
     values = _read_yaml(text)
     if not isinstance(values, dict) or not values:
-        raise InputError("it holds no keys with values, such as `data` with its dataset and root", hint="see configs/")
+        raise InputError(
+            "it holds no keys with values, such as `data` with its dataset and root",
+            hint="see configs/",
+        )
     return values
 
 
@@ -251,7 +289,9 @@ def _read_yaml(text: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise InputError(f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples") from error
+        raise InputError(
+            f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples"
+        ) from error
 
 
 def _override(values: dict[str, Any], words: list[str], sections: list[type[Settings]]) -> None:
@@ -279,22 +319,32 @@ def _override(values: dict[str, Any], words: list[str], sections: list[type[Sett
 
 def _with_none(section: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
     """Return values with None for the word none, which YAML takes for a text, where a setting may be None."""
-    optional = {key for key, kind in get_type_hints(section).items() if type(None) in get_args(kind)}
-    return {key: None if value == "none" and key in optional else value for key, value in values.items()}
+    optional = {
+        key for key, kind in get_type_hints(section).items() if type(None) in get_args(kind)
+    }
+    return {
+        key: None if value == "none" and key in optional else value for key, value in values.items()
+    }
 
 
 def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
     """Return the classes of the settings in a configuration, by the field of its kind; without ``settings`` those of a training."""
     from segunc.data.module import DataConfig
 
-    others = {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    others = (
+        {"settings": settings}
+        if settings
+        else {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    )
     return {**({"data": DataConfig} if data else {}), **others}
 
 
 def save_config(config: Config, out: Path, verb: str) -> None:
     """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{verb}.yaml").write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
+    (out / f"{verb}.yaml").write_text(
+        yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8"
+    )
 
 
 def now() -> str:
@@ -305,7 +355,12 @@ def now() -> str:
 def environment(precision: object) -> dict[str, Any]:
     """Return when and in what a training ran, for its record."""
     threads = torch.get_num_threads()
-    return {"date": now(), "torch": torch.__version__, "precision": str(precision), "threads": threads}
+    return {
+        "date": now(),
+        "torch": torch.__version__,
+        "precision": str(precision),
+        "threads": threads,
+    }
 
 
 def _plain(value: Any) -> Any:

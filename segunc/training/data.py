@@ -23,7 +23,9 @@ def unpack_batch(batch: Any) -> Batch:
     if isinstance(batch, Sequence) and len(batch) >= 2:
         return batch[0], batch[1].long()
     kind = type(batch).__name__
-    raise InputError(f"a batch of type {kind} is neither (image, label) nor a dictionary with these keys")
+    raise InputError(
+        f"a batch of type {kind} is neither (image, label) nor a dictionary with these keys"
+    )
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:

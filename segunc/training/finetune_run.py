@@ -36,7 +36,15 @@ class FinetuneRun(Generic[S]):
     ``settings`` are those of the Trainer, and ``measured`` is what the run finds out, for the record.
     """
 
-    def __init__(self, base: Path, config: FinetuneConfig[S], out: Path, *, device: str = "auto", say: Say = say) -> None:
+    def __init__(
+        self,
+        base: Path,
+        config: FinetuneConfig[S],
+        out: Path,
+        *,
+        device: str = "auto",
+        say: Say = say,
+    ) -> None:
         from segunc.training.base import trainer_settings
 
         self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
@@ -48,14 +56,18 @@ class FinetuneRun(Generic[S]):
         sha256 = self.network.sha256
         self.conversion = convert(self.network.body)
         say(f"converted {base}: {self.conversion}")
-        in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
+        in_scope(
+            self.options.scope, AffineLayout(self.network).names
+        )  # a bad scope leaves no folder behind
         self.settings = trainer_settings(dict(config.trainer), out, device, self.network)
         self.epochs: int = getattr(self.options, "epochs", 0)
         members: int = getattr(self.options, "members", 1)  # share the epochs in turn
         self.settings["max_epochs"] = self.epochs * members
         if getattr(self.options, "max_steps", 0):
             self.settings["max_steps"] = self.options.max_steps * members
-        self.precision: Precision = "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
+        self.precision: Precision = (
+            "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
+        )
         if self.epochs:
             self.data.prepare_data(selects=False)
         self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=sha256)
@@ -79,7 +91,9 @@ class FinetuneRun(Generic[S]):
             try:
                 self.data.dataset(split)
             except InputError as error:
-                raise InputError(f"{why} needs data: {error.message}", hint=self.options.without_data) from error
+                raise InputError(
+                    f"{why} needs data: {error.message}", hint=self.options.without_data
+                ) from error
 
     @cached_property
     def data(self) -> SegmentationDataModule:
@@ -101,9 +115,15 @@ class FinetuneRun(Generic[S]):
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
-        count, network, power = len(self.classes), self.network.cpu(), self.options.class_weight_power
+        count, network, power = (
+            len(self.classes),
+            self.network.cpu(),
+            self.options.class_weight_power,
+        )
         weights = balanced_weights(self.data.class_frequencies(), power) if power else None
-        task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
+        task = AffineTask(
+            network, count, lambda layout: trainable, self.options, class_weights=weights
+        ).cpu()
         if self.epochs:
             trainer, start = make_trainer(self.settings, self.out, "finetune"), time.perf_counter()
             fit(trainer, task, self.resume, train_dataloaders=self.data.train_dataloader())
@@ -115,9 +135,19 @@ class FinetuneRun(Generic[S]):
         """Return how the result came to be, for its record; the clock of the run stops here."""
         self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
         content = self.config.plain()
-        settings = {k: v for k, v in content[self.options.section].items() if k not in self.measured}
-        made_of = {"dataset": self.config.data.get("dataset"), **environment(self.settings["precision"])}
-        return {**made_of, "settings": settings, "resumed": self.resume is not None, **self.measured}
+        settings = {
+            k: v for k, v in content[self.options.section].items() if k not in self.measured
+        }
+        made_of = {
+            "dataset": self.config.data.get("dataset"),
+            **environment(self.settings["precision"]),
+        }
+        return {
+            **made_of,
+            "settings": settings,
+            "resumed": self.resume is not None,
+            **self.measured,
+        }
 
     def finish(self, posterior: Stored, summary: str) -> dict[str, Any]:
         """Write the model folder, say so, and return what was measured."""

@@ -34,7 +34,9 @@ def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = N
     return F.cross_entropy(logits, labels, weights, ignore_index=IGNORE)
 
 
-def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:
+def balanced_weights(
+    frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0
+) -> list[float]:
     """Return class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at most ``limit``; 1 for classes that do not
     occur. ``power`` 0 is plain cross-entropy, 1 gives every class the same share of the loss."""
     raw = [f**-power if f > 0 else 0.0 for f in frequencies]
@@ -53,7 +55,9 @@ def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Opt
     return SGD(groups, lr, momentum=0.9, nesterov=True)
 
 
-def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]) -> LRScheduler:
+def make_schedule(
+    optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]
+) -> LRScheduler:
     """Return a schedule over ``steps`` optimiser steps; ``peak`` is one rate, or one a parameter group. ``onecycle`` warms up over 20 % to
     ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps it."""
     if name == "onecycle":
@@ -71,7 +75,9 @@ def diverged(what: str, step: int) -> InputError | PartialFailure:
     if step == 0:
         return InputError(f"{what} is NaN or infinite before the first step", hint=hint)
     kept = "the last checkpoint is from before that and stays"
-    return PartialFailure(f"{what} became NaN or infinite at step {step}; {kept}; {hint} and give another --out")
+    return PartialFailure(
+        f"{what} became NaN or infinite at step {step}; {kept}; {hint} and give another --out"
+    )
 
 
 def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:

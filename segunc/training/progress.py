@@ -23,7 +23,10 @@ LAST = "last.ckpt"
 RECORD = "run.json"
 FREE = {
     *("data.root", "data.workers", "data.eval_batch_size"),
-    *(f"trainer.{key}" for key in ("accelerator", "devices", "strategy", "num_nodes", "log_every_n_steps")),
+    *(
+        f"trainer.{key}"
+        for key in ("accelerator", "devices", "strategy", "num_nodes", "log_every_n_steps")
+    ),
     *(f"trainer.{key}" for key in ("enable_progress_bar", "enable_model_summary", "profiler")),
 }
 """Settings that may differ when a run is continued: where it runs, not what it makes."""
@@ -44,7 +47,11 @@ def say(text: str) -> None:
 
 def unlike(before: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Return the dotted keys of settings in which what two runs make differs, with both values."""
-    return [item for item in differing_keys(before, settings) if item[0] not in FREE and item[1] != item[2]]
+    return [
+        item
+        for item in differing_keys(before, settings)
+        if item[0] not in FREE and item[1] != item[2]
+    ]
 
 
 def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
@@ -52,7 +59,9 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
     ``bound`` is what else it depends on, as the hash of a base network."""
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
-    settings = {key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}}
+    settings = {
+        key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}
+    }
     last = folder / LAST
     if not last.exists():
         write_json(folder / RECORD, settings)
@@ -60,7 +69,9 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
     if differing := unlike(before, settings):
         # Continuing it would give a network that no configuration describes.
-        other = ", ".join(f"{key} {there} there, {asked} asked for" for key, there, asked in differing[:4])
+        other = ", ".join(
+            f"{key} {there} there, {asked} asked for" for key, there, asked in differing[:4]
+        )
         message = f"{out} holds a run of other settings, which cannot be continued: {other}"
         raise InputError(message, hint=f"give another --out, or remove {folder}")
     try:
@@ -77,7 +88,11 @@ def no_half_folder(out: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        kept = (path for path in out.rglob("*") if path.suffix == ".safetensors" or path.parent.name == CHECKPOINTS)
+        kept = (
+            path
+            for path in out.rglob("*")
+            if path.suffix == ".safetensors" or path.parent.name == CHECKPOINTS
+        )
         if new and is_first_process() and all(path.name == RECORD for path in kept):
             shutil.rmtree(out, ignore_errors=True)
         raise
@@ -87,14 +102,18 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
     """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start. A frame that cannot be read is
     an InputError before the first step, and a PartialFailure after it; the checkpoints stay."""
     try:
-        trainer.fit(task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data)
+        trainer.fit(
+            task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data
+        )
     except InputError as error:
         # A loader process hands an error over with its whole traceback.
         text = str(error).strip().rpartition("InputError: ")[2]
         if trainer.global_step == 0:
             raise InputError(text) from error
         going_on = "the same command continues from the last finished epoch"
-        raise PartialFailure(f"stopped at step {trainer.global_step}: {text}; {going_on}") from error
+        raise PartialFailure(
+            f"stopped at step {trainer.global_step}: {text}; {going_on}"
+        ) from error
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise

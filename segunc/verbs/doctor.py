@@ -51,9 +51,13 @@ def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]
     if report.self_check is not None:
         text = f"largest difference {report.self_check:.1e} of the largest logit"
         text += "" if report.batched else "; draws run one at a time"
-        yield Finding("two draws as a batch against one by one", "ok" if report.batched else "warn", text)
+        yield Finding(
+            "two draws as a batch against one by one", "ok" if report.batched else "warn", text
+        )
     if report.unreached:
-        text = f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
+        text = (
+            f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
+        )
         yield Finding("normalisation layers that are called", "warn", text)
     mean, most = float(scores["epistemic"].mean()), float(scores["epistemic"].max())
     text = f"mean {mean:.2e}, maximum {most:.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
@@ -84,7 +88,9 @@ def conversion_difference(network: nn.Module, images: Tensor) -> float:
     twice = images.repeat(2, 1, 1, 1)
     expected = plain(twice)
     with layout.active(ABNNPosterior.around(layout, 0.0).affine(layout, [0], 0)):
-        return float((network(twice) - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+        return float(
+            (network(twice) - expected).abs().max() / expected.abs().max().clamp_min(1e-12)
+        )
 
 
 class DoctorResult(NamedTuple):
@@ -93,7 +99,9 @@ class DoctorResult(NamedTuple):
     about: tuple[str, ...]  # which model and draws, in lines
     findings: tuple[Finding, ...] = ()  # of the checks, in their order
     failure: str = ""  # why the maps cannot be trusted, in one line; empty where they can
-    notes: tuple[str, ...] = ()  # what the sampler says, for instance that the network could not be compiled
+    notes: tuple[
+        str, ...
+    ] = ()  # what the sampler says, for instance that the network could not be compiled
 
 
 @takes(DoctorOptions)
@@ -111,7 +119,9 @@ def doctor(options: DoctorOptions) -> DoctorResult:
     with flushed_denormals(), threads(options.threads):
         sampler = make_sampler(model, options)
         description = model.network.description
-        network = f"{description.architecture} {description.encoder}, {description.num_classes} classes"
+        network = (
+            f"{description.architecture} {description.encoder}, {description.num_classes} classes"
+        )
         about = [
             f"{options.model}: {network}, {model.posterior.method}, base network sha256 {model.sha256}",
             f"calibration: {model.attachments.get('calibration', 'none')}",
@@ -119,8 +129,12 @@ def doctor(options: DoctorOptions) -> DoctorResult:
         if not model.bayesian:
             why = "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
             return DoctorResult(tuple(about), (), why)
-        settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
-        about += [f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}"]
+        settings = ", ".join(
+            f"{name} {value}" for name, value in model.posterior.settings().items()
+        )
+        about += [
+            f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}"
+        ]
         about += [f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}"]
         toy = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False)
         image = load_image(Path(options.image)) if options.image else toy.image

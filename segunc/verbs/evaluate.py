@@ -20,7 +20,13 @@ from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
-from segunc.evaluation.resampling import Resampling, compiled, resampled_units, save_replicates, sidecar_path
+from segunc.evaluation.resampling import (
+    Resampling,
+    compiled,
+    resampled_units,
+    save_replicates,
+    sidecar_path,
+)
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
@@ -65,7 +71,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class), listed)
     if options.root and entry and options.split is None:
         options = replace(options, split=entry.usual_split(Path(options.root)))
-        notes_on_data += [f"split {options.split} of {entry.name} is evaluated; --split names another"]
+        notes_on_data += [
+            f"split {options.split} of {entry.name} is evaluated; --split names another"
+        ]
     if options.fps and not options.maps:
         raise InputError("--fps needs --maps: it gives times to the frames of maps")
     resampling = Resampling(options.replicates)
@@ -104,21 +112,35 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.plots:
         from segunc.plots import write_plots
 
-        shown = out.stem if out else Path(str(options.model or options.maps or options.verdicts)).resolve().name
+        shown = (
+            out.stem
+            if out
+            else Path(str(options.model or options.maps or options.verdicts)).resolve().name
+        )
         figures = write_plots(gatherer, result, Path(options.plots), shown)
-    return EvaluateResult(out, result, tuple(figures), (*notes_on_data, *notes, *_promises(result)), _failure(result))
+    return EvaluateResult(
+        out, result, tuple(figures), (*notes_on_data, *notes, *_promises(result)), _failure(result)
+    )
 
 
 def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, list[str]]:
     """Return the options with the data of the configuration, or else of the model's record, where nobody named any; the list of their
     frames; and what a user should know."""
-    named = (options.dataset, options.root, options.labels, options.anomaly_labels, options.label_map)
+    named = (
+        options.dataset,
+        options.root,
+        options.labels,
+        options.anomaly_labels,
+        options.label_map,
+    )
     if options.config:
         from segunc.training.config import read_config
 
         data: Any = read_config(Path(options.config)).get("data")
         if not isinstance(data, dict):
-            raise InputError(f"{options.config} has no section data", hint="data: {dataset: NAME, root: DIR}")
+            raise InputError(
+                f"{options.config} has no section data", hint="data: {dataset: NAME, root: DIR}"
+            )
         source = str(options.config)
     elif options.model and not any(named):
         from segunc.training.config import recorded_data
@@ -129,7 +151,9 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
     if not data or (options.maps and any(named[2:4])):
         return options, None, []
     declared = data.get("anomaly_class") or []
-    declared = [name.strip() for name in declared.split(",")] if isinstance(declared, str) else declared
+    declared = (
+        [name.strip() for name in declared.split(",")] if isinstance(declared, str) else declared
+    )
     found = replace(
         options,
         dataset=options.dataset or data.get("dataset"),
@@ -143,7 +167,9 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
 
 def _promises(result: Result) -> Iterator[str]:
     """Yield a line on each promise of a threshold, and on what these units say of it."""
-    for of in (of for numbers in result.get("flagged", {}).values() for of in (numbers, *numbers.values())):
+    for of in (
+        of for numbers in result.get("flagged", {}).values() for of in (numbers, *numbers.values())
+    ):
         if isinstance(of, dict) and of.get("risk") is not None:
             said = of.get("promise", "its second level.")
             yield f"promised: {said} Achieved on {of['units']} other units: {of['risk']:.3g}, of {of['level']:.3g}"
@@ -160,11 +186,15 @@ def _failure(result: Result) -> str:
     )
 
 
-def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]) -> Measured:
+def _from_maps(
+    maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]
+) -> Measured:
     if options.corruption is not None:
         raise InputError("--corruption needs --model: maps are of images as they were predicted")
     if not (options.root or options.labels or options.anomaly_labels):
-        raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
+        raise InputError(
+            "--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root"
+        )
     labels = LabelSources(**label_arguments(options, entry, _samples))
 
     def choose(names: Sequence[str]) -> Sequence[str]:
@@ -174,9 +204,14 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
         return [name for name in names if re.search(options.frames or "", name)] or names
 
     result, evaluator = evaluate_maps(maps, labels, options.scores, new, choose, options.fps)
-    result["run"] = _recorded_model(read_manifest(maps) if is_ours(maps) else None) | _chosen_frames(options)
+    result["run"] = _recorded_model(
+        read_manifest(maps) if is_ours(maps) else None
+    ) | _chosen_frames(options)
     if entry is not None:
-        result["run"] |= {"dataset": entry.name, **({"split": options.split} if options.root else {})}
+        result["run"] |= {
+            "dataset": entry.name,
+            **({"split": options.split} if options.root else {}),
+        }
     return result, evaluator, []
 
 
@@ -187,10 +222,23 @@ def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:
-    for name in ("model", "labels", "anomaly_labels", "dataset", "flag", "plots", "groups", "components", "corruption", "fps"):
+    for name in (
+        "model",
+        "labels",
+        "anomaly_labels",
+        "dataset",
+        "flag",
+        "plots",
+        "groups",
+        "components",
+        "corruption",
+        "fps",
+    ):
         if getattr(options, name):
             other = name.replace("_", "-")
-            raise InputError(f"--verdicts and --{other} do not go together: verdicts are evaluated alone")
+            raise InputError(
+                f"--verdicts and --{other} do not go together: verdicts are evaluated alone"
+            )
     if not options.maps:
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
     reader = open_maps(Path(options.maps))
@@ -216,7 +264,10 @@ def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
 
 def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
     """Return the names of frames that match ``--frames``, None all; InputError where none does."""
-    names, regular = [*frames], compiled(pattern or "", f"--frames '{pattern}' is no regular expression")
+    names, regular = (
+        [*frames],
+        compiled(pattern or "", f"--frames '{pattern}' is no regular expression"),
+    )
     if not (chosen := [name for name in names if regular.search(name)]):
         raise InputError(f"--frames '{pattern}' matches no frame; the first is {names[0]}")
     return chosen
@@ -228,7 +279,12 @@ def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
     return chosen | ({"every": options.every} if options.every > 1 else {})
 
 
-def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]) -> Measured:
+def _from_model(
+    folder: Path,
+    options: EvaluateOptions,
+    entry: DatasetEntry | None,
+    new: Callable[..., Evaluator],
+) -> Measured:
     from segunc.core.device import flushed_denormals, threads
     from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
@@ -247,7 +303,12 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
             **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
             **{"method": model.posterior.method, "base_sha256": model.sha256},
             **{"posterior_sha256": model.posterior_sha256, **fitted_record(model, sampler)},
-            **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **choices_record(options)},
+            **{
+                "draws": sampler.draws,
+                "seed": sampler.seed,
+                "scheme": sampler.noise.scheme,
+                **choices_record(options),
+            },
             **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
             **({} if corruption is None else {"corruption": str(corruption)}),
         }
@@ -267,12 +328,16 @@ def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
 
 def label_sources(options: TruthOptions) -> LabelSources:
     """Return the labels of maps that options name."""
-    entry = entry_of_labels(options.dataset, getattr(options, "label_map", None), list(options.anomaly_class))
+    entry = entry_of_labels(
+        options.dataset, getattr(options, "label_map", None), list(options.anomaly_class)
+    )
     return LabelSources(**label_arguments(options, entry))
 
 
 def label_arguments(
-    options: TruthOptions, entry: DatasetEntry | None, samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples
+    options: TruthOptions,
+    entry: DatasetEntry | None,
+    samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples,
 ) -> dict[str, Any]:
     """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and ``anomaly_encoding``, and of options with
     class labels ``labels`` and ``label_map``. They are the folders that the options name, whose files may be named as the data set's, or
@@ -282,20 +347,41 @@ def label_arguments(
     folders = [options.anomaly_labels, getattr(options, "labels", None)]
     anomalies: Labels | None
     labels: Labels | None
-    anomalies, labels = (LabelFolder(Path(folder), layouts) if folder else None for folder in folders)
+    anomalies, labels = (
+        LabelFolder(Path(folder), layouts) if folder else None for folder in folders
+    )
     if options.root:
         if entry is None or any(folders):
-            raise InputError("--root goes with --dataset, and without --labels and --anomaly-labels")
+            raise InputError(
+                "--root goes with --dataset, and without --labels and --anomaly-labels"
+            )
         frames = samples(entry, options)
-        anomalies = {frame.name: frame.anomaly for frame in frames if frame.anomaly is not None} or None
-        labels = {frame.name: frame.label for frame in frames if frame.label is not None and by_class} or None
+        anomalies = {
+            frame.name: frame.anomaly for frame in frames if frame.anomaly is not None
+        } or None
+        labels = {
+            frame.name: frame.label for frame in frames if frame.label is not None and by_class
+        } or None
         if not (anomalies or labels):
             raise InputError(f"the data set {entry.name} marks no anomalies")
     if labels is not None and (entry is None or entry.labels is None):
-        raise InputError("nothing says which values of --labels are which classes", hint="add --dataset cityscapes, or --label-map CSV")
+        raise InputError(
+            "nothing says which values of --labels are which classes",
+            hint="add --dataset cityscapes, or --label-map CSV",
+        )
     # A label map gives the labels of the data set another meaning; masks in a folder of their own keep theirs.
-    masks = dataset_entry(options.dataset) if options.anomaly_labels and options.dataset and not options.anomaly_class else entry
-    arguments: dict[str, Any] = {"anomaly_labels": anomalies, "anomaly_encoding": encoding_of_masks(masks)}
+    masks = (
+        dataset_entry(options.dataset)
+        if options.anomaly_labels and options.dataset and not options.anomaly_class
+        else entry
+    )
+    arguments: dict[str, Any] = {
+        "anomaly_labels": anomalies,
+        "anomaly_encoding": encoding_of_masks(masks),
+    }
     if by_class:
-        arguments |= {"labels": labels, "label_map": entry.label_map() if labels is not None and entry else None}
+        arguments |= {
+            "labels": labels,
+            "label_map": entry.label_map() if labels is not None and entry else None,
+        }
     return arguments

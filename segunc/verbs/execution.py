@@ -16,7 +16,13 @@ import torch
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.affine.posterior import branches_of
-from segunc.core.device import choose_precision, describe_device, flushed_denormals, resolve_device, threads
+from segunc.core.device import (
+    choose_precision,
+    describe_device,
+    flushed_denormals,
+    resolve_device,
+    threads,
+)
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
@@ -42,7 +48,9 @@ MAX_WRITERS = 8
 USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its rate
 
 
-def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] = DEFAULT_SCORES) -> Sampler:
+def make_sampler(
+    model: Model, options: SamplingOptions, scores: Sequence[str] = DEFAULT_SCORES
+) -> Sampler:
     """Place a model on its device and return its sampler."""
     device = resolve_device(options.device)
     if options.scope is not None:
@@ -50,7 +58,10 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
     posterior = model.posterior
     if options.alpha is not None:
         if not isinstance(posterior, ABNNPosterior):
-            raise InputError(f"--alpha is of an ABNN, and the model is a {posterior.method}", hint="leave --alpha out")
+            raise InputError(
+                f"--alpha is of an ABNN, and the model is a {posterior.method}",
+                hint="leave --alpha out",
+            )
         _check_alpha(options.alpha, posterior.alpha, model, scores)
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
@@ -74,38 +85,61 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
 
 def choices_record(options: SamplingOptions) -> dict[str, Any]:
     """Return what a run records where it was asked for: a noise scale in place of the model's own, compiled passes."""
-    return ({} if options.alpha is None else {"alpha": options.alpha}) | ({"compiled": True} if options.compile else {})
+    return ({} if options.alpha is None else {"alpha": options.alpha}) | (
+        {"compiled": True} if options.compile else {}
+    )
 
 
 def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
     """Return what a run records of what was fitted on its model: T of the logits, the calibrator of the mean, and what scores are made of."""
     calibrator = sampler.fitted.calibrator
-    of_mean = {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256} if calibrator else {}
+    of_mean = (
+        {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256}
+        if calibrator
+        else {}
+    )
     others = (attachment.record() for attachment in model.used(sampler.scores))
-    return {"temperature": sampler.fitted.temperature, **of_mean, **{key: value for record in others for key, value in record.items()}}
+    return {
+        "temperature": sampler.fitted.temperature,
+        **of_mean,
+        **{key: value for record in others for key, value in record.items()},
+    }
 
 
 def _check_alpha(alpha: float, own: float, model: Model, scores: Sequence[str]) -> None:
     """Raise InputError for a noise scale other than the model's own where what is used was fitted on its draws. A calibration always is."""
-    calibration = [model.attachments[name] for name in ("calibration",) if name in model.attachments]
+    calibration = [
+        model.attachments[name] for name in ("calibration",) if name in model.attachments
+    ]
     for part in (*calibration, *model.used(scores)):
         if alpha != own and "posterior_sha256" in part.bound_by:
             message = f"{part.file} was fitted on draws of alpha {own:g}, and --alpha {alpha:g} makes others"
-            raise InputError(message, hint="leave --alpha out, or fit it again on a model of that alpha")
+            raise InputError(
+                message, hint="leave --alpha out, or fit it again on a model of that alpha"
+            )
 
 
 def _check_scope(scope: str, model: Model) -> None:
     """Raise InputError for a scope that does not fit the model, before each frame does."""
     drawn = [branch for branch in branches_of(model.network, model.posterior) if branch.stochastic]
     if not model.bayesian or not drawn:
-        message = f"--scope {scope} has no effect on this model: its method is {model.posterior.method}"
+        message = (
+            f"--scope {scope} has no effect on this model: its method is {model.posterior.method}"
+        )
         raise InputError(message, hint="leave --scope out")
     for branch in drawn:
         layout = AffineLayout(branch.network)
-        in_scope(getattr(branch.posterior, "scope", "all"), layout.dropout_names or layout.names, scope)
+        in_scope(
+            getattr(branch.posterior, "scope", "all"), layout.dropout_names or layout.names, scope
+        )
 
 
-def choose_chunk(options: PredictOptions, sampler: Sampler, source: FrameSource, recorded: Mapping[str, Any] | None) -> int:
+def choose_chunk(
+    options: PredictOptions,
+    sampler: Sampler,
+    source: FrameSource,
+    recorded: Mapping[str, Any] | None,
+) -> int:
     """Return how many draws are in a batch: what is asked for, else what an earlier run of the same folder ``recorded`` in its manifest,
     else what suits the first frame of the whole input; InputError where no frame can be read."""
     if chunk := options.chunk or (recorded or {}).get("chunk"):
@@ -138,7 +172,9 @@ class Job(NamedTuple):
 def open_job(options: PredictOptions) -> Iterator[Job]:
     """Check all options, then open the inputs and load the model. Meanwhile torch computes on the threads that were asked for."""
     shard = parse_shard(options.shard) if options.shard else Shard()
-    selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
+    selection = Selection(
+        options.every, *(parse_time(t) if t else None for t in (options.start, options.end))
+    )
     region = Region(Path(options.mask)) if options.mask else None
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
@@ -146,9 +182,13 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     flag = read_thresholds(options.flag)
     if strange := flag.keys() - ({first_shown(scores)} if options.overlay else set()):
         hint = f"--overlay draws {first_shown(scores)}; segunc overlay draws other scores"
-        raise InputError(f"--flag has a threshold of '{min(strange)}', which is not drawn", hint=hint)
+        raise InputError(
+            f"--flag has a threshold of '{min(strange)}', which is not drawn", hint=hint
+        )
     begun = () if options.overwrite else map(read_manifest, (target.out for target in inputs))
-    recorded = next((manifest["run"].get("threads") for manifest in begun if manifest is not None), None)
+    recorded = next(
+        (manifest["run"].get("threads") for manifest in begun if manifest is not None), None
+    )
     how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
     sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
     for source in sources:
@@ -225,7 +265,11 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
         "device": sampler.device.type,
         "maps": list(job.scores),
         "overlay": job.overlay,
-        **({"flag": {name: threshold.value for name, threshold in job.flag.items()}} if job.flag else {}),
+        **(
+            {"flag": {name: threshold.value for name, threshold in job.flag.items()}}
+            if job.flag
+            else {}
+        ),
         "component_thresholds": thresholds,
         "mask_sha256": None if job.region is None else job.region.sha256,
     }
@@ -250,18 +294,25 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
     )
 
 
-def overlay_drawer(score: str, manifest: dict[str, Any], flag: Mapping[str, Threshold]) -> DrawOverlay:
+def overlay_drawer(
+    score: str, manifest: dict[str, Any], flag: Mapping[str, Threshold]
+) -> DrawOverlay:
     """Return what draws the overlay of a frame, of a score that has a fixed range, with what a threshold flags."""
     from segunc.gallery.overlay import Legend, display_range, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:
-        raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
+        raise InputError(
+            f"--overlay of {score}, which has no fixed range of colours",
+            hint="add entropy to --scores",
+        )
     check_promises(flag, manifest["run"])
     legend = Legend.of(manifest, score, display_range(score), flag.get(score))
 
     def draw(frame: Frame, maps: Maps) -> Image:
         caption = frame_caption(frame.name, frame.time)
-        return draw_overlay(cast(Image, frame.image), np.asarray(maps[score]), legend, caption=caption)
+        return draw_overlay(
+            cast(Image, frame.image), np.asarray(maps[score]), legend, caption=caption
+        )
 
     return draw
 
@@ -279,4 +330,6 @@ def overlay_video(job: Job, place: int) -> Path | None:
     if not shown:
         return None
     rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
-    return write_video([path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown])
+    return write_video(
+        [path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown]
+    )

@@ -33,7 +33,9 @@ class ExportResult(NamedTuple):
 
     path: Path  # of the model file
     record: Path  # model.json
-    codes: Mapping[str, int]  # largest difference of each score from the sampler, in codes of the 16-bit map
+    codes: Mapping[
+        str, int
+    ]  # largest difference of each score from the sampler, in codes of the 16-bit map
     line: str  # the check in one line
     notes: tuple[str, ...]  # what a user should know
 
@@ -58,12 +60,18 @@ def export(options: ExportOptions) -> ExportResult:
     description = model.network.description
     size = SIZES[0] if any_size else options.size or description.inference_size
     if size is None:
-        raise InputError(f"the network in {folder} has no size of its own", hint="--size 512x1024, or dynamic")
+        raise InputError(
+            f"the network in {folder} has no size of its own", hint="--size 512x1024, or dynamic"
+        )
     # The graph holds draws as a batch, which only a batch of two or more compares with one by one.
     how: dict[str, Any] = {"device": "cpu", "precision": "float32", "chunk": 2}
-    sampler = make_sampler(model, SamplingOptions(draws=options.draws, seed=options.seed, **how), scores)
+    sampler = make_sampler(
+        model, SamplingOptions(draws=options.draws, seed=options.seed, **how), scores
+    )
     about = _about(options, model, sampler, size)
-    frames = tuple(frame for each in (SIZES if any_size else [size]) for frame in check_frames(each))
+    frames = tuple(
+        frame for each in (SIZES if any_size else [size]) for frame in check_frames(each)
+    )
     try:
         sampler(frames[0])
     except RuntimeError as error:
@@ -74,12 +82,25 @@ def export(options: ExportOptions) -> ExportResult:
         if (drawn := sampler.drawn()) is None:
             message = f"{folder} is not one network whose normalisation layers are drawn, so its draws are no input"
             raise InputError(message, hint="leave out --draws-as-input")
-        given, about["draws_input"] = [drawn], {"name": "draws", "type": "float32", "shape": list(drawn.shape), "file": DRAWS}
+        given, about["draws_input"] = (
+            [drawn],
+            {"name": "draws", "type": "float32", "shape": list(drawn.shape), "file": DRAWS},
+        )
     program = graph.trace(sampler, frames[0], *given, any_size=any_size)
-    metadata = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in about.items()}
-    path, record = out / {"triton": "1/model.onnx"}.get(options.to, f"model.{options.to}"), out / "model.json"
+    metadata = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in about.items()
+    }
+    path, record = (
+        out / {"triton": "1/model.onnx"}.get(options.to, f"model.{options.to}"),
+        out / "model.json",
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write, run = (graph.write_pt2, graph.open_pt2) if options.to == "pt2" else (graph.write_onnx, graph.open_onnx)
+    write, run = (
+        (graph.write_pt2, graph.open_pt2)
+        if options.to == "pt2"
+        else (graph.write_onnx, graph.open_onnx)
+    )
     try:
         with replacing(path) as file:
             write(program, file, metadata)
@@ -98,11 +119,20 @@ def export(options: ExportOptions) -> ExportResult:
         write_file(out / DRAWS, encode_npy(tensor.numpy()))
     if options.to == "triton":
         write_file(out / "config.pbtxt", graph.triton_config(path).encode())
-    write_json(record, {**about, "file": str(path.relative_to(out)), "sha256": digest, "check": found})
-    codes, share = {name: of["codes"] for name, of in found["scores"].items()}, max(of["share"] for of in found["scores"].values())
+    write_json(
+        record, {**about, "file": str(path.relative_to(out)), "sha256": digest, "check": found}
+    )
+    codes, share = (
+        {name: of["codes"] for name, of in found["scores"].items()},
+        max(of["share"] for of in found["scores"].values()),
+    )
     line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])}), {share:.1e} of a largest value"
     note = (
-        ["the second encoder sees frames at the size of the network here, where predict shows it their own"] if _sees_whole(sampler) else []
+        [
+            "the second encoder sees frames at the size of the network here, where predict shows it their own"
+        ]
+        if _sees_whole(sampler)
+        else []
     )
     return ExportResult(path, record, codes, line, (*note, *sampler.report.messages))
 
@@ -112,15 +142,31 @@ def _sees_whole(sampler: Sampler) -> bool:
     return any(getattr(provider, "whole", False) for provider in sampler.fitted.providers)
 
 
-def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[int, int]) -> dict[str, Any]:
+def _about(
+    options: ExportOptions, model: Model, sampler: Sampler, size: tuple[int, int]
+) -> dict[str, Any]:
     """Return what a file says of itself; sides that it leaves open are None."""
     description, any_size = model.network.description, options.size == "dynamic"
     run = {
-        **{"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, **fitted_record(model, sampler)},
-        **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, "precision": sampler.precision},
+        **{
+            "base_sha256": model.sha256,
+            "posterior_sha256": model.posterior_sha256,
+            **fitted_record(model, sampler),
+        },
+        **{
+            "draws": sampler.draws,
+            "seed": sampler.seed,
+            "scheme": sampler.noise.scheme,
+            "precision": sampler.precision,
+        },
     }
     about: dict[str, Any] = {
-        **{"kind": "segunc export", "version": 1, "segunc": tool_version(), "torch": torch.__version__},
+        **{
+            "kind": "segunc export",
+            "version": 1,
+            "segunc": tool_version(),
+            "torch": torch.__version__,
+        },
         "input": {
             "name": "image",
             "type": "float32",
@@ -130,21 +176,39 @@ def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[i
         },
         **{key: list(getattr(description, key)) for key in ("classes", "palette", "mean", "std")},
         "scores": {
-            name: {key: getattr(SCORES[name], key) for key in ("meaning", "unit", "lower", "upper", "stored")} for name in sampler.scores
+            name: {
+                key: getattr(SCORES[name], key)
+                for key in ("meaning", "unit", "lower", "upper", "stored")
+            }
+            for name in sampler.scores
         },
-        **{"method": model.posterior.method, "alpha": model.posterior.settings().get("alpha"), **run},
+        **{
+            "method": model.posterior.method,
+            "alpha": model.posterior.settings().get("alpha"),
+            **run,
+        },
     }
     if options.threshold is not None:
         made = read_threshold(Path(options.threshold))
         if made.score not in sampler.scores:
-            raise InputError(f"{options.threshold} is a threshold of {made.score}, which is not exported", hint=f"--scores {made.score}")
+            raise InputError(
+                f"{options.threshold} is a threshold of {made.score}, which is not exported",
+                hint=f"--scores {made.score}",
+            )
         if SCORES[made.score].sources & {"frame", "scores"} and _sees_whole(sampler):
             message = f"{options.threshold} holds where the second encoder sees frames at their own size, and the file shows it others"
-            raise InputError(message, hint="leave out --threshold, or fit with --features.resolution network")
+            raise InputError(
+                message, hint="leave out --threshold, or fit with --features.resolution network"
+            )
         # Maps without --size are of the inference size, or of the frame's own: the graph is for frames of its size.
         asked = made.settings.get("size")
         seen = asked or description.inference_size
-        made.check_run(run | {"size": asked if any_size or tuple(seen or size) == size else list(size)}, str(options.threshold))
-        about["threshold"] = {key: value for key, value in asdict(made).items() if key not in ("frames", "settings")}
+        made.check_run(
+            run | {"size": asked if any_size or tuple(seen or size) == size else list(size)},
+            str(options.threshold),
+        )
+        about["threshold"] = {
+            key: value for key, value in asdict(made).items() if key not in ("frames", "settings")
+        }
         about["threshold"]["size"] = seen  # of the frames that it holds for; None: their own
     return about

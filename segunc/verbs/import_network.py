@@ -43,7 +43,10 @@ def import_network(options: ImportOptions) -> ImportResult:
     """
     kind, colon, name = options.source.partition(":")
     if not colon or not name:
-        raise InputError(f"source '{options.source}' is not SOURCE:NAME", hint=f"SOURCE is one of {', '.join(SOURCES)}")
+        raise InputError(
+            f"source '{options.source}' is not SOURCE:NAME",
+            hint=f"SOURCE is one of {', '.join(SOURCES)}",
+        )
     out = Path(options.out)
     if (out / DESCRIPTION).exists():
         raise InputError(f"{out} holds a network already", hint="give another --out")
@@ -54,26 +57,45 @@ def import_network(options: ImportOptions) -> ImportResult:
     elif options.classes is not None:
         labels = label_map(options.classes)
         classes, palette = labels.classes, labels.palette
-    wishes = Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust)
+    wishes = Wishes(
+        classes,
+        palette,
+        options.mean,
+        options.std,
+        options.size,
+        options.arguments,
+        state,
+        options.trust,
+    )
     read = SOURCES[kind](name, wishes)
-    provenance = {"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
+    provenance = {
+        "imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source
+    }
     provenance |= {} if options.weights is None else {"weights": Path(options.weights).name}
     description = replace(read.description, provenance=provenance)
     if options.drop_classes is not None:
-        description = description.without([name.strip() for name in options.drop_classes.split(",")])
+        description = description.without(
+            [name.strip() for name in options.drop_classes.split(",")]
+        )
     weights = read.state if state is None else state
     if weights is None:
-        raise InputError(f"{options.source} has no weights of its own", hint="--weights FILE, a state dict")
+        raise InputError(
+            f"{options.source} has no weights of its own", hint="--weights FILE, a state dict"
+        )
     # With all outputs: the checks below, of probabilities for instance, hold for them together.
     network = build_network(description.with_all_outputs())
-    notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
+    notes = load_foreign(
+        network.body, weights, str(options.weights or options.source), options.weights_key
+    )
     network.eval()
     settle_size(network)
     notes += filter(None, [check_network(network)])
     network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
     if description.inference_size is None:
-        notes.append("the source names no size: frames keep their own size here; --size HxW sets one")
+        notes.append(
+            "the source names no size: frames keep their own size here; --size HxW sets one"
+        )
     try:
         sites = str(convert(network))
     except InputError as error:

@@ -25,8 +25,24 @@ from segunc.options import InitOptions, takes
 
 # Okabe and Ito's colours and Tol's muted ones, which colour-blind readers tell apart; none is grey, since grey pixels may be ids.
 PALETTE = (
-    *((0, 114, 178), (230, 159, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233), (213, 94, 0), (240, 228, 66)),
-    *((51, 34, 136), (136, 34, 85), (17, 119, 51), (153, 153, 51), (136, 204, 238), (170, 68, 153), (221, 204, 119)),
+    *(
+        (0, 114, 178),
+        (230, 159, 0),
+        (0, 158, 115),
+        (204, 121, 167),
+        (86, 180, 233),
+        (213, 94, 0),
+        (240, 228, 66),
+    ),
+    *(
+        (51, 34, 136),
+        (136, 34, 85),
+        (17, 119, 51),
+        (153, 153, 51),
+        (136, 204, 238),
+        (170, 68, 153),
+        (221, 204, 119),
+    ),
 )
 VOID_COLOUR = (20, 20, 28)
 APART = 60  # steps of 256 between a proposed colour and one that is taken, in one channel at least
@@ -60,19 +76,28 @@ def init(options: InitOptions) -> InitResult:
     stem = config.with_suffix("")
     files = ("classes.csv", "frames.csv", "pairs.jpg")
     places = {file.partition(".")[0]: stem.with_name(f"{stem.name}-{file}") for file in files}
-    if not options.overwrite and (taken := [path for path in (config, *places.values()) if path.exists()]):
-        raise InputError(f"{taken[0]} is there", hint="--overwrite writes it anew, or give another --out")
+    if not options.overwrite and (
+        taken := [path for path in (config, *places.values()) if path.exists()]
+    ):
+        raise InputError(
+            f"{taken[0]} is there", hint="--overwrite writes it anew, or give another --out"
+        )
     found = discover(root, options.images, options.labels, labelled_only=options.labelled_only)
     rows = _classes(found, options)
     write_file(places["classes"], csv_text([COLUMNS, *rows]).encode())
     labels = read_label_map(places["classes"])
     frames = [(pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in found.pairs]
     write_file(places["frames"], csv_text([FRAME_COLUMNS, *frames]).encode())
-    sizes = [load_image(root / pair.image).shape[:2] for pair in found.pairs[:: max(1, len(found.pairs) // 8)]]
+    sizes = [
+        load_image(root / pair.image).shape[:2]
+        for pair in found.pairs[:: max(1, len(found.pairs) // 8)]
+    ]
     write_file(places["pairs"], encode_jpeg(_picture(found, labels)))
     write_file(config, _configuration(root, places, found, sizes).encode())
     about = _about(found, labels, rows)
-    return InitResult(config, places["classes"], places["frames"], places["pairs"], about, tuple(found.notes))
+    return InitResult(
+        config, places["classes"], places["frames"], places["pairs"], about, tuple(found.notes)
+    )
 
 
 def _text(value: Value) -> str:
@@ -89,34 +114,51 @@ def _classes(found: Found, options: InitOptions) -> list[list[object]]:
             lack = f"{len(unknown)} values of the labels are not in label map {options.label_map}, e.g. {', '.join(unknown[:5])}"
             raise InputError(lack, hint="leave --label-map out, and a label map is proposed")
         return _rows_of(given)
-    values = sorted(found.pixels, key=lambda value: (-1, value, ()) if isinstance(value, int) else (0, 0, value))
+    values = sorted(
+        found.pixels, key=lambda value: (-1, value, ()) if isinstance(value, int) else (0, 0, value)
+    )
     if len(values) <= 2 + (IGNORE in values and len(values) == 3) and not options.two_classes:
         shown = " and ".join(map(_text, values))
         if len(values) < 2:
-            raise InputError(f"the labels hold {shown} alone: nothing to learn", hint="--labels names other labels")
-        way = {"0 and 2": " --dataset road-anomaly", "0 and 255": " --dataset folder-255"}.get(shown, "")
+            raise InputError(
+                f"the labels hold {shown} alone: nothing to learn",
+                hint="--labels names other labels",
+            )
+        way = {"0 and 2": " --dataset road-anomaly", "0 and 255": " --dataset folder-255"}.get(
+            shown, ""
+        )
         masks = f"segunc evaluate --maps MAPS --anomaly-labels LABELS{way}"
         hint = f"--two-classes learns them; if they mark anomalies: {masks}"
         raise InputError(f"the labels hold {shown} alone: masks", hint=hint)
     void, number = _void(found, values, options), 0
     rows: list[list[object]] = []
-    taken = [colour for value, colour in found.palette.items() if value in values and len({*colour}) > 1]
+    taken = [
+        colour for value, colour in found.palette.items() if value in values and len({*colour}) > 1
+    ]
     for index, value in enumerate(values):
         ignored, colour, raw = value in void, value, index
         if isinstance(value, int):  # no grey: grey pixels of three channels may be ids
             own, raw = found.palette.get(value, (0, 0, 0)), value
-            colour = VOID_COLOUR if ignored else _proposed(number, taken) if len({*own}) == 1 else own
+            colour = (
+                VOID_COLOUR if ignored else _proposed(number, taken) if len({*own}) == 1 else own
+            )
         name = "void" if ignored else f"class {_text(value)}"
         rows.append([raw, name, IGNORE if ignored else number, *cast(Colour, colour)])
         number += not ignored
     if number < 2:
-        raise InputError("fewer than two classes are left to learn", hint="name fewer values at --void")
+        raise InputError(
+            "fewer than two classes are left to learn", hint="name fewer values at --void"
+        )
     return rows
 
 
 def _proposed(number: int, taken: Sequence[Colour] = ()) -> Colour:
     """Return the colour of a class, far from those that others have; from the fifteenth on the first ones return darker."""
-    free = [one for one in PALETTE if all(np.abs(np.subtract(one, other)).max() >= APART for other in taken)] or PALETTE
+    free = [
+        one
+        for one in PALETTE
+        if all(np.abs(np.subtract(one, other)).max() >= APART for other in taken)
+    ] or PALETTE
     rounds, place = divmod(number, len(free))
     red, green, blue = (round(part * 0.6**rounds) for part in free[place])
     return red, green, blue
@@ -128,7 +170,14 @@ def _rows_of(labels: LabelMap) -> list[list[object]]:
     rows: list[list[object]] = []
     for raw, train in sorted(labels.raw_to_train.items(), key=lambda item: (item[1], item[0])):
         name = "void" if train == IGNORE else labels.classes[train]
-        rows.append([raw, name, train, *colours.get(raw, VOID_COLOUR if train == IGNORE else labels.palette[train])])
+        rows.append(
+            [
+                raw,
+                name,
+                train,
+                *colours.get(raw, VOID_COLOUR if train == IGNORE else labels.palette[train]),
+            ]
+        )
     return rows
 
 
@@ -144,9 +193,13 @@ def _void(found: Found, values: Sequence[Value], options: InitOptions) -> set[Va
     usual: Value = IGNORE if found.kind == "ids" else (0, 0, 0)
     void = {usual} if usual in values and len(values) > (2 if found.kind == "ids" else 3) else set()
     for value in void:
-        found.notes.append(f"assumes that {_text(value)} is void and ignores it; --void none makes it a class")
+        found.notes.append(
+            f"assumes that {_text(value)} is void and ignores it; --void none makes it a class"
+        )
     if not void:
-        found.notes.append("assumes that every value is a class; --void VALUE ignores one that marks what has none")
+        found.notes.append(
+            "assumes that every value is a class; --void VALUE ignores one that marks what has none"
+        )
     return void
 
 
@@ -155,8 +208,12 @@ def _about(found: Found, labels: LabelMap, rows: Sequence[Sequence[object]]) -> 
     lines = [f"{len(found.pairs)} pairs of image and label: {counts}"]
     lines += [f"  {pair.split}: {pair.image} with {pair.label}" for pair in _spread(found.pairs, 3)]
     looked = f"in the {found.looked_at} of {len(found.pairs)} labels that were looked at"
-    lines.append(f"{labels.num_classes} classes by {found.kind} {looked}; training refuses other values")
-    key: Callable[[Any], Any] = (lambda row: row[0]) if found.kind == "ids" else (lambda row: tuple(row[3:]))
+    lines.append(
+        f"{labels.num_classes} classes by {found.kind} {looked}; training refuses other values"
+    )
+    key: Callable[[Any], Any] = (
+        (lambda row: row[0]) if found.kind == "ids" else (lambda row: tuple(row[3:]))
+    )
     pixels: Mapping[Any, int] = found.pixels
     for row in (row for row in rows if row[2] != IGNORE or key(row) in pixels):
         share = pixels.get(key(row), 0) / max(1, found.pixels.total())
@@ -165,7 +222,9 @@ def _about(found: Found, labels: LabelMap, rows: Sequence[Sequence[object]]) -> 
 
 
 def _spread(pairs: Sequence[Pair], count: int) -> list[Pair]:
-    return [pairs[int(index)] for index in np.unique(np.linspace(0, len(pairs) - 1, count).astype(int))]
+    return [
+        pairs[int(index)] for index in np.unique(np.linspace(0, len(pairs) - 1, count).astype(int))
+    ]
 
 
 def _picture(found: Found, labels: LabelMap) -> Image:
@@ -177,25 +236,37 @@ def _picture(found: Found, labels: LabelMap) -> Image:
         image, label = load_image(found.root / pair.image), labels.read(found.root / pair.label)
         if image.shape[:2] != label.shape:
             sizes = "{}x{}, its label {}x{}".format(*image.shape[:2], *label.shape)
-            raise InputError(f"image {pair.image} is {sizes} pixels", hint="--labels names the labels of these images")
+            raise InputError(
+                f"image {pair.image} is {sizes} pixels",
+                hint="--labels names the labels of these images",
+            )
         ignored |= bool((label == IGNORE).any())
         height = max(1, round(CELL * image.shape[0] / image.shape[1]))
-        small = np.asarray(cv2.resize(image, (CELL, height), interpolation=cv2.INTER_AREA), np.uint8)
+        small = np.asarray(
+            cv2.resize(image, (CELL, height), interpolation=cv2.INTER_AREA), np.uint8
+        )
         grey = np.repeat(small.mean(2, keepdims=True), 3, 2)
         over = (0.35 * grey + 0.65 * palette[resize_nearest(label, CELL, height)]).astype(np.uint8)
         cells.append(np.concatenate([small, over], 1))
     tallest, paper = max(len(cell) for cell in cells), 255
-    padded = [np.pad(cell, ((0, tallest - len(cell) + 6), (0, 6), (0, 0)), constant_values=paper) for cell in cells]
+    padded = [
+        np.pad(cell, ((0, tallest - len(cell) + 6), (0, 6), (0, 0)), constant_values=paper)
+        for cell in cells
+    ]
     padded += [np.full_like(padded[0], paper)] * (len(padded) % 2)
     grid = np.concatenate([np.concatenate(padded[i : i + 2], 1) for i in range(0, len(padded), 2)])
-    colours = [*zip(labels.classes, labels.palette, strict=True)] + [("void (ignored)", VOID_COLOUR)] * ignored
+    colours = [*zip(labels.classes, labels.palette, strict=True)] + [
+        ("void (ignored)", VOID_COLOUR)
+    ] * ignored
     legend, width = Sheet(28 * -(-len(colours) // 4) + 6, grid.shape[1]), grid.shape[1] // 4
     for index, (name, colour) in enumerate(colours):
         legend.swatch(name, colour, 8 + index % 4 * width, 24 + 28 * (index // 4), 14, width - 16)
     return np.concatenate([grid, legend.pixels])
 
 
-def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]) -> str:
+def _configuration(
+    root: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]
+) -> str:
     """Return the configuration of train, finetune and evaluate, for frames of these sizes."""
     height, width = min(size[0] for size in sizes), min(size[1] for size in sizes)
     train, same = found.counts()["train"], len(set(sizes)) == 1
@@ -204,10 +275,14 @@ def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: 
     return Template(template).substitute(
         {name: json.dumps(str(path), ensure_ascii=False) for name, path in places.items()},
         root=json.dumps(str(root), ensure_ascii=False),
-        side=min(320 if height * width < 1_000_000 else 512, max(32, min(height, width) // 32 * 32)),
+        side=min(
+            320 if height * width < 1_000_000 else 512, max(32, min(height, width) // 32 * 32)
+        ),
         batch_size=min(8, train),
         eval_batch_size=4 if same else 1,
-        size=f"inference_size: [{height}, {width}]" if same else "# Frames differ in size: each is seen at its own.",
+        size=f"inference_size: [{height}, {width}]"
+        if same
+        else "# Frames differ in size: each is seen at its own.",
         epochs=epochs,
         every=max(1, epochs // 8),
     )

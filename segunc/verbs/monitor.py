@@ -43,9 +43,17 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     >>> monitor(threshold=threshold, maps=maps, reference=maps).state["fired"] is None
     True
     """
-    source, alarm, statistic = Path(options.threshold), -math.log10(options.level), options.statistic
+    source, alarm, statistic = (
+        Path(options.threshold),
+        -math.log10(options.level),
+        options.statistic,
+    )
     threshold = read_threshold(source)
-    past = _statistics(options.reference, threshold, options, calibrated=True)[1] if options.reference else {}
+    past = (
+        _statistics(options.reference, threshold, options, calibrated=True)[1]
+        if options.reference
+        else {}
+    )
     reader, values = _statistics(options.maps, threshold, options)
     # The first random numbers are the same when frames are added, and so is what was said of the first frames.
     uniforms = np.random.default_rng(0).random(len(values))
@@ -53,25 +61,64 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     fired = [*values][int(np.argmax(path >= alarm))] if path.max() >= alarm else None
     by = f"{statistic} of {threshold.score}, against {f'{len(past)} calibration frames' if past else 'the frames before'}"
     notes = [reader.unfinished] if reader.unfinished else []
-    line = f"martingale 10^{path[-1]:.2f}, alarm at 10^{alarm:g}; {len(values)} frames by their {by}"
-    alarms = [f"the frames are no longer like those before: alarm at {fired} by the {by}"] if fired else []
+    line = (
+        f"martingale 10^{path[-1]:.2f}, alarm at 10^{alarm:g}; {len(values)} frames by their {by}"
+    )
+    alarms = (
+        [f"the frames are no longer like those before: alarm at {fired} by the {by}"]
+        if fired
+        else []
+    )
     risk: dict[str, float] | None = None
     if options.verdicts:
-        files = [read_verdicts(Path(file), run_id(reader), reader.frames) for file in options.verdicts]
-        losses, of = losses_of_verdicts(merge_verdicts(files), threshold.control), RISKS[threshold.control]
+        files = [
+            read_verdicts(Path(file), run_id(reader), reader.frames) for file in options.verdicts
+        ]
+        losses, of = (
+            losses_of_verdicts(merge_verdicts(files), threshold.control),
+            RISKS[threshold.control],
+        )
         if not losses or (threshold.control == "false-alarms" and block_seconds(threshold.unit)):
             message = f"no verdict in {options.verdicts[0]} says anything of {of}{' a minute' * bool(losses)}"
-            raise InputError(message, hint="they speak of missed objects, and of false alarms a frame")
-        lower, upper = (float(bounds[-1]) for bounds in risk_bounds(np.array([*losses.values()]), options.level))
-        risk = {"estimate": float(np.mean([*losses.values()])), "bound": upper, "lower": lower, "verdicts": len(losses)}
+            raise InputError(
+                message, hint="they speak of missed objects, and of false alarms a frame"
+            )
+        lower, upper = (
+            float(bounds[-1]) for bounds in risk_bounds(np.array([*losses.values()]), options.level)
+        )
+        risk = {
+            "estimate": float(np.mean([*losses.values()])),
+            "bound": upper,
+            "lower": lower,
+            "verdicts": len(losses),
+        }
         line += f"; {of} {risk['estimate']:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
-        alarms += [f"{of} are at least {lower:.3g}, above {threshold.level:g}"] if lower > threshold.level else []
-        notes.append("bounds of the risk hold for all frames only where the judged ones were chosen by chance")
+        alarms += (
+            [f"{of} are at least {lower:.3g}, above {threshold.level:g}"]
+            if lower > threshold.level
+            else []
+        )
+        notes.append(
+            "bounds of the risk hold for all frames only where the judged ones were chosen by chance"
+        )
     state = {
-        **{"kind": "segunc monitor", "version": 1, "maps": str(options.maps), "apart": options.apart, "risk": risk, "alarms": alarms},
+        **{
+            "kind": "segunc monitor",
+            "version": 1,
+            "maps": str(options.maps),
+            "apart": options.apart,
+            "risk": risk,
+            "alarms": alarms,
+        },
         "threshold": {"path": str(source), "sha256": file_sha256(source)},
         "reference": {"path": str(options.reference), "frames": len(past)} if past else None,
-        **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level, "fired": fired},
+        **{
+            "statistic": statistic,
+            "frames": len(values),
+            "martingale": float(path[-1]),
+            "level": options.level,
+            "fired": fired,
+        },
     }
     paths = [Path(options.out)] if options.out else []
     if options.out:
@@ -80,12 +127,25 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         from segunc.plots import monitor_figure, save_figure
 
         plot = Path(options.plot)
-        paths += save_figure(monitor_figure(path, alarm, by), plot.with_suffix("") if plot.suffix in (".pdf", ".svg", ".png") else plot)
-    return MonitorResult(state, f"{'ALARM' if alarms else 'no change found'}: {line}", tuple(paths), tuple(notes), "; ".join(alarms))
+        paths += save_figure(
+            monitor_figure(path, alarm, by),
+            plot.with_suffix("") if plot.suffix in (".pdf", ".svg", ".png") else plot,
+        )
+    return MonitorResult(
+        state,
+        f"{'ALARM' if alarms else 'no change found'}: {line}",
+        tuple(paths),
+        tuple(notes),
+        "; ".join(alarms),
+    )
 
 
 def _statistics(
-    folder: PathLike, threshold: GuaranteedThreshold, options: MonitorOptions, *, calibrated: bool = False
+    folder: PathLike,
+    threshold: GuaranteedThreshold,
+    options: MonitorOptions,
+    *,
+    calibrated: bool = False,
 ) -> tuple[MapsReader, dict[str, float]]:
     """Return the maps of a folder, and the statistic by name of the first frame of each unit, of the calibration's frames or of all others.
     Units are what is exchangeable; those of a video whose units are frames are blocks of ``apart`` seconds."""
@@ -95,17 +155,25 @@ def _statistics(
     known, units, values = {*threshold.frames.values()}, set[str](), dict[str, float]()
     times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
     apart = threshold.unit == "frame" and options.apart and times.keys() >= {*reader.frames}
-    unit_of = resampled_units(f"{options.apart:f}s" if apart else threshold.unit, times.get, "the unit of the threshold")
+    unit_of = resampled_units(
+        f"{options.apart:f}s" if apart else threshold.unit, times.get, "the unit of the threshold"
+    )
     for name in reader.frames:
         unit, numbers = unit_of(name), reader.records.get(name, {}).get(statistic, {})
         if unit in units or (reader.identity(name, score) in known) != calibrated:
             continue
         if score not in numbers:
-            raise InputError(f"frame {name} of {folder} has no {statistic} of {score}", hint="--statistic mean")
+            raise InputError(
+                f"frame {name} of {folder} has no {statistic} of {score}", hint="--statistic mean"
+            )
         units.add(unit)
         values[name] = float(numbers[score])
     if len(values) < (least := 1 if options.reference else MIN_FRAMES):
         message = f"{folder} holds {len(values)} units {'of' if calibrated else 'beside those of'} the calibration"
-        hint = "give the maps that segunc threshold read" if calibrated else "predict more, or add --reference DIR"
+        hint = (
+            "give the maps that segunc threshold read"
+            if calibrated
+            else "predict more, or add --reference DIR"
+        )
         raise InputError(f"{message}, and at least {least} are needed", hint=hint)
     return reader, values

@@ -26,7 +26,11 @@ class PredictResult(NamedTuple):
     @property
     def failed(self) -> dict[str, str]:
         """Frame -> why it has no maps; with several inputs, behind the input's label."""
-        failures = ((part.label, name, why) for part in self.inputs for name, why in part.summary.failed.items())
+        failures = (
+            (part.label, name, why)
+            for part in self.inputs
+            for name, why in part.summary.failed.items()
+        )
         return {f"{label}/{name}" if label else name: why for label, name, why in failures}
 
 
@@ -59,4 +63,6 @@ def predict(options: PredictOptions) -> PredictResult:
     failure = failures[0] if failures else ""
     if failures and len(job.inputs) > 1:
         failure = f"{len(failures)} of {len(job.inputs)} inputs failed; {'; '.join(failures)}"
-    return PredictResult(Path(options.out), tuple(results), tuple(job.sampler.report.messages), failure)
+    return PredictResult(
+        Path(options.out), tuple(results), tuple(job.sampler.report.messages), failure
+    )

@@ -37,9 +37,17 @@ def report(options: ReportOptions) -> ReportResult:
     path, page = out / "report.json", out / "index.html"
     if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
-    inputs = Inputs(Path(options.model), {name: [*map(Path, several(getattr(options, name) or ()))] for name in GIVEN})
+    inputs = Inputs(
+        Path(options.model),
+        {name: [*map(Path, several(getattr(options, name) or ()))] for name in GIVEN},
+    )
     facts = facts_of(inputs, failures(inputs, label_sources(options)))
     write_json(path, facts | {"summary": summary_of(facts)})
     content, sha256 = read_json(path, "a report"), file_sha256(path)
     write_file(page, render(content, sha256).encode())
-    return ReportResult(path, page.resolve(), tuple(f"{of['name']}: {of['text']}" for of in content["summary"]), sha256)
+    return ReportResult(
+        path,
+        page.resolve(),
+        tuple(f"{of['name']}: {of['text']}" for of in content["summary"]),
+        sha256,
+    )

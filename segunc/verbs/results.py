@@ -14,7 +14,13 @@ from segunc.evaluation.compare import Comparison, compare as compare_results, fo
 from segunc.evaluation.flagged import check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
-from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_crops, write_pictures, write_video
+from segunc.gallery.pictures import (
+    VIDEO_SUFFIX,
+    frame_rate,
+    write_crops,
+    write_pictures,
+    write_video,
+)
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import read_manifest
@@ -46,9 +52,13 @@ def compare(options: CompareOptions) -> CompareResult:
     ('entropy', 'epistemic')
     """
     if options.out and Path(options.out).suffix.lower() != ".md":
-        raise InputError(f"--out {options.out} is no path of a Markdown file", hint="--out table.md")
+        raise InputError(
+            f"--out {options.out} is no path of a Markdown file", hint="--out table.md"
+        )
     results = load_results([Path(path) for path in options.results], options.names)
-    comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)
+    comparison = compare_results(
+        results, scores=options.scores, keys=options.keys, baseline=options.baseline
+    )
     text = format_comparison(comparison)
     if options.out:
         write_file(Path(options.out), f"{text}\n".encode())
@@ -76,7 +86,10 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     [('overlay-epistemic', 4)]
     """
     if options.fps is not None and not options.video:
-        raise InputError(f"--fps {options.fps:g} is the rate of a video, which was not asked for", hint="add --video")
+        raise InputError(
+            f"--fps {options.fps:g} is the rate of a video, which was not asked for",
+            hint="add --video",
+        )
     maps, out = Path(options.maps), Path(options.out)
     rate = (options.fps or frame_rate(maps)) if options.video else None
     asked = ("score", "frames", "images", "ranges", "format")
@@ -84,7 +97,9 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     flag = read_thresholds(options.flag)
     promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
-        written = write_pictures(maps, out, label_sources(options), show.count, flag=flag, **settings)
+        written = write_pictures(
+            maps, out, label_sources(options), show.count, flag=flag, **settings
+        )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     times = written.times if options.fps is None else []
     videos = {
@@ -123,7 +138,14 @@ def review(options: ReviewOptions) -> ReviewResult:
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     with ConsoleProgress() as show:
         flag = read_thresholds(options.flag)
-        page = write_review(Path(options.maps), Path(options.out), label_sources(options), show.count, flag=flag, **settings)
+        page = write_review(
+            Path(options.maps),
+            Path(options.out),
+            label_sources(options),
+            show.count,
+            flag=flag,
+            **settings,
+        )
     record, failure = page_of(Path(options.out)) or {}, ""
     if problems := record.get("problems"):
         frame, (first, *_) = next(iter(problems.items()))
@@ -137,12 +159,17 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     reader = open_maps(Path(options.maps))
     run = run_id(reader)
     verdicts = merge_verdicts(read_verdicts(path, run, reader.frames) for path in paths)
-    table = "\n\n".join(filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts))))
+    table = "\n\n".join(
+        filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)))
+    )
     if not options.out:
         return ReviewResult(verdicts=table)
     out = Path(options.out)
     if (page_of(out) or {}).get("run") != run:
-        raise InputError(f"{out} is no review page of the maps in {reader.folder}", hint="give the --out of that page")
+        raise InputError(
+            f"{out} is no review page of the maps in {reader.folder}",
+            hint="give the --out of that page",
+        )
     return ReviewResult(verdicts=table, path=write_verdicts(out, run, verdicts))
 
 
@@ -174,39 +201,62 @@ def summary(options: SummaryOptions) -> SummaryResult:
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     states = {folder: manifest.get("status", "unknown") for folder, manifest in manifests.items()}
     unfinished = [folder for folder, state in states.items() if state != "finished"]
-    notes = [f"{f} is not finished (status {states[f]}); the list is of what is there" for f in unfinished]
-    shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
+    notes = [
+        f"{f} is not finished (status {states[f]}); the list is of what is there"
+        for f in unfinished
+    ]
+    shared = set.intersection(
+        *(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values())
+    )
     score = options.score or first_shown(sorted(shared) or ["entropy"])
     label_score = "epistemic" if "epistemic" in shared else score
-    notes += [] if label_score == "epistemic" else [f"no map of epistemic, so frames to label are ranked by {label_score}"]
+    notes += (
+        []
+        if label_score == "epistemic"
+        else [f"no map of epistemic, so frames to label are ranked by {label_score}"]
+    )
     settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
     statistic = options.statistic or usual_statistic(folders, score)
     if not options.statistic and statistic != "region":
-        notes.append(f"the maps record no regions of {score}, so frames are ranked by its {statistic}")
+        notes.append(
+            f"the maps record no regions of {score}, so frames are ranked by its {statistic}"
+        )
     events = _follow(options, folders, notes)
     moments = worst_moments(folders, score, statistic, **settings)
     label = worst_moments(folders, label_score, "mean", **settings)
     if not moments:
-        raise InputError(f"{options.maps} holds no finished frame", hint="let the prediction finish one first")
+        raise InputError(
+            f"{options.maps} holds no finished frame", hint="let the prediction finish one first"
+        )
     untimed = [moment.name for moment in moments if moment.time is None]
     if untimed:
-        notes += [f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"]
+        notes += [
+            f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"
+        ]
     by, label_by = f"{score}.{statistic}", f"{label_score}.mean"
     if options.out:
-        rows: list[tuple[object, ...]] = [("list", "rank", "maps", "frame", "time", "statistic", "value")]
+        rows: list[tuple[object, ...]] = [
+            ("list", "rank", "maps", "frame", "time", "statistic", "value")
+        ]
         for name, by_score, ranked in (("moments", by, moments), ("label", label_by, label)):
             for rank, m in enumerate(ranked, start=1):
                 rows.append((name, rank, m.folder.as_posix(), m.name, m.time, by_score, m.value))
         write_file(Path(options.out), csv_text(rows).encode())
     words = f"at least {options.apart:g} s apart" if len(untimed) < len(moments) else ""
-    lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
+    lost = [
+        (folder, failure)
+        for folder, manifest in manifests.items()
+        for failure in manifest.get("failed", [])
+    ]
     failure = ""
     if lost:
         folder, first = lost[0]
         which = f"first {first['name']} of {folder} ({first['reason']})"
         failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
     out = Path(options.out) if options.out else None
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure, tuple(events))
+    return SummaryResult(
+        tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure, tuple(events)
+    )
 
 
 def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) -> list[Event]:
@@ -214,11 +264,18 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
     events, path = list[Event](), Path(options.events or "")
     if options.events:
         if not options.flag:
-            raise InputError("--events needs a threshold from which on regions are flagged", hint="--flag entropy=0.5")
+            raise InputError(
+                "--events needs a threshold from which on regions are flagged",
+                hint="--flag entropy=0.5",
+            )
         if len(folders) > 1:
-            raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
+            raise InputError(
+                f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}"
+            )
         if not path.name.endswith(ENDINGS):
-            raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
+            raise InputError(
+                f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json"
+            )
     for score, threshold in read_thresholds(options.flag).items():
         frames = flagged = crowded = 0
         for folder in folders:
@@ -227,18 +284,29 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
             times = [*frame_times(reader.frames, reader.records, reader.manifest, options.fps)]
             if options.events and None in times:
                 message = f"no time is known of the frame {reader.frames[times.index(None)]} of {folder}, so events have no order"
-                raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
+                raise InputError(
+                    message, hint="--fps 25 for images that are a video in the order of their names"
+                )
             how = threshold.smallest, path.name.endswith(COCO), len(events) + 1
             found, more = find_events(reader, score, threshold.value, times, *how)
             flagged += len({name for event in found for name in event.boxes})
             frames, crowded = frames + len(times), crowded + more
-            events += found if len(folders) == 1 and None not in times else []  # images without times need be no sequence
-        what = f"a region of at least {threshold.smallest} pixels with {score} >= {threshold.value:g}"
+            events += (
+                found if len(folders) == 1 and None not in times else []
+            )  # images without times need be no sequence
+        what = (
+            f"a region of at least {threshold.smallest} pixels with {score} >= {threshold.value:g}"
+        )
         notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
         if crowded:
-            notes.append(f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed")
+            notes.append(
+                f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed"
+            )
     if options.events:
         if not path.name.endswith(COCO):
-            notes += filter(None, [write_crops(open_maps(folders[0]), events, path.with_name(f"{path.stem}_crops"))])
+            notes += filter(
+                None,
+                [write_crops(open_maps(folders[0]), events, path.with_name(f"{path.stem}_crops"))],
+            )
         write_events(path, events)
     return events

@@ -14,7 +14,15 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene
-from segunc.decisions.threshold import MOST_ALARMS, RISKS, GuaranteedThreshold, block_seconds, model_of, promise_of, settings_of
+from segunc.decisions.threshold import (
+    MOST_ALARMS,
+    RISKS,
+    GuaranteedThreshold,
+    block_seconds,
+    model_of,
+    promise_of,
+    settings_of,
+)
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
@@ -27,7 +35,12 @@ from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
 
 USUAL_CONFIDENCE = 0.9
-PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")  # risks that cost little to count beside the one asked for
+PRICE = (
+    "missed-pixels",
+    "missed-objects",
+    "flagged-pixels",
+    "errors-kept",
+)  # risks that cost little to count beside the one asked for
 _LARGEST_FLOAT = 0xFBFF  # key of the largest finite value
 
 
@@ -36,7 +49,9 @@ class ThresholdResult(NamedTuple):
 
     path: Path
     threshold: GuaranteedThreshold
-    price: Mapping[str, float]  # mean loss of the calibration units there, by each control that they say something of
+    price: Mapping[
+        str, float
+    ]  # mean loss of the calibration units there, by each control that they say something of
     notes: tuple[str, ...] = ()  # what a user should know
 
 
@@ -58,37 +73,88 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     files = label_sources(options).find(reader, named := matching(reader.frames, options.frames))
     seen = _Seen(reader, score, files, options, levels)
     seen.count(names := files.labelled(named))
-    places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
+    places = {
+        control: seen.place(seen.sums[control], level, method) for control, level in levels.items()
+    }
     highest = min((place for control, place in places.items() if control in RISING), default=KEYS)
     lowest = max((place for control, place in places.items() if control not in RISING), default=0)
     if lowest > highest:
-        raise InputError(f"no threshold keeps to the levels of {' and '.join(places)} at once", hint="raise a level")
+        raise InputError(
+            f"no threshold keeps to the levels of {' and '.join(places)} at once",
+            hint="raise a level",
+        )
     place = highest if options.control in RISING else lowest
     units, run = seen.sums[options.control].units, (reader.manifest or {}).get("run", {})
     lacks = "no anomaly" if options.control in OF_ANOMALIES else "no pixel that counts"
-    left_out = f"{seen.left_out} units hold {lacks}, and say nothing of {options.control}" if seen.left_out else ""
-    all_flagged = f"this threshold flags every labelled pixel: '{score}' does not part what it should" if place <= seen.low else ""
+    left_out = (
+        f"{seen.left_out} units hold {lacks}, and say nothing of {options.control}"
+        if seen.left_out
+        else ""
+    )
+    all_flagged = (
+        f"this threshold flags every labelled pixel: '{score}' does not part what it should"
+        if place <= seen.low
+        else ""
+    )
     notes = [*filter(None, (left_out, reader.unfinished, all_flagged))]
-    groups, fewest = {}, max(method.minimum_units(control, level) for control, level in levels.items())
+    groups, fewest = (
+        {},
+        max(method.minimum_units(control, level) for control, level in levels.items()),
+    )
     for group, sums in seen.groups.items():
         if sums.units < fewest:
-            notes.append(f"group {group} gets no threshold of its own: it has {sums.units} units, of {fewest} needed")
+            notes.append(
+                f"group {group} gets no threshold of its own: it has {sums.units} units, of {fewest} needed"
+            )
         else:
             own = seen.place(sums, options.level, method)
-            groups[group] = {"value": seen.value(own), "units": sums.units, "risk": method.risk(sums, own)}
+            groups[group] = {
+                "value": seen.value(own),
+                "units": sums.units,
+                "risk": method.risk(sums, own),
+            }
     at = {control: (seen.sums[control], place) for control in levels}
-    numbers = {c: {"level": levels[c], "risk": method.risk(*of), "bound": method.upper_bound(*of)} for c, of in at.items()}
-    facts: dict[str, Any] = {name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")}
-    facts |= numbers.pop(options.control) | {"score": score, "value": seen.value(place), "form": seen.form}
-    facts |= {"method": method.name, "confidence": confidence, "units": units, "groups": groups, "also": numbers, "minimum_units": fewest}
-    facts["promise"] = " ".join(promise_of(control, level, facts) for control, level in levels.items())
+    numbers = {
+        c: {"level": levels[c], "risk": method.risk(*of), "bound": method.upper_bound(*of)}
+        for c, of in at.items()
+    }
+    facts: dict[str, Any] = {
+        name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")
+    }
+    facts |= numbers.pop(options.control) | {
+        "score": score,
+        "value": seen.value(place),
+        "form": seen.form,
+    }
+    facts |= {
+        "method": method.name,
+        "confidence": confidence,
+        "units": units,
+        "groups": groups,
+        "also": numbers,
+        "minimum_units": fewest,
+    }
+    facts["promise"] = " ".join(
+        promise_of(control, level, facts) for control, level in levels.items()
+    )
     alike = "from the same roads, camera, weather, labels, model and settings; another domain or corrupted images void it"
-    facts["condition"] = f"It holds where frames come as the {units} units of the calibration did, {alike}."
+    facts["condition"] = (
+        f"It holds where frames come as the {units} units of the calibration did, {alike}."
+    )
     facts |= {"model": model_of(run), "settings": settings_of(run, score), "segunc": tool_version()}
-    facts |= {"command": f"segunc threshold {command_line(options)}", "date": datetime.now(UTC).isoformat(timespec="seconds")}
-    made = GuaranteedThreshold(**facts, frames={name: reader.identity(name, score) for name in names})
+    facts |= {
+        "command": f"segunc threshold {command_line(options)}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    made = GuaranteedThreshold(
+        **facts, frames={name: reader.identity(name, score) for name in names}
+    )
     write_json(Path(options.out), asdict(made))
-    price = {control: float(sums.total[place]) / sums.units for control, sums in seen.sums.items() if sums.units}
+    price = {
+        control: float(sums.total[place]) / sums.units
+        for control, sums in seen.sums.items()
+        if sums.units
+    }
     return ThresholdResult(Path(options.out), made, price, tuple(notes))
 
 
@@ -96,29 +162,55 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
     """Return the method of each bound, and the confidence in all of them; InputError where options contradict each other."""
     if options.also and (options.groups is not None or options.control in options.also):
         other = "--groups" if options.groups is not None else f"--control {options.control}"
-        raise InputError(f"--also {next(iter(options.also))} and {other} do not go together", hint="leave one out")
+        raise InputError(
+            f"--also {next(iter(options.also))} and {other} do not go together",
+            hint="leave one out",
+        )
     expected = options.confidence is None and not options.also
     if options.method == "conformal" and not expected:
-        raise InputError("--method conformal has no confidence and no second risk", hint="--method ltt")
+        raise InputError(
+            "--method conformal has no confidence and no second risk", hint="--method ltt"
+        )
     name = options.method or ("conformal" if expected else "ltt")
-    confidence = None if name == "conformal" else USUAL_CONFIDENCE if options.confidence is None else options.confidence
+    confidence = (
+        None
+        if name == "conformal"
+        else USUAL_CONFIDENCE
+        if options.confidence is None
+        else options.confidence
+    )
     # Two promises at once share the chance that one of them fails.
     method = Method(name, None if confidence is None else 1 - (1 - confidence) / len(levels))
     for control, level in levels.items():
         if control not in RISKS:
-            raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}")
+            raise InputError(
+                f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}"
+            )
         if control == "false-alarms" and (block_seconds(options.unit) or 0) * MOST_ALARMS > 60:
             # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part again would be counted too seldom.
-            raise InputError(f"blocks of {options.unit} are too long for false-alarms", hint=f"--unit {60 // MOST_ALARMS}s, or shorter")
+            raise InputError(
+                f"blocks of {options.unit} are too long for false-alarms",
+                hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
+            )
         if not 0 < level < (most := method.largest(control)):
-            raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
+            raise InputError(
+                f"a level of {level:g} for {control} is not between 0 and {most:g}",
+                hint="--level 0.1",
+            )
     return method, confidence
 
 
 class _Seen:
     """What the calibration units say of each control, all together and, of the first control, by group."""
 
-    def __init__(self, reader: MapsReader, score: str, files: ReviewLabels, options: ThresholdOptions, controls: Iterable[str]) -> None:
+    def __init__(
+        self,
+        reader: MapsReader,
+        score: str,
+        files: ReviewLabels,
+        options: ThresholdOptions,
+        controls: Iterable[str],
+    ) -> None:
         self.reader, self.score, self.files, self.options = reader, score, files, options
         self.sums = {control: LossSums(control) for control in dict.fromkeys([*controls, *PRICE])}
         self.groups: dict[str, LossSums] = {}
@@ -133,20 +225,37 @@ class _Seen:
         only a key that flags nothing keeps to it."""
         control, units = sums.control, sums.units
         if not units:
-            lacks = NO_ANOMALY if control in OF_ANOMALIES else "no frame has class labels and a prediction"
-            raise InputError(f"--control {control} says nothing here: {lacks}", hint="--anomaly-labels DIR, or --labels DIR of such frames")
+            lacks = (
+                NO_ANOMALY
+                if control in OF_ANOMALIES
+                else "no frame has class labels and a prediction"
+            )
+            raise InputError(
+                f"--control {control} says nothing here: {lacks}",
+                hint="--anomaly-labels DIR, or --labels DIR of such frames",
+            )
         if units < 2:
-            raise InputError(f"one unit cannot promise anything of others; --unit {self.options.unit} makes one", hint="--unit frame")
+            raise InputError(
+                f"one unit cannot promise anything of others; --unit {self.options.unit} makes one",
+                hint="--unit frame",
+            )
         method.check_units(sums, level, "units", "--level")
-        place, top = method.certified(sums, level), _LARGEST_FLOAT if self.form == "float" else KEYS - 1
+        place, top = (
+            method.certified(sums, level),
+            _LARGEST_FLOAT if self.form == "float" else KEYS - 1,
+        )
         if place is None or (control not in RISING and place > top):
-            raise InputError(f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level")
+            raise InputError(
+                f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level"
+            )
         return max(min(place, top), self.low)
 
     def count(self, names: Sequence[str]) -> None:
         """Count unit by unit, one frame in memory at a time; InputError where all scores are the same."""
         options, records, units = self.options, self.reader.records, dict[str, list[str]]()
-        unit_of = resampled_units(options.unit, lambda name: records.get(name, {}).get("time"), "--unit")
+        unit_of = resampled_units(
+            options.unit, lambda name: records.get(name, {}).get("time"), "--unit"
+        )
         for name in names:
             units.setdefault(unit_of(name), []).append(name)
         members = {} if options.groups is None else group_frames(options.groups, names)
@@ -154,7 +263,10 @@ class _Seen:
         self.groups = {group: LossSums(options.control) for group in members}
         for frames in ConsoleProgress().follow([*units.values()]):
             if len(mixed := sorted({group_of[name] for name in frames if members})) > 1:
-                raise InputError(f"the unit of {frames[0]} is in the groups {' and '.join(mixed)}", hint="--groups of whole units")
+                raise InputError(
+                    f"the unit of {frames[0]} is in the groups {' and '.join(mixed)}",
+                    hint="--groups of whole units",
+                )
             pools = {control: Pool(control, options.unit) for control in self.sums}
             for name in frames:
                 for control, counts in self._counts(name).items():
@@ -172,11 +284,26 @@ class _Seen:
         """Return the counts of a frame by control."""
         reader, score = self.reader, self.score
         codes = {score} if reader.form(score) == "unit-code" else set()
-        frame = LabelledFrame(name, **read_frame(reader, [score], self.files, None, name), unit_codes=codes)
+        frame = LabelledFrame(
+            name, **read_frame(reader, [score], self.files, None, name), unit_codes=codes
+        )
         form = str(frame.form(score))
         if self.form not in ("", form):
-            raise InputError(f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}")
-        self.form, scene = form, Scene(frame.stored[score], frame.anomaly, frame.labels, frame.wrong)
+            raise InputError(
+                f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}"
+            )
+        self.form, scene = (
+            form,
+            Scene(frame.stored[score], frame.anomaly, frame.labels, frame.wrong),
+        )
         keys = scene.keys[scene.known]
-        self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
-        return {c: counts for c in self.sums if (counts := scene.counts(c, self.options.found_share, self.options.smallest)) is not None}
+        self.low, self.high = (
+            int(keys.min(initial=self.low)),
+            max(self.high, int(keys.max(initial=0))),
+        )
+        return {
+            c: counts
+            for c in self.sums
+            if (counts := scene.counts(c, self.options.found_share, self.options.smallest))
+            is not None
+        }

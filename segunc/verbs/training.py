@@ -47,9 +47,13 @@ def train(options: TrainOptions) -> TrainResult:
     quiet_lightning()
     out = Path(options.out)
     resolve_device(options.device)
-    config = parse_config(TrainConfig, Path(options.config), _words(options.settings), others=sections_of_methods)
+    config = parse_config(
+        TrainConfig, Path(options.config), _words(options.settings), others=sections_of_methods
+    )
     if options.seeds is None:
-        trained: Iterable[tuple[Path, Any]] = [(out, train_network(config, out, device=options.device)[1])]
+        trained: Iterable[tuple[Path, Any]] = [
+            (out, train_network(config, out, device=options.device)[1])
+        ]
     else:
         trained = train_members(config, options.seeds, out, device=options.device)
     return TrainResult(out, tuple(TrainedNetwork(*network) for network in trained))
@@ -87,7 +91,9 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     if method.several:
         unused = [*([f"--config {options.config}"] if options.config else []), *overrides]
         if unused:
-            raise InputError(f"--method {method.name} has no settings, so it does not take {' '.join(unused)}")
+            raise InputError(
+                f"--method {method.name} has no settings, so it does not take {' '.join(unused)}"
+            )
         method.fit(bases, out, say=say)
         return FinetuneResult(out, {})
     if len(bases) > 1:
@@ -95,8 +101,14 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     _refuse_other_network(method, bases[0], out)
     recorded = recorded_data(bases[0]) if method.data or not method.finished else None
     if file is None and not overrides and not recorded and (method.data or not method.finished):
-        hint = getattr(method.config, "without_data", "give a YAML file or its keys as --key VALUE; see configs/")
-        raise InputError(f"--method {method.name} needs a configuration, but there is no --config", hint=hint)
+        hint = getattr(
+            method.config,
+            "without_data",
+            "give a YAML file or its keys as --key VALUE; see configs/",
+        )
+        raise InputError(
+            f"--method {method.name} needs a configuration, but there is no --config", hint=hint
+        )
     how: dict[str, Any] = {"recorded": recorded, "others": sections_of_methods}
     if method.finished:
         fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data, **how)
@@ -117,15 +129,27 @@ def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
     if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
         return
     if method.own_network:
-        same = (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == method.name
+        same = (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get(
+            "method"
+        ) == method.name
     else:
-        hashes = {read_json(path, "a record").get("sha256") if path.exists() else "" for path in (out / DESCRIPTION, base / DESCRIPTION)}
+        hashes = {
+            read_json(path, "a record").get("sha256") if path.exists() else ""
+            for path in (out / DESCRIPTION, base / DESCRIPTION)
+        }
         same = len(hashes) == 1
     if not same:
-        raise InputError(f"{out} holds another network than this run would write", hint="give another --out")
+        raise InputError(
+            f"{out} holds another network than this run would write", hint="give another --out"
+        )
 
 
-def _tell_data(named: Mapping[str, Any], recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]) -> None:
+def _tell_data(
+    named: Mapping[str, Any],
+    recorded: Mapping[str, Any] | None,
+    base: Path,
+    say: Callable[[str], None],
+) -> None:
     """Say where the data come from if nobody named them; InputError where they are gone."""
     if recorded and all(json.dumps(named.get(k)) == json.dumps(v) for k, v in recorded.items()):
         say(f"data: {named['dataset']} in {named['root']}, which {base} was made with")
@@ -146,12 +170,16 @@ def settings_of(method: str | None) -> list[type[Settings]]:
     if method is None:
         return [*config_sections(None, data=True).values()]
     entry = METHODS[method]
-    sections = config_sections(entry.config, data=entry.data or not entry.finished) if entry.config else {}
+    sections = (
+        config_sections(entry.config, data=entry.data or not entry.finished) if entry.config else {}
+    )
     return [*sections.values()]
 
 
 def _words(settings: Overrules) -> list[str]:
     """Return settings as the command line has them: ``--key.subkey=VALUE``."""
     if isinstance(settings, Mapping):
-        return [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]
+        return [
+            f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()
+        ]
     return [*settings]

@@ -105,11 +105,18 @@ def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
     for module in network.modules():
         if "norm" not in type(module).__name__.lower():
             continue
-        ranges = (("weight", 0.5, 1.5), ("bias", -0.5, 0.5), ("running_mean", -0.5, 0.5), ("running_var", 0.3, 3.0))
+        ranges = (
+            ("weight", 0.5, 1.5),
+            ("bias", -0.5, 0.5),
+            ("running_mean", -0.5, 0.5),
+            ("running_var", 0.3, 3.0),
+        )
         for name, low, high in ranges:
             tensor = getattr(module, name, None)
             if isinstance(tensor, Tensor):
-                tensor.data.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
+                tensor.data.copy_(
+                    torch.rand(tensor.shape, generator=generator) * (high - low) + low
+                )
     return network
 
 
@@ -117,8 +124,13 @@ def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
     """A converted-to-be network of two norm layers from 3 channels to 4 classes, randomised, in eval mode."""
     torch.manual_seed(seed)
     network = nn.Sequential()
-    network.add_module("encoder", nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()))
-    network.add_module("decoder", nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), norm or nn.BatchNorm2d(8), nn.ReLU()))
+    network.add_module(
+        "encoder", nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+    )
+    network.add_module(
+        "decoder",
+        nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), norm or nn.BatchNorm2d(8), nn.ReLU()),
+    )
     network.add_module("head", nn.Conv2d(8, 4, 1))
     return randomise(network.eval())
 

@@ -26,7 +26,10 @@ def test_every_layer_keeps_its_output_and_batches_its_draws(name: str) -> None:
     assert not report.left
     assert report.channels == 8
     images = torch.randn(3, 3, 6, 8)
-    assert max(conversion_difference(network, images), batch_difference(network, images)) <= IDENTITY_BOUND
+    assert (
+        max(conversion_difference(network, images), batch_difference(network, images))
+        <= IDENTITY_BOUND
+    )
 
 
 @pytest.mark.parametrize(("architecture", "encoder"), list(cells()))
@@ -43,7 +46,9 @@ def test_every_smp_architecture(architecture: str, encoder: str) -> None:
 def test_a_conversion_is_judged_in_whole_float32() -> None:
     """On a GPU, where TF32 is the default of convolutions, every network was called unsound."""
     network, seen = Pixelwise(nn.BatchNorm2d(8)).eval(), list[str]()
-    network.register_forward_pre_hook(lambda *_: seen.append(torch.backends.cudnn.conv.fp32_precision))
+    network.register_forward_pre_hook(
+        lambda *_: seen.append(torch.backends.cudnn.conv.fp32_precision)
+    )
     convert(network)
     conversion_difference(network, torch.randn(1, 3, 6, 8))
     assert {*seen} == {"ieee"}
@@ -61,7 +66,9 @@ def test_state_dict_modes_and_classes_survive() -> None:
     assert list(before) == list(after)
     assert all(torch.equal(before[k], after[k]) for k in before)
     network(torch.randn(4, 3, 6, 6))
-    assert not torch.equal(before["norm.running_mean"], network.norm.running_mean), "it still trains"
+    assert not torch.equal(before["norm.running_mean"], network.norm.running_mean), (
+        "it still trains"
+    )
     revert(network)
     assert type(network.norm) is nn.BatchNorm2d
     assert not is_converted(network)
@@ -96,9 +103,13 @@ def replaced() -> nn.Module:
         (nn.BatchNorm2d(8, affine=False), "no affine"),
     ],
 )
-def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, reason: str) -> None:
+def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(
+    layer: nn.Module, reason: str
+) -> None:
     report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), layer, Followed()))
-    assert [site.name for site in report.sites] == ["2"], "one that only passes its input on is drawn"
+    assert [site.name for site in report.sites] == ["2"], (
+        "one that only passes its input on is drawn"
+    )
     assert [left.name for left in report.left] == ["1"]
     assert reason in report.left[0].reason
 
@@ -107,10 +118,15 @@ def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, 
     ("layers", "said"),
     [
         ([nn.Conv2d(3, 4, 1), nn.ReLU()], "no normalisation layer"),
-        ([nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)], "1: BatchNorm2d without running"),
+        (
+            [nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)],
+            "1: BatchNorm2d without running",
+        ),
     ],
 )
-def test_what_cannot_be_converted_is_refused_and_nothing_changes(layers: list[nn.Module], said: str) -> None:
+def test_what_cannot_be_converted_is_refused_and_nothing_changes(
+    layers: list[nn.Module], said: str
+) -> None:
     network = nn.Sequential(*layers)
     with pytest.raises(InputError, match=said):
         convert(network)

@@ -49,8 +49,12 @@ def test_a_latin_hypercube_covers_every_stratum_of_every_channel_and_bad_schemes
     strata = (uniform * (S // M)).floor().long().sort(0).values
     assert torch.equal(strata, torch.arange(S // M)[:, None, None].expand(-1, M, T))
     # 7 draws of 3 members: the first member has three, the others two.
-    odd = torch.special.ndtr(NoiseSource(0, "latin-hypercube", 7).normal([0, 3, 6], T, members=3).double())
-    assert torch.equal((odd * 3).floor().sort(0).values[:, 0], torch.tensor([0.0, 1.0, 2.0]).double())
+    odd = torch.special.ndtr(
+        NoiseSource(0, "latin-hypercube", 7).normal([0, 3, 6], T, members=3).double()
+    )
+    assert torch.equal(
+        (odd * 3).floor().sort(0).values[:, 0], torch.tensor([0.0, 1.0, 2.0]).double()
+    )
     with pytest.raises(InputError, match="none of independent, antithetic, latin-hypercube"):
         NoiseSource(0, "sobol")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="number of draws"):
@@ -74,7 +78,9 @@ def test_the_formula() -> None:
         assert torch.equal(draws.bias[s], beta[s % 2])
 
 
-def test_draws_end_with_their_context_fit_the_network_and_its_batch_and_see_no_training_mode() -> None:
+def test_draws_end_with_their_context_fit_the_network_and_its_batch_and_see_no_training_mode() -> (
+    None
+):
     network, layout = converted()
     x = torch.randn(1, 3, 8, 8)
     before = network(x)
@@ -82,7 +88,11 @@ def test_draws_end_with_their_context_fit_the_network_and_its_batch_and_see_no_t
     with pytest.raises(RuntimeError), layout.active(draws):
         raise RuntimeError
     assert torch.equal(network(x), before)
-    with layout.active(draws), pytest.raises(InputError, match="active already"), layout.active(draws):
+    with (
+        layout.active(draws),
+        pytest.raises(InputError, match="active already"),
+        layout.active(draws),
+    ):
         pass
     wrong = AffineDraws(torch.ones(1, 5), torch.ones(1, 5))
     with pytest.raises(InputError, match=r"\[S, 16\]"), layout.active(wrong):
@@ -122,18 +132,25 @@ def test_scopes(scope: str, flags: list[int]) -> None:
 def test_bad_scopes(scope: str) -> None:
     with pytest.raises(InputError, match="scope"):
         in_scope(scope, NAMES[2:])
-    with pytest.raises(InputError, match="scope 'last:1' has no normalisation layer within the model's own, 'encoder'"):
+    with pytest.raises(
+        InputError,
+        match="scope 'last:1' has no normalisation layer within the model's own, 'encoder'",
+    ):
         in_scope("encoder", NAMES, "last:1")
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(alpha: float) -> None:
+def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(
+    alpha: float,
+) -> None:
     network, layout = converted()
     posterior = ABNNPosterior(layout.weight[None] * 1.3, layout.bias[None] + 0.2, alpha)
     generator = torch.Generator().manual_seed(0)
     batches = [torch.randn(4, 3, 16, 16, generator=generator) * (1 + i) + i for i in range(3)]
     rescale, reshift = reestimate(network, posterior, 0, batches, seed=5)
-    member = ABNNPosterior(posterior.gamma, posterior.beta, 0.0, rescale=rescale[None], reshift=reshift[None])
+    member = ABNNPosterior(
+        posterior.gamma, posterior.beta, 0.0, rescale=rescale[None], reshift=reshift[None]
+    )
     x = torch.randn(2, 3, 16, 16)
     with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
         folded = network(x)
@@ -142,7 +159,9 @@ def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(
     layers = (plain.encoder[1], plain.decoder[1])
     for layer in layers:
         given[layer] = []
-        layer.register_forward_pre_hook(lambda layer, x: given[layer].append(x[0]) if layer.training else None)
+        layer.register_forward_pre_hook(
+            lambda layer, x: given[layer].append(x[0]) if layer.training else None
+        )
     with torch.no_grad():
         for number, batch in enumerate(batches):
             draw = posterior.affine(layout, [number], 5)

@@ -21,7 +21,15 @@ from segunc.affine.posterior import Prior, PriorMean
 from segunc.baselines import dynamics
 from segunc.baselines.chains import SGLD, ChainStates, run_chains
 from segunc.baselines.convergence import convergence, effective_sample_size, rank_normalised_rhat
-from segunc.baselines.dynamics import HamiltonianChain, HmcConfig, LogDensity, SghmcConfig, Show, leapfrog, sample_langevin
+from segunc.baselines.dynamics import (
+    HamiltonianChain,
+    HmcConfig,
+    LogDensity,
+    SghmcConfig,
+    Show,
+    leapfrog,
+    sample_langevin,
+)
 from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule, SegmentationDataset
@@ -40,14 +48,18 @@ def data(frames: int = 6, size: int = 8) -> tuple[Tensor, Tensor]:
     return images, labels
 
 
-def target(scope: str = "all", temperature: float = 1.0, network: nn.Module | None = None) -> LogPosterior:
+def target(
+    scope: str = "all", temperature: float = 1.0, network: nn.Module | None = None
+) -> LogPosterior:
     network = (small_network() if network is None else network).double()
     convert(network)
     return LogPosterior(network, Prior(S, N_EFF, temperature=temperature), scope)
 
 
 def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
-    noise = torch.randn(len(posterior.base), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    noise = torch.randn(
+        len(posterior.base), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     return posterior.base + scale * noise
 
 
@@ -58,7 +70,11 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior_and_the_gradient_its_
     layout = posterior.layout
     gamma, beta = posterior.expand(theta)
     with torch.no_grad():
-        p = with_affine(small_network().double(), gamma, beta)(images.double()).softmax(1).movedim(1, -1)
+        p = (
+            with_affine(small_network().double(), gamma, beta)(images.double())
+            .softmax(1)
+            .movedim(1, -1)
+        )
     valid = labels != 255
     mean = -log_loss(labels[valid].numpy(), p[valid].numpy(), labels=[0, 1, 2, 3])
     offset = torch.cat([gamma - layout.weight, beta - layout.bias])
@@ -84,11 +100,18 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     _, exact = posterior.on([(images, labels)])(theta)
     pixels = float((labels != 255).sum()) / len(images)
     mean, ratio = (
-        torch.stack([posterior.energy_gradient(theta, images[i : i + 1], labels[i : i + 1], counts[i]) for i in range(6)]).mean(0)
+        torch.stack(
+            [
+                posterior.energy_gradient(theta, images[i : i + 1], labels[i : i + 1], counts[i])
+                for i in range(6)
+            ]
+        ).mean(0)
         for counts in ([pixels] * 6, (labels != 255).sum((1, 2)).tolist())
     )
     torch.testing.assert_close(mean, -0.5 * exact, rtol=1e-10, atol=1e-10)
-    assert not torch.allclose(ratio, mean, rtol=1e-3), "dividing by the pixels of each batch is another estimate"
+    assert not torch.allclose(ratio, mean, rtol=1e-3), (
+        "dividing by the pixels of each batch is another estimate"
+    )
 
 
 @pytest.mark.parametrize("mean", ["base", "zero"])
@@ -159,8 +182,12 @@ DOUBLE = torch.float64
 def covariance(dimensions: int = 5) -> Tensor:
     """Correlated, with standard deviations from 0.3 to 2."""
     generator = torch.Generator().manual_seed(0)
-    rotation, _ = torch.linalg.qr(torch.randn(dimensions, dimensions, generator=generator, dtype=DOUBLE))
-    return rotation @ torch.diag(torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE) ** 2) @ rotation.T
+    rotation, _ = torch.linalg.qr(
+        torch.randn(dimensions, dimensions, generator=generator, dtype=DOUBLE)
+    )
+    return (
+        rotation @ torch.diag(torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE) ** 2) @ rotation.T
+    )
 
 
 MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0, 3.0], dtype=DOUBLE)
@@ -180,11 +207,17 @@ def banana(theta: Tensor) -> tuple[float, Tensor]:
     """x ~ N(0, 1), y | x ~ N(x^2, 0.5^2)."""
     x, y = float(theta[0]), float(theta[1])
     rest = (y - x * x) / 0.25
-    return -0.5 * x * x - 0.5 * (y - x * x) * rest, torch.tensor([-x + 2 * x * rest, -rest], dtype=DOUBLE)
+    return -0.5 * x * x - 0.5 * (y - x * x) * rest, torch.tensor(
+        [-x + 2 * x * rest, -rest], dtype=DOUBLE
+    )
 
 
-def chain_on(density: LogDensity, dimensions: int, seed: int = 0, **settings: Any) -> HamiltonianChain:
-    return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed)
+def chain_on(
+    density: LogDensity, dimensions: int, seed: int = 0, **settings: Any
+) -> HamiltonianChain:
+    return HamiltonianChain(
+        density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed
+    )
 
 
 def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
@@ -241,7 +274,9 @@ def test_the_step_size_is_adapted_to_the_target() -> None:
     for target in (0.65, 0.95):
         # Many dimensions: with few, the acceptance jumps near the limit of stability.
         density = gaussian(torch.eye(60, dtype=DOUBLE), torch.zeros(60, dtype=DOUBLE))
-        chain = chain_on(density, 60, trajectory=1.5, warmup=300, samples=400, target_acceptance=target)
+        chain = chain_on(
+            density, 60, trajectory=1.5, warmup=300, samples=400, target_acceptance=target
+        )
         chain.sample()
         record = chain.record()
         assert record["acceptance"] == pytest.approx(target, abs=0.06)
@@ -265,7 +300,9 @@ def test_divergent_trajectories_are_rejected_and_counted() -> None:
     assert float(x.mean()) == pytest.approx(-0.2876, abs=0.12)
 
 
-def test_a_chain_that_only_diverges_ends_and_long_trajectories_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_only_diverges_ends_and_long_trajectories_are_cut_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(PartialFailure, match=r"smaller hmc\.step_size"):
         gaussian_chain(step_size=50.0).sample()
     monkeypatch.setattr(dynamics, "MAX_LEAPFROG_STEPS", 20)
@@ -290,7 +327,12 @@ def constant(size: float, steps: int, burn_in: int, **more: Any) -> SghmcConfig:
 
 def cyclical(cycles: int, length: int, exploration: float, states: int, **more: Any) -> SghmcConfig:
     usual: dict[str, Any] = {"lr": 0.1, "momentum": 0.0, "effective_pixels": 1.0}
-    settings = {"cycles": cycles, "cycle_steps": length, "exploration": exploration, "states_per_cycle": states}
+    settings = {
+        "cycles": cycles,
+        "cycle_steps": length,
+        "exploration": exploration,
+        "states_per_cycle": states,
+    }
     return SghmcConfig(**settings, **usual | more)  # type: ignore[arg-type]
 
 
@@ -304,7 +346,9 @@ def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[A
 
 
 @pytest.mark.parametrize(("size", "momentum", "temperature"), [(0.1, 0.0, 1.0), (0.02, 0.8, 0.25)])
-def test_langevin_has_mean_and_covariance_of_its_recursion(size: float, momentum: float, temperature: float) -> None:
+def test_langevin_has_mean_and_covariance_of_its_recursion(
+    size: float, momentum: float, temperature: float
+) -> None:
     steps = 8_000
     settings = constant(size, steps, 200, momentum=momentum, temperature=temperature)
     x = sample_langevin(exact, CENTRE, settings, 0).numpy()
@@ -313,13 +357,22 @@ def test_langevin_has_mean_and_covariance_of_its_recursion(size: float, momentum
     slowest = float(np.linalg.eigvalsh(PRECISION.numpy())[0])
     independent = steps * slowest * size / (1 - momentum) / 2
     for i in range(2):
-        assert x[:, i].mean() == pytest.approx(float(CENTRE[i]), abs=4 * math.sqrt(expected[i, i] / independent))
+        assert x[:, i].mean() == pytest.approx(
+            float(CENTRE[i]), abs=4 * math.sqrt(expected[i, i] / independent)
+        )
     error = np.sqrt((expected**2 + np.outer(np.diag(expected), np.diag(expected))) / independent)
     assert (np.abs(np.cov(x.T) - expected) < 4 * error).all()
 
 
-@given(cycles=st.integers(1, 4), length=st.integers(1, 40), exploration=st.floats(0, 0.95), states=st.integers(1, 40))
-def test_every_cycle_keeps_its_number_of_states_and_its_last_one(cycles: int, length: int, exploration: float, states: int) -> None:
+@given(
+    cycles=st.integers(1, 4),
+    length=st.integers(1, 40),
+    exploration=st.floats(0, 0.95),
+    states=st.integers(1, 40),
+)
+def test_every_cycle_keeps_its_number_of_states_and_its_last_one(
+    cycles: int, length: int, exploration: float, states: int
+) -> None:
     noisy = length - math.ceil(exploration * length)
     if states > noisy:
         with pytest.raises(InputError, match="noisy steps of a cycle"):
@@ -348,7 +401,9 @@ def test_a_chain_that_breaks_says_where() -> None:
     slopes = iter([1.0] * 7 + [math.nan])
     with pytest.raises(PartialFailure, match="gradient became NaN or infinite at step 7"):
         sample_langevin(lambda theta: next(slopes) * exact(theta), CENTRE, constant(0.1, 20, 0), 0)
-    with pytest.raises(PartialFailure, match=r"state became NaN or infinite .* lower the learning rate"):
+    with pytest.raises(
+        PartialFailure, match=r"state became NaN or infinite .* lower the learning rate"
+    ):
         sample_langevin(exact, CENTRE, constant(1e6, 200, 0), 0)
     with pytest.raises(InputError, match="log density is nan"):
         chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
@@ -360,10 +415,16 @@ def test_finished_chains_are_not_run_again_and_one_that_fails_says_which(tmp_pat
     def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         started.append(number)
         if started == [0, 1]:
-            raise PartialFailure("the gradient became NaN or infinite. Hint: lower the learning rate")
-        return sample_langevin(exact, CENTRE, cyclical(2, 10, 0.3, 3), number, show), {"number": number}
+            raise PartialFailure(
+                "the gradient became NaN or infinite. Hint: lower the learning rate"
+            )
+        return sample_langevin(exact, CENTRE, cyclical(2, 10, 0.3, 3), number, show), {
+            "number": number
+        }
 
-    with pytest.raises(PartialFailure, match=r"chain 2 of 3 stopped: the gradient became NaN.*give another --out"):
+    with pytest.raises(
+        PartialFailure, match=r"chain 2 of 3 stopped: the gradient became NaN.*give another --out"
+    ):
         run_chains(sample, 3, last)
     states, records = run_chains(sample, 3, last, resume=True)
     assert started == [0, 1, 1, 2]
@@ -375,7 +436,9 @@ def test_finished_chains_are_not_run_again_and_one_that_fails_says_which(tmp_pat
 Array = npt.NDArray[np.float64]
 
 
-def autoregressive(chains: int, draws: int, correlation: float, seed: int, apart: float = 0.0) -> Array:
+def autoregressive(
+    chains: int, draws: int, correlation: float, seed: int, apart: float = 0.0
+) -> Array:
     """Chains of AR(1) draws with unit variance, their means ``apart`` standard deviations apart on average."""
     generator = np.random.default_rng(seed)
     noise = generator.normal(size=(chains, draws))
@@ -393,8 +456,12 @@ def autoregressive(chains: int, draws: int, correlation: float, seed: int, apart
     ties=st.booleans(),
     seed=st.integers(0, 10_000),
 )
-@example(chains=4, draws=20, correlation=0.0, apart=1.0, ties=True, seed=1872)  # the lags end in a negative even one
-def test_both_agree_with_arviz(chains: int, draws: int, correlation: float, apart: float, ties: bool, seed: int) -> None:
+@example(
+    chains=4, draws=20, correlation=0.0, apart=1.0, ties=True, seed=1872
+)  # the lags end in a negative even one
+def test_both_agree_with_arviz(
+    chains: int, draws: int, correlation: float, apart: float, ties: bool, seed: int
+) -> None:
     x = autoregressive(chains, draws, correlation, seed, apart)
     if ties:
         x = np.round(2 * x)
@@ -457,15 +524,23 @@ def states_of(posterior: ChainStates, draws: range | list[int], seed: int = 0) -
 
 
 @given(chains=st.integers(1, 4), each=st.integers(1, 6), seed=st.integers(0, 1000))
-def test_draws_go_round_the_chains_and_take_every_state_once(chains: int, each: int, seed: int) -> None:
+def test_draws_go_round_the_chains_and_take_every_state_once(
+    chains: int, each: int, seed: int
+) -> None:
     posterior = numbered(chains * each, chains)
     drawn = states_of(posterior, range(chains * each), seed)
     assert sorted(drawn) == list(range(chains * each)), "S = K is the whole sample"
     assert [s // each for s in drawn] == [s % chains for s in range(chains * each)]
-    assert states_of(posterior, range(chains * each, 2 * chains * each), seed) == drawn, "then they come again"
-    assert states_of(posterior, [len(drawn) - 1, 0], seed) == [drawn[-1], drawn[0]], "each draw by its number alone"
+    assert states_of(posterior, range(chains * each, 2 * chains * each), seed) == drawn, (
+        "then they come again"
+    )
+    assert states_of(posterior, [len(drawn) - 1, 0], seed) == [drawn[-1], drawn[0]], (
+        "each draw by its number alone"
+    )
     assert posterior.members == chains
-    assert states_of(numbered(24, 2), range(24), seed) != states_of(numbered(24, 2), range(24), seed + 1)
+    assert states_of(numbered(24, 2), range(24), seed) != states_of(
+        numbered(24, 2), range(24), seed + 1
+    )
 
 
 def test_outside_a_narrower_scope_a_draw_is_the_mean_of_its_chain() -> None:

@@ -36,7 +36,9 @@ class Body(nn.Module):
         maps = self.encoder(images)
         last = isinstance(self.head, nn.Linear)
         maps = self.head(maps.movedim(1, -1)).movedim(-1, 1) if last else self.head(maps)
-        return nn.functional.interpolate(maps, scale_factor=4, mode="bilinear", align_corners=self.corners)
+        return nn.functional.interpolate(
+            maps, scale_factor=4, mode="bilinear", align_corners=self.corners
+        )
 
 
 def network(head: nn.Module | None = None) -> SegmentationNetwork:
@@ -57,15 +59,21 @@ def density(own: SegmentationNetwork, images: Tensor) -> FeatureDensity:
     return FeatureDensity(extractor, banks)
 
 
-def test_distances_are_at_the_size_of_the_frame_and_maps_without_a_place_are_one_line(images: Tensor) -> None:
+def test_distances_are_at_the_size_of_the_frame_and_maps_without_a_place_are_one_line(
+    images: Tensor,
+) -> None:
     found = density(network(), images)
     assert found.gives == {FEATURE_DISTANCE}
     evidence = found(images, found.gives)
-    assert {name: values.shape for name, values in evidence.items()} == {FEATURE_DISTANCE: (5, 18, 23)}
+    assert {name: values.shape for name, values in evidence.items()} == {
+        FEATURE_DISTANCE: (5, 18, 23)
+    }
     second = SecondEncoder("vit_tiny_patch16_224", HALF, HALF)
     for small, layer in ((nn.Sequential(Beyond()), "0"), (second, "encoder.norm")):
         with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):
             FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
     found.banks = [Neighbours(random(4, 5))] * 2
-    with pytest.raises(InputError, match="a bank of features of 5 numbers does not fit a layer of 8"):
+    with pytest.raises(
+        InputError, match="a bank of features of 5 numbers does not fit a layer of 8"
+    ):
         found(images, found.gives)

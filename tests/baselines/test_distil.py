@@ -39,7 +39,9 @@ SCORES = ("epistemic", "entropy", "aleatoric", "mean-energy", "deterministic-ene
 def network(seed: int) -> SegmentationNetwork:
     torch.manual_seed(seed)
     options = {"decoder_channels": 16, "decoder_atrous_rates": [2, 3, 4]}
-    return build_network(NetworkDescription("DeepLabV3Plus", "mobilenet_v2", TOY.classes, TOY.palette, options)).eval()
+    return build_network(
+        NetworkDescription("DeepLabV3Plus", "mobilenet_v2", TOY.classes, TOY.palette, options)
+    ).eval()
 
 
 def flops(work: Any) -> int:
@@ -58,19 +60,35 @@ def test_networks_that_share_their_encoder_run_it_once_a_frame(precision: Any) -
     base, other = network(0), network(1)
     encoder: Any = base.body.encoder
     shared = [base, copy.deepcopy(base, {id(module): module for module in encoder.modules()})]
-    state = other.body.state_dict() | {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+    state = other.body.state_dict() | {
+        f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()
+    }
     shared[1].body.load_state_dict(state)
     both = (shared, [copy.deepcopy(part) for part in shared])
-    samplers = [Sampler(parts[0], Ensemble([Branch(part, Deterministic()) for part in parts]), precision=precision) for parts in both]
+    samplers = [
+        Sampler(
+            parts[0],
+            Ensemble([Branch(part, Deterministic()) for part in parts]),
+            precision=precision,
+        )
+        for parts in both
+    ]
     # Several frames, another size between, and other frames of the same size.
-    for images in (frames(64, 96, 2), frames(96, 64), frames(50, 70), frames(64, 96, 2).flip(0, -1)):
+    for images in (
+        frames(64, 96, 2),
+        frames(96, 64),
+        frames(50, 70),
+        frames(64, 96, 2).flip(0, -1),
+    ):
         made, expected = (sampler(images, keep_probabilities=True) for sampler in samplers)
         assert torch.equal(made.probabilities, expected.probabilities)  # type: ignore[arg-type]
         assert float(made.scores["epistemic"].mean()) > 1e-6
     one, common = flops(lambda: base(images)), flops(lambda: encoder(images))
     assert [flops(lambda run=run: run(images)) for run in samplers] == [2 * one - common, 2 * one]
     gc.collect()
-    assert not [held for held in gc.get_objects() if type(held) is Prefix], "features go with their frame"
+    assert not [held for held in gc.get_objects() if type(held) is Prefix], (
+        "features go with their frame"
+    )
     assert not any(hasattr(tensor, ORIGIN) for part in shared for tensor in part.parameters())
     assert (names := own_tensors(shared))
     assert not any("encoder" in name or name in ("mean", "std") for name in names)
@@ -86,7 +104,9 @@ def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
     base = copy.deepcopy(learner.network)
     student = Student(learner.network, learner.head, learner.place.module)
     sampler = Sampler(student.network, student, scores=SCORES, precision=precision)
-    close = partial(torch.testing.assert_close, atol=1e-4 if precision == "float32" else 0.1, rtol=0)
+    close = partial(
+        torch.testing.assert_close, atol=1e-4 if precision == "float32" else 0.1, rtol=0
+    )
     for images in (frames(64, 96, 2), frames(50, 70), frames(64, 96, 2).flip(0, -1)):
         made = sampler(images, keep_probabilities=True)
         with torch.inference_mode():
@@ -99,7 +119,9 @@ def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
         close(made.scores["mean-energy"], (energy(plus) + energy(minus)) / 2)
         assert float(made.scores["epistemic"].mean()) > 1e-6
     head = flops(lambda: learner.head(torch.zeros(2, 16, 16, 24)))
-    assert 0 < head == flops(lambda: sampler(images)) - flops(lambda: base(images)), "one pass and the head"
+    assert 0 < head == flops(lambda: sampler(images)) - flops(lambda: base(images)), (
+        "one pass and the head"
+    )
 
 
 def test_the_loss_is_nothing_for_the_teacher_itself_and_crops_keep_pixels_in_place() -> None:
@@ -111,8 +133,12 @@ def test_the_loss_is_nothing_for_the_teacher_itself_and_crops_keep_pixels_in_pla
     settings = DistilConfig(epistemic_weight=1.0, energy_weight=0.5)
     parts = distillation_loss(draws, Lesson(image, (3, 1), means, zero + 0.10175, zero), settings)
     assert all(abs(float(part)) < 1e-3 for part in parts.values())
-    parts = distillation_loss(draws, Lesson(image, (3, 1), means, zero + 0.10175 * math.e, zero + 3), settings)
-    assert (float(parts["epistemic"]), float(parts["energy"])) == pytest.approx((0.5, 0.5 * 2.5), abs=1e-2)
+    parts = distillation_loss(
+        draws, Lesson(image, (3, 1), means, zero + 0.10175 * math.e, zero + 3), settings
+    )
+    assert (float(parts["epistemic"]), float(parts["energy"])) == pytest.approx(
+        (0.5, 0.5 * 2.5), abs=1e-2
+    )
     random, lesson = np.random.default_rng(0), Lesson(image, (3, 1), means, zero, numbers)
     for share, shape in (*[(0.7, (68, 88))] * 20, (1.0, (96, 128))):
         part = lesson.part(share, random)
@@ -127,34 +153,53 @@ def made(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneOpt
     save_network(network(0), folder / "base")
     finetune(FinetuneOptions(base=folder / "base", out=folder / "teacher", method="tta"))
     small = {"frames": 4, "epochs": 2, "head_channels": 8, "corruptions": ["noise:2", "fog:3"]}
-    settings = {"data.dataset": "toy", "data.root": str(toy_set), **{f"distil.{k}": v for k, v in small.items()}}
+    settings = {
+        "data.dataset": "toy",
+        "data.root": str(toy_set),
+        **{f"distil.{k}": v for k, v in small.items()},
+    }
     paths = {"base": folder / "teacher", "out": folder / "student"}
     options = FinetuneOptions(**paths, method="distil", device="cpu", settings=settings)
     finetune(options)
     return options
 
 
-def test_a_student_is_trained_stored_and_read_by_the_verbs(made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_student_is_trained_stored_and_read_by_the_verbs(
+    made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = Path(made.out)
     model, base = load_model(out), load_network(out.parent / "base").body
     assert (model.posterior.method, model.posterior.members) == ("distil", 2)
     made_of = model.record["provenance"]
-    assert (made_of["teacher"], made_of["frames"], made_of["settings"]["corruptions"][1]) == ("tta", 8, "fog:3")
+    assert (made_of["teacher"], made_of["frames"], made_of["settings"]["corruptions"][1]) == (
+        "tta",
+        8,
+        "fog:3",
+    )
     trained, before = load_network(out, ignore_posterior=True).body.state_dict(), base.state_dict()
     changed = {name for name, tensor in trained.items() if not torch.equal(tensor, before[name])}
     norms = {name for name, module in base.named_modules() if isinstance(module, nn.BatchNorm2d)}
     assert (last := {"segmentation_head.0.weight", "segmentation_head.0.bias"}) <= changed
-    assert all(name.rpartition(".")[0] in norms and "running" not in name for name in changed - last)
+    assert all(
+        name.rpartition(".")[0] in norms and "running" not in name for name in changed - last
+    )
     maps = model(np.full((64, 96, 3), 99, np.uint8), scores=SCORES)
     assert 0 < maps.epistemic.mean() < maps.entropy.mean()
     monkeypatch.setattr(torch, "compile", None)
     checked = doctor(DoctorOptions(model=out, size=(64, 96), device="cpu", compile=True))
-    assert (checked.failure, ["could not be compiled" in note for note in checked.notes]) == ("", [True])
+    assert (checked.failure, ["could not be compiled" in note for note in checked.notes]) == (
+        "",
+        [True],
+    )
     finetune(replace(made, out=tmp_path / "again"))
-    assert (tmp_path / "again" / "posterior.safetensors").read_bytes() == (out / "posterior.safetensors").read_bytes()
+    assert (tmp_path / "again" / "posterior.safetensors").read_bytes() == (
+        out / "posterior.safetensors"
+    ).read_bytes()
 
 
-def test_training_on_frames_without_labels_brings_the_student_nearer(made: FinetuneOptions, tmp_path: Path) -> None:
+def test_training_on_frames_without_labels_brings_the_student_nearer(
+    made: FinetuneOptions, tmp_path: Path
+) -> None:
     (tmp_path / "images").mkdir()
     for number in range(3):
         frame = np.random.default_rng(number).integers(0, 256, (16, 24, 3), np.uint8)
@@ -168,10 +213,14 @@ def test_training_on_frames_without_labels_brings_the_student_nearer(made: Finet
         made_of = load_model(tmp_path / f"{epochs}").record["provenance"]
         assert (made_of["dataset"], made_of["frames"]) == (None, 6)
         losses.append(made_of["loss"])
-    assert all(losses[1][part] < 0.7 * losses[0][part] for part in ("divergence", "epistemic", "energy"))
+    assert all(
+        losses[1][part] < 0.7 * losses[0][part] for part in ("divergence", "epistemic", "energy")
+    )
 
 
-def test_what_cannot_be_a_student_is_one_sentence(made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_a_student_is_one_sentence(
+    made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, settings, augmented = tmp_path / "out", dict(made.settings), tmp_path / "augmented"  # type: ignore[call-overload]
     (tmp_path / "empty").mkdir()
     turned = network(1)
@@ -192,7 +241,11 @@ def test_what_cannot_be_a_student_is_one_sentence(made: FinetuneOptions, tmp_pat
     refused("corruption 'rain'", {"distil.corruptions": ["rain:3"]})
 
     whole = SegmentationNetwork.forward  # LogitLayer looks at it with 64 x 64 pixels
-    monkeypatch.setattr(SegmentationNetwork, "forward", lambda net, x: whole(net, x if x.shape[-1] == 64 else x.view(7)))
+    monkeypatch.setattr(
+        SegmentationNetwork,
+        "forward",
+        lambda net, x: whole(net, x if x.shape[-1] == 64 else x.view(7)),
+    )
     refused("the teacher takes no frames of 128 x 64 pixels", {})
 
     def full(*_: Any, **__: Any) -> Any:

@@ -32,7 +32,11 @@ from tests.training.fitting import fit, swag_task, variational_task
 def tiny_network() -> nn.Module:
     """Two norm layers of two channels, a batch and a group one, from 3 channels to 3 classes; 8 parameters."""
     torch.manual_seed(0)
-    head, stem, middle = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1)
+    head, stem, middle = (
+        nn.Conv2d(2, 3, 1),
+        nn.Conv2d(3, 2, 3, padding=1),
+        nn.Conv2d(2, 2, 3, padding=1),
+    )
     head.weight.data *= 3
     network = nn.Sequential(stem, nn.BatchNorm2d(2), nn.Tanh(), middle, nn.GroupNorm(1, 2), head)
     randomise(network.eval().requires_grad_(False))
@@ -50,13 +54,18 @@ def exact(network: nn.Module) -> Tensor:
     """``[2T, 2T]``: for every pixel and class the outer product of the gradient of its log-probability, by brute force."""
     layout = AffineLayout(network)
     total = torch.zeros(2 * layout.total, 2 * layout.total, dtype=torch.float64)
-    gamma, beta = layout.weight.clone()[None].requires_grad_(), layout.bias.clone()[None].requires_grad_()
+    gamma, beta = (
+        layout.weight.clone()[None].requires_grad_(),
+        layout.bias.clone()[None].requires_grad_(),
+    )
     for image, label in zip(IMAGES, LABELS, strict=True):
         with layout.active(AffineDraws(gamma, beta)):
             logs = network(image[None])[0].log_softmax(0)
         for y, x in (label != IGNORE).nonzero().tolist():
             for log in logs[:, y, x]:
-                gradient = torch.cat(torch.autograd.grad(log, (gamma, beta), retain_graph=True), 1)[0].double()
+                gradient = torch.cat(torch.autograd.grad(log, (gamma, beta), retain_graph=True), 1)[
+                    0
+                ].double()
                 total += float(log.detach().exp()) * torch.outer(gradient, gradient)
     return total / PIXELS
 
@@ -104,15 +113,22 @@ def test_a_scope_leaves_the_other_sites_at_zero() -> None:
 def run(job: Job, out: Path, **settings: Any) -> Laplace:
     """Twelve crops in three batches."""
     data = {"dataset": "toy", "root": str(job.data), "crop": (64, 64), "batch_size": 4}
-    config = FinetuneConfig(LaplaceConfig(images=12, samples=1, **settings), data, {"precision": "32-true"})
+    config = FinetuneConfig(
+        LaplaceConfig(images=12, samples=1, **settings), data, {"precision": "32-true"}
+    )
     finetune_laplace(job.base, config, out, device="cpu", say=lambda text: None)
     posterior = load_model(out).posterior
     assert isinstance(posterior, Laplace)
     return posterior
 
 
-def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_network_and_its_scope(trained: Job, tmp_path: Path) -> None:
-    base, tuned = run(trained, tmp_path / "base"), run(trained, tmp_path / "tuned", epochs=1, scope="last:1")
+def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_network_and_its_scope(
+    trained: Job, tmp_path: Path
+) -> None:
+    base, tuned = (
+        run(trained, tmp_path / "base"),
+        run(trained, tmp_path / "tuned", epochs=1, scope="last:1"),
+    )
     assert torch.equal(run(trained, tmp_path / "again").fisher, base.fisher)
     assert float((tuned.mean - base.mean).abs().max()) > 1e-4
     moved = tuned.fisher[0] > 0
@@ -145,7 +161,9 @@ def test_the_statistics_are_those_of_the_snapshots(tmp_path: Path) -> None:
     assert task.rates == pytest.approx([0.01, 0.015, *[0.02] * 14])
 
 
-def test_accumulated_gradients_give_one_snapshot_a_step_and_each_below_the_rank_a_column(tmp_path: Path) -> None:
+def test_accumulated_gradients_give_one_snapshot_a_step_and_each_below_the_rank_a_column(
+    tmp_path: Path,
+) -> None:
     task = swag_task(small_network(), burn_in=0, collect_every=1, rank=10)
     fit(task, tmp_path, 2, accumulate_grad_batches=2)
     assert int(task.trained.snapshots) == 4
@@ -170,7 +188,9 @@ LAYOUT = layout_of(small_network())
 @pytest.mark.parametrize("prior_mean", ["base", "zero"])
 def test_the_kl_is_that_of_torch(scope: str, prior_mean: Any) -> None:
     prior = Prior(0.3, mean=prior_mean)
-    made = MeanFieldTraining(LAYOUT, VariationalConfig(initial_sigma=0.05, kl_weight=0.7, scope=scope), prior)
+    made = MeanFieldTraining(
+        LAYOUT, VariationalConfig(initial_sigma=0.05, kl_weight=0.7, scope=scope), prior
+    )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         made.mean.add_(0.1 * torch.randn(made.mean.shape, generator=generator))
@@ -179,7 +199,11 @@ def test_the_kl_is_that_of_torch(scope: str, prior_mean: Any) -> None:
     base = LAYOUT.affine[:, chosen]
     centre = base if prior_mean == "base" else torch.zeros_like(base)
     q = Normal(made.mean[:, chosen], torch.nn.functional.softplus(made.rho)[:, chosen])
-    expected = 0.7 * kl_divergence(q, Normal(centre, torch.full_like(base, 0.3))).sum() / prior.effective_pixels
+    expected = (
+        0.7
+        * kl_divergence(q, Normal(centre, torch.full_like(base, 0.3))).sum()
+        / prior.effective_pixels
+    )
     torch.testing.assert_close(made.regulariser(LAYOUT, 0), expected, rtol=1e-5, atol=1e-9)
 
 
@@ -194,19 +218,38 @@ def test_draws_in_training_are_independent_for_images_and_seeds_and_gamma_and_be
     assert not torch.allclose(draws.weight, task.training_draws(3, 0).weight)
 
 
-MODULES = {"hmc": "chains", "laplace": "laplace", "sghmc": "chains", "sgld": "chains", "swag": "swag"}
+MODULES = {
+    "hmc": "chains",
+    "laplace": "laplace",
+    "sghmc": "chains",
+    "sgld": "chains",
+    "swag": "swag",
+}
 MODULES |= {"variational": "variational", "mc-dropout": "mc_dropout"}
 MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperature"}
 
 
 def test_each_baseline_is_found_under_its_name() -> None:
-    modules = {name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS}
-    expected = MODULES | {"distil": "distil", "features": "features", "anomaly": "anomaly", "class-sets": "class_sets"}
-    assert {name: module for name, module in modules.items() if not module.startswith("segunc.")} == expected
+    modules = {
+        name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS
+    }
+    expected = MODULES | {
+        "distil": "distil",
+        "features": "features",
+        "anomaly": "anomaly",
+        "class-sets": "class_sets",
+    }
+    assert {
+        name: module for name, module in modules.items() if not module.startswith("segunc.")
+    } == expected
 
 
-@pytest.mark.parametrize("ask", [lambda: METHODS["sgld"], lambda: load_recorded(Path("model"), {"method": "laplace"})])
-def test_a_baseline_without_its_entry_point_says_to_install_again(ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "ask", [lambda: METHODS["sgld"], lambda: load_recorded(Path("model"), {"method": "laplace"})]
+)
+def test_a_baseline_without_its_entry_point_says_to_install_again(
+    ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a checkout that was updated but not installed again."""
     monkeypatch.setattr(registry, "entry_points", lambda group: [])
     entries = {name: None if name in MODULES else entry for name, entry in METHODS._entries.items()}

@@ -30,7 +30,10 @@ def drawn(made: nn.Sequential, draws: list[int], frames: int = 2, p: float | Non
 
 
 def test_masks_are_of_elements_or_channels_and_the_same_for_all_frames() -> None:
-    elements, channels = drawn(network(nn.Dropout(0.5)), [0, 1]), drawn(network(nn.Dropout2d(0.5)), [0, 1])
+    elements, channels = (
+        drawn(network(nn.Dropout(0.5)), [0, 1]),
+        drawn(network(nn.Dropout2d(0.5)), [0, 1]),
+    )
     for values in (elements, channels):
         assert set(values.unique().tolist()) == {0.0, 2.0}
         assert torch.equal(values[:, 0], values[:, 1])
@@ -41,7 +44,9 @@ def test_masks_are_of_elements_or_channels_and_the_same_for_all_frames() -> None
 
 @settings(max_examples=20, deadline=None)
 @given(p=st.floats(0.05, 0.8), draws=st.lists(st.integers(0, 1000), min_size=1, max_size=4))
-def test_a_draw_depends_on_its_number_alone_and_larger_p_drops_more(p: float, draws: list[int]) -> None:
+def test_a_draw_depends_on_its_number_alone_and_larger_p_drops_more(
+    p: float, draws: list[int]
+) -> None:
     together = drawn(network(nn.Dropout(0.5)), draws, p=p)
     for row, draw in enumerate(draws):
         assert torch.equal(together[row], drawn(network(nn.Dropout(0.5)), [draw], p=p)[0])

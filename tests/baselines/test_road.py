@@ -30,7 +30,9 @@ LAYERS = ["body.encoder.features.3"]  # of stride 4
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained network that sees frames at half their size."""
     torch.manual_seed(0)
-    description = NetworkDescription("FPN", "mobilenet_v2", ("road", "car", "sky"), inference_size=(64, 128))
+    description = NetworkDescription(
+        "FPN", "mobilenet_v2", ("road", "car", "sky"), inference_size=(64, 128)
+    )
     folder = tmp_path_factory.mktemp("base")
     save_network(build_network(description), folder)
     return folder
@@ -38,7 +40,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def road(tmp_path: Path) -> Path:
-    return write(tmp_path / "road" / "images", *np.random.default_rng(0).integers(0, 255, (3, 128, 256, 3), np.uint8))
+    return write(
+        tmp_path / "road" / "images",
+        *np.random.default_rng(0).integers(0, 255, (3, 128, 256, 3), np.uint8),
+    )
 
 
 def write(folder: Path, *images: Any) -> Path:
@@ -62,7 +67,14 @@ def fitted(base: Path, out: Path, road: object, **more: Any) -> Model:
 
 
 def test_a_bank_of_images_alone_knows_them(base: Path, road: Path, tmp_path: Path) -> None:
-    words = ("--method", "features", "--features.images", road, "--features.layers", LAYERS[0].join("[]"))
+    words = (
+        "--method",
+        "features",
+        "--features.images",
+        road,
+        "--features.layers",
+        LAYERS[0].join("[]"),
+    )
     succeed("finetune", "--base", base, *words, "--out", tmp_path / "model", "--device", "cpu")
     model = load_model(tmp_path / "model")
     assert model.attachments["features"].frames == ("0", "1", "2")
@@ -97,7 +109,12 @@ def test_bad_frames_are_one_sentence(base: Path, road: Path, tmp_path: Path) -> 
 
 def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", road, resolution="frame")
-    total = fit_sum(tmp_path / "model", FitConfig(AnomalyConfig(images=str(road))), tmp_path / "sum", device="cpu")
+    total = fit_sum(
+        tmp_path / "model",
+        FitConfig(AnomalyConfig(images=str(road))),
+        tmp_path / "sum",
+        device="cpu",
+    )
     assert (total.frames, total.fitted_on["dataset"]) == (3, str(road))
     assert total.scales[1].mean > 0.01  # a frame that is compared with itself has no distance
     sampler = Sampler(model.network, scores=["knn"], fitted=model.fitted(["knn"]))
@@ -106,10 +123,14 @@ def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_pat
     distance = density(network_input([image]), density.gives)["feature distance"]
     assert (len(density.banks[0].bank), distance.shape) == (3 * 32 * 64, (1, 128, 256))
     found = sample_frames(sampler, [image, load_image(road / "0.png")]).scores["knn"]
-    expected = F.interpolate(F.interpolate(distance[None], (64, 128), mode="bilinear"), (128, 256), mode="bilinear")
+    expected = F.interpolate(
+        F.interpolate(distance[None], (64, 128), mode="bilinear"), (128, 256), mode="bilinear"
+    )
     torch.testing.assert_close(found[:1], expected[0])
     change_record(tmp_path / "model" / "features.json", without=["resolution"])
-    assert not load_model(tmp_path / "model").fitted(["knn"]).providers[0].whole  # as in earlier folders
+    assert (
+        not load_model(tmp_path / "model").fitted(["knn"]).providers[0].whole
+    )  # as in earlier folders
 
 
 def test_a_hull_joins_large_pieces_and_holds_what_lies_between_them() -> None:

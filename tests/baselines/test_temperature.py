@@ -41,7 +41,9 @@ def synthetic(pixels: int, classes: int, temperature: float, seed: int) -> Pixel
     logits = logits + torch.randn(4, pixels, classes, generator=generator) * 0.5
     logs = logits.double().softmax(2).mean(0).log()
     labels = torch.multinomial((logs / temperature).softmax(1), 1, generator=generator)[:, 0]
-    return PixelSample(logs, labels, torch.ones(pixels, dtype=torch.float64), torch.arange(pixels) * 10 // pixels)
+    return PixelSample(
+        logs, labels, torch.ones(pixels, dtype=torch.float64), torch.arange(pixels) * 10 // pixels
+    )
 
 
 def numpy_nll(sample: PixelSample, temperature: float = 1.0) -> float:
@@ -51,9 +53,13 @@ def numpy_nll(sample: PixelSample, temperature: float = 1.0) -> float:
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 3.0])
-def test_the_temperature_is_that_of_scipy_and_near_the_one_of_the_labels(temperature: float) -> None:
+def test_the_temperature_is_that_of_scipy_and_near_the_one_of_the_labels(
+    temperature: float,
+) -> None:
     sample = synthetic(20_000, 7, temperature, seed=1)
-    best = minimize_scalar(lambda t: numpy_nll(sample, math.exp(t)), bounds=(-3, 3), options={"xatol": 1e-9})
+    best = minimize_scalar(
+        lambda t: numpy_nll(sample, math.exp(t)), bounds=(-3, 3), options={"xatol": 1e-9}
+    )
     found = fit_temperature(sample)
     assert found == pytest.approx(math.exp(best.x), rel=1e-5)
     assert found == pytest.approx(temperature, rel=0.05)
@@ -85,7 +91,9 @@ def camvid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("temperature")
     torch.manual_seed(0)
     classes = label_map("camvid").classes
-    description = NetworkDescription("FPN", "mobilenet_v2", classes, options=SMALL, inference_size=(72, 96))
+    description = NetworkDescription(
+        "FPN", "mobilenet_v2", classes, options=SMALL, inference_size=(72, 96)
+    )
     save_network(build_network(description), root / "base")
     save_abnn(root / "base", root / "abnn")
     return root / "abnn", miniatures.camvid(root / "data", {"val": 3})
@@ -104,14 +112,21 @@ def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Pa
     data = SegmentationDataModule("camvid", str(camvid[1]))
     every = sample_pixels(model, data, TemperatureConfig(frames=0, pixels=10**6, draws=4, seed=5))
     sampler = Sampler(model.network, model.posterior, draws=4, seed=5)
-    found = [pooled(sampler, image, truth) for _, image, truth, *_ in frames_as_seen(model, data, "val", 0, "test")]
+    found = [
+        pooled(sampler, image, truth)
+        for _, image, truth, *_ in frames_as_seen(model, data, "val", 0, "test")
+    ]
     assert every.frames.unique().tolist() == [0, 1, 2]
     assert torch.equal(every.labels, torch.cat([labels for _, labels in found]))
     assert torch.equal(every.weights, torch.ones(len(every.labels), dtype=torch.float64))
-    torch.testing.assert_close(every.logs.exp().float(), torch.cat([p for p, _ in found]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        every.logs.exp().float(), torch.cat([p for p, _ in found]), rtol=1e-4, atol=1e-5
+    )
 
 
-def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alone(camvid: tuple[Path, Path]) -> None:
+def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alone(
+    camvid: tuple[Path, Path],
+) -> None:
     model = load_model(camvid[0])
     data = SegmentationDataModule("camvid", str(camvid[1]))
     settings = TemperatureConfig(frames=1, pixels=30, draws=2, seed=1)
@@ -124,9 +139,13 @@ def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alon
     assert float(first.weights.sum()) == pytest.approx(len(every.labels))
 
 
-def test_what_is_written_is_what_the_sampler_applies(camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_is_what_the_sampler_applies(
+    camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The NLL of all pixels through the sampler is the one in the record; a calibration of another kind is refused."""
-    monkeypatch.setattr("segunc.baselines.temperature.check_temperature", lambda _: None)  # an untrained network
+    monkeypatch.setattr(
+        "segunc.baselines.temperature.check_temperature", lambda _: None
+    )  # an untrained network
     values = TemperatureConfig(frames=2, pixels=10**6, draws=2)
     config = FitConfig(values, {"dataset": "camvid", "root": str(camvid[1])})
     record = scale_temperature(camvid[0], config, tmp_path, device="cpu", say=lambda line: None)
@@ -134,9 +153,14 @@ def test_what_is_written_is_what_the_sampler_applies(camvid: tuple[Path, Path], 
     assert model.attachments["calibration"] == record
     assert (record.kind, record.applies) == ("scalar", "mean")
     assert record.nll_after < record.nll_before
-    sampler = Sampler(model.network, model.posterior, draws=2, fitted=model.fitted(("msp",)), scores=("msp",))
+    sampler = Sampler(
+        model.network, model.posterior, draws=2, fitted=model.fitted(("msp",)), scores=("msp",)
+    )
     data = SegmentationDataModule("camvid", str(camvid[1]))
-    found = [pooled(sampler, image, truth) for _, image, truth, *_ in frames_as_seen(model, data, "val", 2, "test")]
+    found = [
+        pooled(sampler, image, truth)
+        for _, image, truth, *_ in frames_as_seen(model, data, "val", 2, "test")
+    ]
     p, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
     nll = -float(p.double().gather(1, labels[:, None]).log().mean())
     assert nll == pytest.approx(record.nll_after, rel=1e-4)

@@ -12,7 +12,22 @@ import numpy as np
 Random = np.random.Generator
 Mutation = Callable[[bytes, Random], bytes]
 PNG = b"\x89PNG\r\n\x1a\n"
-WORDS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 30_000, 100_000, 1 << 60)
+WORDS = (
+    0,
+    1,
+    0x7F,
+    0x80,
+    0xFF,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    30_000,
+    100_000,
+    1 << 60,
+)
 HARD_VALUES: list[Any] = json.loads(r"""[
     0, -1, 1, 2, 255, 256, 65535, 65536, 2147483647, 2147483648, 4294967295, 1152921504606846976, 1e30, 0.5, 1e308, 5e-324,
     1000000000000000000000000000000, -1000000000000000000000000000000, NaN, Infinity, -Infinity, 1e999,
@@ -28,7 +43,9 @@ def pick(values: Any, random: Random) -> Any:
 
 def some_place(data: bytes, random: Random) -> int:
     """A place in the bytes; in every second case among the first 64, where headers are."""
-    return int(random.integers(0, max(1, min(len(data), 64 if random.random() < 0.5 else len(data)))))
+    return int(
+        random.integers(0, max(1, min(len(data), 64 if random.random() < 0.5 else len(data))))
+    )
 
 
 def flip_bits(data: bytes, random: Random) -> bytes:
@@ -42,7 +59,11 @@ def overwrite(data: bytes, random: Random) -> bytes:
     """A hard number in a field of 1 to 8 bytes, or a stretch as a failing disk leaves it, as long as a sector."""
     place, size = some_place(data, random), pick([1, 2, 4, 8], random)
     number = (pick(WORDS, random) % (1 << 8 * size)).to_bytes(size, pick(["little", "big"], random))
-    written = number if random.random() < 0.7 else pick([b"\0", b"\xff"], random) * pick([8, 64, 512, 4096], random)
+    written = (
+        number
+        if random.random() < 0.7
+        else pick([b"\0", b"\xff"], random) * pick([8, 64, 512, 4096], random)
+    )
     return (data[:place] + written + data[place + len(written) :])[: len(data)]
 
 
@@ -50,7 +71,9 @@ def rearrange(data: bytes, random: Random) -> bytes:
     """Bytes cut off, cut out, repeated, in another order, or with others behind them."""
     a, b, c = sorted(random.integers(0, len(data) + 1, 3).tolist())
     more = random.bytes(int(random.integers(1, 4096))) * pick([1, 100], random)
-    repeated = data[:b] + data[a:b] * min(pick([1, 2, 50], random), 2 + 2**26 // (b - a + 1)) + data[b:]  # in bounded memory
+    repeated = (
+        data[:b] + data[a:b] * min(pick([1, 2, 50], random), 2 + 2**26 // (b - a + 1)) + data[b:]
+    )  # in bounded memory
     swapped = data[:a] + data[b:c] + data[a:b] + data[c:]
     return pick([data[:a], data[:a] + data[b:], data + more, repeated, swapped], random)
 
@@ -70,7 +93,9 @@ def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def png_of(chunks: list[tuple[bytes, bytes]]) -> bytes:
     sums = (struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks)
-    return PNG + b"".join(struct.pack(">I", len(b)) + k + b + s for (k, b), s in zip(chunks, sums, strict=True))
+    return PNG + b"".join(
+        struct.pack(">I", len(b)) + k + b + s for (k, b), s in zip(chunks, sums, strict=True)
+    )
 
 
 def png_header(data: bytes, random: Random) -> bytes:
@@ -152,7 +177,9 @@ def lines_moved(data: bytes, random: Random) -> bytes:
     place, other = random.integers(len(lines), size=2).tolist()
     line, rest = lines[place], [*lines[:place], *lines[place + 1 :]]
     twice, elsewhere = ([*of[:other], line, *of[other:]] for of in (lines, rest))
-    return b"".join(pick([rest, twice, elsewhere, [*lines[:place], line[:-1], *lines[place + 1 :]]], random))
+    return b"".join(
+        pick([rest, twice, elsewhere, [*lines[:place], line[:-1], *lines[place + 1 :]]], random)
+    )
 
 
 def cell(data: bytes, random: Random) -> bytes:

@@ -71,7 +71,9 @@ def in_folders(names: Iterable[str], write: Callable[[str, Path], Any]) -> Seeds
 
 
 def copied(sources: dict[str, Callable[[World], Path]]) -> Seeds:
-    return lambda world, folder: in_folders(sources, lambda name, path: shutil.copy(sources[name](world), path))(world, folder)
+    return lambda world, folder: in_folders(
+        sources, lambda name, path: shutil.copy(sources[name](world), path)
+    )(world, folder)
 
 
 def write_image(name: str, path: Path) -> None:
@@ -85,7 +87,9 @@ def write_image(name: str, path: Path) -> None:
         "wide": lambda: Image.fromarray(noise(2, 20_000, 3)),
         "grey": lambda: Image.fromarray(noise(*SIZE)),
     }
-    kinds.get(path.stem, lambda: picture)().save(path, **({"exif": exif} if path.stem == "turned" else {}))
+    kinds.get(path.stem, lambda: picture)().save(
+        path, **({"exif": exif} if path.stem == "turned" else {})
+    )
 
 
 def read_frames(root: Path, file: Path) -> Any:
@@ -113,7 +117,9 @@ def read_label(root: Path, file: Path) -> Any:
 
 
 def read_video(root: Path, file: Path) -> Any:
-    frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file).frames()]
+    frames = [
+        (frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file).frames()
+    ]
     if frames and frames[-1][2] is not None:
         raise InputError(str(frames[-1][2]))
     return frames
@@ -128,7 +134,12 @@ def our_maps(*patterns: str, compact: bool = True) -> Seeds:
             write_pictures(place / "in", 2, SIZE)
             writer = MapsWriter(place / "maps", manifest(input="in", **settings))
             run_pipeline(open_source(place / "in"), process, writer)
-        return sorted(path for place in made for pattern in patterns for path in (place / "maps").glob(pattern))
+        return sorted(
+            path
+            for place in made
+            for pattern in patterns
+            for path in (place / "maps").glob(pattern)
+        )
 
     return make
 
@@ -139,9 +150,17 @@ def read_maps(root: Path, file: Path) -> Any:
     if reader.unfinished:  # every verb says it
         raise PartialFailure(reader.unfinished)
     names = reader.scores
-    values = {name: [reader.read(name, score) for score in names if reader.has(name, score)] for name in reader.frames}
-    ids = {name: reader.prediction(name) for name in reader.frames if reader.has(name, "prediction")}
-    records = [{key: one for key, one in record.items() if key != "sums"} for record in reader.records.values()]
+    values = {
+        name: [reader.read(name, score) for score in names if reader.has(name, score)]
+        for name in reader.frames
+    }
+    ids = {
+        name: reader.prediction(name) for name in reader.frames if reader.has(name, "prediction")
+    }
+    records = [
+        {key: one for key, one in record.items() if key != "sums"}
+        for record in reader.records.values()
+    ]
     return names, values, ids, records, reader.class_names
 
 
@@ -156,9 +175,15 @@ def write_foreign(name: str, path: Path) -> None:
     """A score map of another tool, in a folder ``SCORE``."""
     values = noise(*SIZE).astype(np.float32) / 255
     if path.suffix == ".npy":
-        np.save(path, values.astype({"half": np.float16, "long": np.int64}.get(path.stem, np.float32)))
+        np.save(
+            path, values.astype({"half": np.float16, "long": np.int64}.get(path.stem, np.float32))
+        )
     elif path.suffix == ".h5":
-        more = {"compression": "gzip", "chunks": (8, 8), "shuffle": True} if path.stem == "deflated" else {}
+        more = (
+            {"compression": "gzip", "chunks": (8, 8), "shuffle": True}
+            if path.stem == "deflated"
+            else {}
+        )
         with h5py.File(path, "w") as file:
             file.create_dataset("value", data=values.astype(np.float16), **more)
     else:
@@ -166,12 +191,23 @@ def write_foreign(name: str, path: Path) -> None:
         cv2.imwrite(str(path), (values * scale).astype(kind))
 
 
-FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plain.png", "sixteen.png", "plain.tif")
+FOREIGN = (
+    "plain.npy",
+    "half.npy",
+    "long.npy",
+    "plain.h5",
+    "deflated.h5",
+    "plain.png",
+    "sixteen.png",
+    "plain.tif",
+)
 
 
 def models(*patterns: str) -> Seeds:
     def make(world: World, folder: Path) -> list[Path]:
-        shutil.copytree(world.job.abnn, folder / "0", ignore=shutil.ignore_patterns("checkpoints", "logs"))
+        shutil.copytree(
+            world.job.abnn, folder / "0", ignore=shutil.ignore_patterns("checkpoints", "logs")
+        )
         return sorted(path for pattern in patterns for path in (folder / "0").glob(pattern))
 
     return make
@@ -179,9 +215,16 @@ def models(*patterns: str) -> Seeds:
 
 def read_model(root: Path, file: Path) -> Any:
     model = load_model(root)
-    of_network = {**model.network.description.to_json(), "provenance": None}  # which decides nothing, and no hash binds
+    of_network = {
+        **model.network.description.to_json(),
+        "provenance": None,
+    }  # which decides nothing, and no hash binds
     settings = (model.posterior.method, model.posterior.settings(), model.posterior.members)
-    draws = {name: tensor.numpy() for name, tensor in model.posterior.tensors().items()} if model.bayesian else {}
+    draws = (
+        {name: tensor.numpy() for name, tensor in model.posterior.tensors().items()}
+        if model.bayesian
+        else {}
+    )
     return of_network, settings, draws, model.sha256, model.temperature, repr(model.attachments)
 
 
@@ -193,13 +236,20 @@ def configurations(world: World, folder: Path) -> list[Path]:
     """Those of a job, with a limit of time."""
     named = "max_time: {hours: 1}"
     sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
-    texts = {name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ") for name, path in sources.items()}
+    texts = {
+        name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ")
+        for name, path in sources.items()
+    }
     return in_folders(texts, lambda name, path: path.write_text(texts[name]))(world, folder)
 
 
 def read_configuration(root: Path, file: Path) -> Any:
     """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
-    kind: tuple[Any, ...] = (TrainConfig, file, []) if file.name == "train.yaml" else (FinetuneConfig, file, [], ABNN.config)
+    kind: tuple[Any, ...] = (
+        (TrainConfig, file, [])
+        if file.name == "train.yaml"
+        else (FinetuneConfig, file, [], ABNN.config)
+    )
     try:
         config: Any = parse_config(*kind)
         open_data(config.data, 9)
@@ -218,27 +268,42 @@ def read_labels(root: Path, file: Path) -> Any:
 
 
 def read_results(root: Path, file: Path) -> Any:
-    return segunc.compare(CompareOptions(results=[file, file], names=["a", "b"], out=root / "table.md")).text
+    return segunc.compare(
+        CompareOptions(results=[file, file], names=["a", "b"], out=root / "table.md")
+    ).text
 
 
 LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
-VIDEOS = in_folders(("a.webm", "b.mp4", "c.mkv"), lambda name, path: write_timed_video(path, [0.0, 0.04, 0.2], SIZE))
+VIDEOS = in_folders(
+    ("a.webm", "b.mp4", "c.mkv"), lambda name, path: write_timed_video(path, [0.0, 0.04, 0.2], SIZE)
+)
 PNGS = ("plain.png", "sixteen.png", "palette.png", "alpha.png", "wide.png", "grey.png")
 RESULT = copied({"first.json": lambda world: world.metrics})
-LABEL_FILES = in_folders(("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label)
+LABEL_FILES = in_folders(
+    ("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label
+)
 READERS: dict[str, Reader] = {
     "images": Reader(in_folders(PNGS, write_image), read_frames),
-    "images, JPEG": Reader(in_folders(("plain.jpg", "cmyk.jpg", "turned.jpg"), write_image), read_frames),
+    "images, JPEG": Reader(
+        in_folders(("plain.jpg", "cmyk.jpg", "turned.jpg"), write_image), read_frames
+    ),
     "labels": Reader(LABEL_FILES, read_label),
     "videos": Reader(VIDEOS, read_video),
-    "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
+    "maps of others": Reader(
+        in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps
+    ),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
     "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),
-    "predict --verify": Reader(our_maps("*/*/*.*", *LOG_AND_MANIFEST, compact=False), resume, exact=True, writes=True),
+    "predict --verify": Reader(
+        our_maps("*/*/*.*", *LOG_AND_MANIFEST, compact=False), resume, exact=True, writes=True
+    ),
     "model, network": Reader(models("network.*"), read_model, exact=True),
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
     "checkpoints": Reader(copied({"weights.pth": lambda world: world.checkpoint}), read_checkpoint),
     "configurations": Reader(configurations, read_configuration),
-    "label maps": Reader(copied({"toy.csv": lambda world: Path(segunc.__file__).parent / "data/labels/toy.csv"}), read_labels),
+    "label maps": Reader(
+        copied({"toy.csv": lambda world: Path(segunc.__file__).parent / "data/labels/toy.csv"}),
+        read_labels,
+    ),
     "results": Reader(RESULT, read_results),
 }

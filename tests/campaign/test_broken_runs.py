@@ -30,24 +30,41 @@ LIBRARIES = re.compile(r"^\[ *(ERROR|WARN)[:@]")  # of OpenCV, from below Python
 def written(out: Path) -> dict[str, str]:
     """A hash of each file that is compared: records in JSON say when they were made."""
     files = (path for path in sorted(out.rglob("*")) if path.is_file() and path.suffix != ".json")
-    return {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def verdict(out: Path, whole: dict[str, str], again: Finished) -> str:
     """What is wrong with the end of a run that was broken and begun again; nothing where it is right."""
     now = written(out)
-    refused = again.code == 2 and now == whole  # it had ended before it was killed, and does not begin anew
+    refused = (
+        again.code == 2 and now == whole
+    )  # it had ended before it was killed, and does not begin anew
     if not (again.code == 0 or refused) or "Traceback" in again.stderr:
         return f"the same command again ends with {again.code}: {again.stderr[-400:]}"
-    left = [path.name for path in out.rglob("*") if PARTIAL_SUFFIX in path.name or path.name.startswith(LOCK_STEM)]
+    left = [
+        path.name
+        for path in out.rglob("*")
+        if PARTIAL_SUFFIX in path.name or path.name.startswith(LOCK_STEM)
+    ]
     changed = sorted({name for name, _ in whole.items() ^ now.items()})
-    return f"temporary files or locks {left}, other files or bytes {changed[:5]}" if left or changed else ""
+    return (
+        f"temporary files or locks {left}, other files or bytes {changed[:5]}"
+        if left or changed
+        else ""
+    )
 
 
 def objection(done: Finished, codes: tuple[int, ...]) -> str:
     """What is wrong with the end of a run that lacked something."""
     lines = [line for line in done.error_lines if not LIBRARIES.match(line)]
-    if done.code in codes and "Traceback" not in done.stderr + done.stdout and (done.code == 0 or len(lines) == 1):
+    if (
+        done.code in codes
+        and "Traceback" not in done.stderr + done.stdout
+        and (done.code == 0 or len(lines) == 1)
+    ):
         return ""
     return f"ends with {done.code} and {len(lines)} lines: {done.stderr[-400:]}"
 
@@ -106,8 +123,13 @@ def limit_files() -> None:
 Around = Callable[[Path], contextlib.AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize(("prepare", "around"), [(limit_files, contextlib.nullcontext), (obey_permissions, not_permitted)])
-def test_what_lacks_is_said_and_made_good(prepare: Callable[[], None], around: Around, world: World) -> None:
+@pytest.mark.parametrize(
+    ("prepare", "around"),
+    [(limit_files, contextlib.nullcontext), (obey_permissions, not_permitted)],
+)
+def test_what_lacks_is_said_and_made_good(
+    prepare: Callable[[], None], around: Around, world: World
+) -> None:
     out, whole, _ = unbroken(world, "overlay")
     words = world.words("overlay", out)
     with around(out):
@@ -128,11 +150,18 @@ def test_of_two_runs_in_one_folder_one_ends_well(world: World) -> None:
 
 
 NAMES = "a b  c|a#b|a?b*c:h<f>|100%25|it's|<img src=x onerror=alert(1)>|=1+1|..a...|CON|straße-日本|a\nb|a\tb|a\\b|C:x|a[0]b|-rf"
-HOSTILE = [*map(str.encode, NAMES.split("|")), b"a|b", b"a\xff\xfeb", b"n" * 251]  # frames, without ``.png``
+HOSTILE = [
+    *map(str.encode, NAMES.split("|")),
+    b"a|b",
+    b"a\xff\xfeb",
+    b"n" * 251,
+]  # frames, without ``.png``
 
 
 def test_frames_of_hostile_names_leave_the_others_alone(world: World, tmp_path: Path) -> None:
-    picture = cv2.imencode(".png", np.random.default_rng(0).integers(0, 256, (64, 128, 3), np.uint8))[1].tobytes()
+    picture = cv2.imencode(
+        ".png", np.random.default_rng(0).integers(0, 256, (64, 128, 3), np.uint8)
+    )[1].tobytes()
     given, maps = tmp_path / "given", tmp_path / "maps"
     given.mkdir()
     for one in (b"first", *HOSTILE, b"last"):

@@ -29,7 +29,9 @@ def limits() -> Iterator[None]:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     old, most = resource.getrlimit(resource.RLIMIT_AS), pages * resource.getpagesize() + MOST_MEMORY
     # What fails a test is a BaseException, which no reader catches.
-    handler = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"a case takes more than {MOST_SECONDS} s"))
+    handler = signal.signal(
+        signal.SIGALRM, lambda *_: pytest.fail(f"a case takes more than {MOST_SECONDS} s")
+    )
     resource.setrlimit(resource.RLIMIT_AS, (most, old[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, old)
@@ -54,7 +56,11 @@ def outcome(read: Callable[[], Any], seconds: int = MOST_SECONDS) -> str:
     try:
         return digest(read())
     except REFUSED as error:
-        return "refused" if 0 < len(str(error).strip()) < LONGEST_LINE else f"a line of {len(str(error))} characters"
+        return (
+            "refused"
+            if 0 < len(str(error).strip()) < LONGEST_LINE
+            else f"a line of {len(str(error))} characters"
+        )
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     finally:
@@ -65,9 +71,14 @@ def failures(name: str, reader: Reader, world: World, folder: Path) -> Iterator[
     top, damaged = folder / "whole", folder / "damaged"
     files = reader.seeds(world, top)
     shutil.copytree(top, damaged)
-    places = [(damaged / path.relative_to(top).parts[0], damaged / path.relative_to(top)) for path in files]
+    places = [
+        (damaged / path.relative_to(top).parts[0], damaged / path.relative_to(top))
+        for path in files
+    ]
     whole = [path.read_bytes() for path in files]
-    expected = [outcome(lambda root=root, file=file: reader.read(root, file), 60) for root, file in places]
+    expected = [
+        outcome(lambda root=root, file=file: reader.read(root, file), 60) for root, file in places
+    ]
     yield from (f"a whole file is {said}" for said in expected if " " in said or said == "refused")
     for case in CASES:
         random = np.random.default_rng([zlib.crc32(name.encode()), case])
@@ -96,7 +107,14 @@ def test_damaged_files_are_read_right_or_refused(name: str, world: World, tmp_pa
 def test_what_is_planted_is_reported(world: World, tmp_path: Path) -> None:
     whole = b"whole" * 20
     seeds = in_folders(["a.bin"], lambda name, path: path.write_bytes(whole))
-    for said, bad in (("KeyError", lambda: {}["key"]), ("another result, without a word", lambda: 2)):
-        planted = Reader(seeds, lambda root, file, bad=bad: 1 if file.read_bytes() == whole else bad(), exact=True)
+    for said, bad in (
+        ("KeyError", lambda: {}["key"]),
+        ("another result, without a word", lambda: 2),
+    ):
+        planted = Reader(
+            seeds,
+            lambda root, file, bad=bad: 1 if file.read_bytes() == whole else bad(),
+            exact=True,
+        )
         found = list(failures("planted", planted, world, tmp_path / said))
         assert len([one for one in found if said in one]) == len(found) > 4

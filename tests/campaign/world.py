@@ -16,7 +16,10 @@ from tests.verbs.processes import FAST, succeed
 
 CASES = range(*map(int, os.environ.get("SEGUNC_CASES", "0:8").split(":")))
 SMALL = f"--draws 4 --threads 1 {FAST}"
-COMMANDS = {"predict": f"predict --model {{abnn}} {SMALL} --input {{frames}} --overlay", "overlay": "overlay --score entropy --maps {maps}"}
+COMMANDS = {
+    "predict": f"predict --model {{abnn}} {SMALL} --input {{frames}} --overlay",
+    "overlay": "overlay --score entropy --maps {maps}",
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,10 @@ class World:
 
     @cached_property
     def metrics(self) -> Path:
-        words = ("evaluate --scores entropy,epistemic --replicates 40 --protocols pooled,smiyc --maps", self.job.maps)
+        words = (
+            "evaluate --scores entropy,epistemic --replicates 40 --protocols pooled,smiyc --maps",
+            self.job.maps,
+        )
         succeed(*words, "--anomaly-labels", self.job.masks, "--out", self.folder / "metrics.json")
         return self.folder / "metrics.json"
 

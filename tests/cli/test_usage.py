@@ -31,19 +31,28 @@ KEPT = "what is finished is kept, and the same command"
 
 def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "segunc", "--help"]
-    shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     assert all(re.search(rf"\n    {verb}\s", shown) for verb in VERBS)
 
 
-def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         main(["predict", "--model", "m", "--input", "i", "--out", "o", "--json", "--draw", "3"])
-    line = {"error": "unrecognised arguments: --draw 3 (did you mean --draws?)", "hint": "see segunc predict --help"}
+    line = {
+        "error": "unrecognised arguments: --draw 3 (did you mean --draws?)",
+        "hint": "see segunc predict --help",
+    }
     assert json.loads(capsys.readouterr().out) == line
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help_with_an_example_that_parses(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_has_help_with_an_example_that_parses(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         main([verb, "--help"])
     text = capsys.readouterr().out
@@ -51,10 +60,14 @@ def test_every_verb_has_help_with_an_example_that_parses(verb: str, capsys: pyte
     known, rest = build_parser().parse_known_args(example)
     assert (end.value.code, known.verb, example[0]) == (0, verb, verb)
     assert not rest or verb in ("train", "finetune")
-    assert ("--data.root" in text.partition("keys of the configuration")[2]) == (verb in ("train", "finetune"))
+    assert ("--data.root" in text.partition("keys of the configuration")[2]) == (
+        verb in ("train", "finetune")
+    )
 
 
-def test_the_demo_shows_commands_that_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_shows_commands_that_parse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without their work, which takes minutes."""
     monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
     scores = {name: {"pooled": {"auroc": 0.5}} for name in SHOWN}
@@ -70,14 +83,20 @@ def test_the_demo_shows_commands_that_parse(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("verb", ["predict", "train", "import", "summary"])
-def test_ctrl_c_is_one_line_and_130(verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_one_line_and_130(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(verb: str, options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("segunc.cli.main.run", interrupted)
-    monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)  # the paths of the example are not here
+    monkeypatch.setattr(
+        "segunc.cli.main.check_options", lambda options: None
+    )  # the paths of the example are not here
     assert main([verb, *VERBS[verb].split()]) == 130
-    goes_on = "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
+    goes_on = (
+        "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
+    )
     assert capsys.readouterr().err == f"segunc {verb}: interrupted; {KEPT} {goes_on}\n"
 
 
@@ -89,15 +108,23 @@ RUN = "from segunc.cli.main import main\nmain({!r})"
 def imported_by(code: str) -> set[str]:
     """Heavy packages that a fresh interpreter has imported after running ``code``."""
     report = f"print('|'.join(m for m in {HEAVY!r} if m in sys.modules), file=sys.stderr)"
-    command = [sys.executable, "-c", f"import atexit, sys\natexit.register(lambda: {report})\n{code}"]
+    command = [
+        sys.executable,
+        "-c",
+        f"import atexit, sys\natexit.register(lambda: {report})\n{code}",
+    ]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     return set(filter(None, done.stderr.splitlines()[-1].split("|")))
 
 
-CODES = [RUN.format(words) for words in (["--help"], ["predict", "--help"], ["predict", "--size", "x"])]
+CODES = [
+    RUN.format(words) for words in (["--help"], ["predict", "--help"], ["predict", "--size", "x"])
+]
 
 
-@pytest.mark.parametrize("code", [*CODES, "from segunc.options import PredictOptions\nPredictOptions('m', 'i', 'o')"])
+@pytest.mark.parametrize(
+    "code", [*CODES, "from segunc.options import PredictOptions\nPredictOptions('m', 'i', 'o')"]
+)
 def test_help_usage_errors_and_the_options_import_nothing_heavy(code: str) -> None:
     assert imported_by(code) == set()
     assert imported_by("import numpy") == {"numpy"}  # the probe can see
@@ -116,12 +143,21 @@ def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) 
     ("line", "said"),
     [
         ("predict --model m --input i\udce9 --out o", "no text in UTF-8"),
-        *((f"evaluate --maps m --out {place}", "--out {}") for place in ("FIFO", "FILE/x.json", "FOLDER", "/dev/null")),
-        *((f"{verb} --out {place}", "--out {}") for place in ("FIFO", "FILE") for verb in ("demo", "review --maps m")),
+        *(
+            (f"evaluate --maps m --out {place}", "--out {}")
+            for place in ("FIFO", "FILE/x.json", "FOLDER", "/dev/null")
+        ),
+        *(
+            (f"{verb} --out {place}", "--out {}")
+            for place in ("FIFO", "FILE")
+            for verb in ("demo", "review --maps m")
+        ),
         ("import a:b --out /dev/null", "--out {}"),
     ],
 )
-def test_what_no_verb_can_use_is_one_line(line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_verb_can_use_is_one_line(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     places = {"FIFO": tmp_path / "fifo", "FILE": tmp_path / "file", "FOLDER": tmp_path}
     os.mkfifo(places["FIFO"])
     places["FILE"].write_text("")
@@ -142,12 +178,17 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
     os.close(reading)
     code = "import segunc.cli.main as main; main.run = lambda verb, options: print('x' * 99); main.entry()"
     command = [sys.executable, "-c", code, "compare", "a.json"]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
 
 
-FULL, READ_ONLY = OSError(28, "No space left on device", "out/a.png"), OSError(30, "Read-only file system")
+FULL, READ_ONLY = (
+    OSError(28, "No space left on device", "out/a.png"),
+    OSError(30, "Read-only file system"),
+)
 NO_MEMORY = OSError(12, "Cannot allocate memory")
 
 
@@ -161,14 +202,21 @@ NO_MEMORY = OSError(12, "Cannot allocate memory")
     ],
 )
 def test_what_the_system_refuses_is_said_in_its_words(
-    verb: str, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: str,
+    error: Exception,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr("segunc.cli.main.run", fail)
     monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)
-    words = {"summary": ["--maps", "maps"], "predict": ["--model", "m", "--input", "in", "--out", "out"]}[verb]
+    words = {
+        "summary": ["--maps", "maps"],
+        "predict": ["--model", "m", "--input", "in", "--out", "out"],
+    }[verb]
     assert main([verb, *words]) == 1
     assert capsys.readouterr().err == f"segunc {verb}: {said} (--debug shows where)\n"
 
@@ -206,7 +254,9 @@ def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Pat
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FILE").touch()
     command = [sys.executable, "-c", TYPED]
-    done = subprocess.run(command, input=json.dumps(LINES), cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, input=json.dumps(LINES), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     for line, (code, said, imported) in json.loads(done.stdout).items():
         assert (code, imported, len(said.splitlines())) == (2, [], 1), line
         assert ("nowhere" if "nowhere" in line else "FILE is no folder") in said
@@ -238,16 +288,22 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
     }
     if verb == "import_network":
         known["weights"] = tmp_path / "lraspp.pth"
-        network = torchvision.models.get_model("lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19)
+        network = torchvision.models.get_model(
+            "lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19
+        )
         torch.save(network.state_dict(), known["weights"])
     if verb in ("compare", "report"):
         labels, out = predicted.masks, tmp_path / "metrics.json"
-        known["metrics"] = segunc.evaluate(predicted.maps, anomaly_labels=labels, out=out, replicates=0).path
+        known["metrics"] = segunc.evaluate(
+            predicted.maps, anomaly_labels=labels, out=out, replicates=0
+        ).path
     if verb == "monitor":
         first = "|".join(f"^{name}$" for name in MapsReader(predicted.maps).frames[:2])
         asked = {"control": "flagged-pixels", "level": 0.5, "score": "entropy", "frames": first}
         known["threshold"] = tmp_path / "threshold.json"
-        segunc.threshold(maps=predicted.maps, anomaly_labels=predicted.masks, out=known["threshold"], **asked)
+        segunc.threshold(
+            maps=predicted.maps, anomaly_labels=predicted.masks, out=known["threshold"], **asked
+        )
     example = doctest.DocTestFinder().find(known[verb], verb, globs=known)[0]
     assert example.examples
     runner = doctest.DocTestRunner(verbose=False)

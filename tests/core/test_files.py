@@ -62,7 +62,12 @@ def zipped(how: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
 
 
 OBJECTS = stored(np.zeros(1)).replace(b"<f8", b"|O ")
-DAMAGED = {"empty": b"", "short": stored(np.zeros(9))[:-4], "objects": OBJECTS, "version": b"\x93NUMPY\4\0" + bytes(80)}
+DAMAGED = {
+    "empty": b"",
+    "short": stored(np.zeros(9))[:-4],
+    "objects": OBJECTS,
+    "version": b"\x93NUMPY\4\0" + bytes(80),
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -99,8 +104,18 @@ def test_a_cell_stays_as_it_is() -> None:
     assert csv_text([cells]) == '-a.png,=1.png,-1.5,,0,"a,b",\'\n'
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)])
-def test_a_result_takes_the_place_of_a_file_alone(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        Path.mkdir,
+        lambda path: path.symlink_to("/dev/null"),
+        lambda path: path.symlink_to(path),
+    ],
+)
+def test_a_result_takes_the_place_of_a_file_alone(
+    tmp_path: Path, make: Callable[[Path], Any]
+) -> None:
     place = tmp_path / "out.json"
     make(place)
     before = place.lstat()
@@ -110,7 +125,9 @@ def test_a_result_takes_the_place_of_a_file_alone(tmp_path: Path, make: Callable
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
-def test_a_folder_is_own_where_nobody_else_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_own_where_nobody_else_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tmp_path.chmod(0o700)
     place = tmp_path / "a" / "b"
     assert own_folder(place)
@@ -130,12 +147,16 @@ def test_a_folder_is_own_where_nobody_else_can_write(tmp_path: Path, monkeypatch
     assert not own_folder(place)
 
 
-def test_the_lock_of_a_dead_process_is_taken_over_and_one_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
+def test_the_lock_of_a_dead_process_is_taken_over_and_one_that_is_let_go_is_waited_for(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / ".lock"
     path.write_text(f"{2**22 + 1}\n{socket.gethostname()}\n")  # no process has such an id
     lock = Lock(path, "it")
     assert path.read_text().split()[0] == str(os.getpid())
-    with pytest.raises(InputError, match=rf"it is being written by another run \(process {os.getpid()} on "):
+    with pytest.raises(
+        InputError, match=rf"it is being written by another run \(process {os.getpid()} on "
+    ):
         Lock(path, "it")
     lock.release()
     assert not path.exists()
@@ -149,7 +170,9 @@ def test_the_lock_of_a_dead_process_is_taken_over_and_one_that_is_let_go_is_wait
     timer.join()
 
 
-def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on NFS, where a removed file that is open goes on under another name."""
     path, removed, flock = tmp_path / ".lock", tmp_path / ".nfs1", fcntl.flock
 
@@ -176,7 +199,16 @@ def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path) -> None:
 
 
 PACKAGE = Path(segunc.__file__).parent
-OPENERS = ("open", "read_bytes", "read_text", "load_file", "safe_open", "imread", "VideoCapture", "File")
+OPENERS = (
+    "open",
+    "read_bytes",
+    "read_text",
+    "load_file",
+    "safe_open",
+    "imread",
+    "VideoCapture",
+    "File",
+)
 LOADERS = ("np.load", "torch.load", "json.load", "yaml.safe_load")
 FROM_BYTES = "the library gets bytes, or a file that open_file opened"
 CHECKED = "is_file is asked before the library opens it"
@@ -206,7 +238,8 @@ def calls() -> set[str]:
         f"{path.relative_to(PACKAGE).as_posix()} {ast.unparse(node.func if isinstance(node, ast.Call) else node)}"
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) or (isinstance(node, ast.Attribute) and node.attr in ("read_bytes", "read_text"))
+        if isinstance(node, ast.Call)
+        or (isinstance(node, ast.Attribute) and node.attr in ("read_bytes", "read_text"))
     }
 
 
@@ -217,9 +250,15 @@ def opens(call: str) -> bool:
     return function in LOADERS or (last in OPENERS and function not in ("read_bytes", "read_text"))
 
 
-def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason_and_one_function_prints() -> None:
+def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason_and_one_function_prints() -> (
+    None
+):
     assert {call for call in calls() if opens(call)} == ALLOWED.keys()
-    printing = {call for call in calls() if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))}
+    printing = {
+        call
+        for call in calls()
+        if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))
+    }
     assert printing == {"core/terminal.py print"}
 
 
@@ -262,12 +301,18 @@ def test_an_interrupted_opening_is_interrupted_whatever_it_was_doing(tmp_path: P
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: Path, encoding: str) -> None:
+def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(
+    tmp_path: Path, encoding: str
+) -> None:
     label_map = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n"
     read: tuple[tuple[str, Callable[[Path], Any], Any], ...] = (
         (label_map, lambda path: read_label_map(path).classes, ("road",)),
         ('{"a": 1}', lambda path: read_json(path, "an object"), {"a": 1}),
-        ("data: {dataset: toy, root: x}", lambda path: parse_config(TrainConfig, path, []).data["dataset"], "toy"),
+        (
+            "data: {dataset: toy, root: x}",
+            lambda path: parse_config(TrainConfig, path, []).data["dataset"],
+            "toy",
+        ),
         ("network,dataset\n", read_rows, [["network", "dataset"]]),
     )
     for text, reader, expected in read:

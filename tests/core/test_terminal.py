@@ -26,19 +26,27 @@ def commands(text: str, layout: str = "\n\t") -> list[str]:
         each
         for each in text
         if each not in layout
-        and (unicodedata.category(each) in kinds or unicodedata.bidirectional(each) in directed or each in "\u200e\u200f\u061c")
+        and (
+            unicodedata.category(each) in kinds
+            or unicodedata.bidirectional(each) in directed
+            or each in "\u200e\u200f\u061c"
+        )
     ]
 
 
 def test_every_character_that_commands_is_shown_and_no_other_is_changed() -> None:
     for each in map(chr, (*range(0xD800), *range(0xE000, 0x11000))):
         shown = visible(each)
-        assert shown == each if not commands(each, "") else shown.startswith("\\") and shown.isascii()
+        assert (
+            shown == each if not commands(each, "") else shown.startswith("\\") and shown.isascii()
+        )
     assert visible(ATTACK, layout=True).count("\n") == 1
     assert not commands(visible(ATTACK), "")
 
 
-@pytest.mark.parametrize(("encoding", "arrow"), [("ascii", r"\u2192"), ("latin-1", r"\u2192"), ("utf-8", "→")])
+@pytest.mark.parametrize(
+    ("encoding", "arrow"), [("ascii", r"\u2192"), ("latin-1", r"\u2192"), ("utf-8", "→")]
+)
 def test_a_terminal_of_another_encoding_gets_what_it_can_show(encoding: str, arrow: str) -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
@@ -60,7 +68,9 @@ def test_tables_progress_arguments_and_warnings_are_shown_alike(
     with pytest.raises(SystemExit):
         main(["summary", "--maps", "x", "--statistic", ATTACK])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segunc.cli.main.run", lambda *_: warnings.warn(ATTACK, UserWarning, stacklevel=1))
+    monkeypatch.setattr(
+        "segunc.cli.main.run", lambda *_: warnings.warn(ATTACK, UserWarning, stacklevel=1)
+    )
     (tmp_path / "maps").mkdir()
     assert main(["summary", "--maps", "maps"]) == 0
     assert main(["summary", "--maps", f"no{ATTACK}"]) == 2
@@ -80,7 +90,12 @@ def test_tables_progress_arguments_and_warnings_are_shown_alike(
         (RuntimeError("std::bad_alloc"), True),
         (ImportError("libx.so: failed to map segment from shared object"), True),
         (OSError(12, "Cannot allocate memory"), True),
-        (RuntimeError("OpenCV(4.10) error: (-4:Insufficient memory) Failed to allocate 9 bytes in function"), True),
+        (
+            RuntimeError(
+                "OpenCV(4.10) error: (-4:Insufficient memory) Failed to allocate 9 bytes in function"
+            ),
+            True,
+        ),
         (RuntimeError("memory format is not channels_last"), False),
         (RuntimeError("The size of tensor a must match"), False),
         (InputError("a memory of 3 is none"), False),
@@ -114,7 +129,9 @@ def test_progress_is_a_line_that_changes_counts_from_an_earlier_run_and_may_be_q
         show.count(9, 10, "acceptance 0.80", 8)
     line = stream.getvalue()
     assert line.startswith("chain 1/2: 9 of 10 steps, ")
-    assert line.endswith(" steps/s, acceptance 0.80\n")  # no time left yet: the first steps take longer
+    assert line.endswith(
+        " steps/s, acceptance 0.80\n"
+    )  # no time left yet: the first steps take longer
     stream = Terminal()
     with ConsoleProgress(stream, interval=3600, quiet=True) as show:
         show.count(1, 2)

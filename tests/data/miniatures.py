@@ -16,11 +16,18 @@ from segunc.data.labels import label_map
 SIZE = (48, 64)
 
 
-def write_frame(image: Path, label: Path, values: list[int], *, seed: int = 0, size: tuple[int, int] = SIZE) -> None:
+def write_frame(
+    image: Path, label: Path, values: list[int], *, seed: int = 0, size: tuple[int, int] = SIZE
+) -> None:
     """A noisy picture and a label of vertical stripes of some raw values."""
     rng = np.random.default_rng(seed)
-    stripes: npt.NDArray[np.uint8] = np.array(values, np.uint8)[np.arange(size[1]) * len(values) // size[1]]
-    for path, content in ((image, rng.integers(0, 256, (*size, 3), np.uint8)), (label, np.broadcast_to(stripes, size))):
+    stripes: npt.NDArray[np.uint8] = np.array(values, np.uint8)[
+        np.arange(size[1]) * len(values) // size[1]
+    ]
+    for path, content in (
+        (image, rng.integers(0, 256, (*size, 3), np.uint8)),
+        (label, np.broadcast_to(stripes, size)),
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         assert cv2.imwrite(str(path), np.ascontiguousarray(content))
 
@@ -29,22 +36,34 @@ def _split_frames(root: Path, splits: dict[str, int], image: str, label: str, la
     values = sorted(label_map(labels).raw_to_train)
     for split, frames in splits.items():
         for i in range(frames):
-            write_frame(root / image.format(split, i), root / label.format(split, i), values, seed=i)
+            write_frame(
+                root / image.format(split, i), root / label.format(split, i), values, seed=i
+            )
     return root
 
 
 def cityscapes(root: Path, splits: dict[str, int], name: str = "cityscapes") -> Path:
     stem = "ulm/ulm_{:06d}_000019"
-    return _split_frames(root, splits, f"leftImg8bit/{{}}/{stem}_leftImg8bit.png", f"gtFine/{{}}/{stem}_gtFine_labelIds.png", name)
+    return _split_frames(
+        root,
+        splits,
+        f"leftImg8bit/{{}}/{stem}_leftImg8bit.png",
+        f"gtFine/{{}}/{stem}_gtFine_labelIds.png",
+        name,
+    )
 
 
 def camvid(root: Path, splits: dict[str, int]) -> Path:
-    return _split_frames(root, splits, "{}/0001TP_{:06d}.png", "{}annot/0001TP_{:06d}.png", "camvid")
+    return _split_frames(
+        root, splits, "{}/0001TP_{:06d}.png", "{}annot/0001TP_{:06d}.png", "camvid"
+    )
 
 
 def folder(root: Path, labels: str, frames: int, values: list[int]) -> Path:
     for i in range(frames):
-        write_frame(root / "images" / f"scene{i}.jpg", root / labels / f"scene{i}.png", values, seed=i)
+        write_frame(
+            root / "images" / f"scene{i}.jpg", root / labels / f"scene{i}.png", values, seed=i
+        )
     return root
 
 
@@ -70,13 +89,20 @@ def _frames(image: str, label: str, *rows: tuple[Any, ...]) -> list[Frame]:
 
 _CAMVID = [
     *(("train", f"0016E5_{i:05d}", (*range(10), 11)) for i in range(390, 395)),
-    *((split, name, range(12)) for split, name in (("train", "0001TP_006690"), ("val", "0016E5_07959"))),
+    *(
+        (split, name, range(12))
+        for split, name in (("train", "0001TP_006690"), ("val", "0016E5_07959"))
+    ),
     *(("test", "0001TP_008550", range(12)), ("test", "Seq05VD_f00000", (*range(10), 11))),
 ]
 _BDD = [
     ("train", "0004a4c0-d4dff0ad", (*range(16), 255)),
     ("train", "00054602-3bf57337", TRAIN_IDS),
-    ("train", "00067cfb-e535423e", (0, 18, 255)),  # an anomaly in one form of BDD-Anomaly, a known class in the other
+    (
+        "train",
+        "00067cfb-e535423e",
+        (0, 18, 255),
+    ),  # an anomaly in one form of BDD-Anomaly, a known class in the other
     ("val", "7d128593-0ccfea4c", (*range(16), 255)),
     ("val", "7d15b18b-1e0d6e3f", (0, 17, 255)),
 ]
@@ -91,19 +117,28 @@ _IDD = [
 ]
 
 _STREETS = [
-    *(("train", f"{name}", range(1, 14)) for name in ("training/t1-3/0", "training/t1-3/1", "validation/t4/0")),
+    *(
+        ("train", f"{name}", range(1, 14))
+        for name in ("training/t1-3/0", "training/t1-3/1", "validation/t4/0")
+    ),
     *(("test", name, range(1, 15)) for name in ("test/t5/0", "test/t6/0")),
 ]
 _ROAD_ANOMALY = ("animals01_Guiguinto_railway_station_Calves", "cones02_Broadmoor_Manhole_Cones")
 
 
-def _masks(folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY) -> list[list[Frame]]:
+def _masks(
+    folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY
+) -> list[list[Frame]]:
     """``FOLDER/images`` and ``FOLDER/labels_masks``, and the same two folders without the one above."""
-    forms = [(f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}.png") for top in (f"{folder}/", "")]
+    forms = [
+        (f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}.png") for top in (f"{folder}/", "")
+    ]
     return [_frames(image, label, *((name, values) for name in names)) for image, label in forms]
 
 
-_TOY = [(split, "elsewhere/elsewhere_000000_000019") for split in ("train", "val", "test", "anomaly")]
+_TOY = [
+    (split, "elsewhere/elsewhere_000000_000019") for split in ("train", "val", "test", "anomaly")
+]
 _TOY_IDS = (23, 11, 21, 7, 8, 26, 24, 17, 20, 0)
 
 FORMS: dict[str, Sequence[list[Frame]]] = {
@@ -129,8 +164,14 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
         )
     ],
     "idd": [_frames("leftImg8bit/{}_leftImg8bit.{}", "gtFine/{}_gtFine_labellevel3Ids.png", *_IDD)],
-    "mapillary": [_frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66)) for folder in ("v1.2/labels", "labels")],
-    "streethazards": [_frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS) for archive in ("{0}/", "")],
+    "mapillary": [
+        _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))
+        for folder in ("v1.2/labels", "labels")
+    ],
+    "streethazards": [
+        _frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS)
+        for archive in ("{0}/", "")
+    ],
     "road-anomaly": [
         _frames(image, label, *((name, (0, 2)) for name in _ROAD_ANOMALY))
         for image, label in (
@@ -144,10 +185,26 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     "course-fs-lost-and-found": _masks("FS_LostFound_full", "png", "0", "1"),
     "course-fs-static": _masks("fs_static", "jpg", "0", "1"),
     "course-road-anomaly": _masks("RoadAnomaly", "jpg", "0", "1", values=(0, 2)),
-    "toy": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtFine/{}/{}_gtFine_labelIds.png", *((*row, _TOY_IDS) for row in _TOY))],
-    "toy-anomaly": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtAnomaly/{}/{}_anomaly.png", (*_TOY[-1], BINARY))],
-    "folder": [_masks("test", "jpg", "a", "b")[0], _frames("test/images/{}.webp", "test/labels/{}.png", ("a", BINARY), ("b", BINARY))],
-    "folder-255": [_masks("test", "jpg", "a", values=(0, 255))[0], _frames("test/images/{}.webp", "test/labels/{}.png", ("a", (0, 255)))],
+    "toy": [
+        _frames(
+            "leftImg8bit/{}/{}_leftImg8bit.png",
+            "gtFine/{}/{}_gtFine_labelIds.png",
+            *((*row, _TOY_IDS) for row in _TOY),
+        )
+    ],
+    "toy-anomaly": [
+        _frames(
+            "leftImg8bit/{}/{}_leftImg8bit.png", "gtAnomaly/{}/{}_anomaly.png", (*_TOY[-1], BINARY)
+        )
+    ],
+    "folder": [
+        _masks("test", "jpg", "a", "b")[0],
+        _frames("test/images/{}.webp", "test/labels/{}.png", ("a", BINARY), ("b", BINARY)),
+    ],
+    "folder-255": [
+        _masks("test", "jpg", "a", values=(0, 255))[0],
+        _frames("test/images/{}.webp", "test/labels/{}.png", ("a", (0, 255))),
+    ],
 }
 """Every data set by name, in each of the forms that its entry reads."""
 
@@ -155,9 +212,15 @@ _OTHERS = ("color.png", "instanceIds.png", "labelTrainIds.png", "polygons.json")
 BESIDE = {
     "cityscapes": [f"gtFine/train/aachen/aachen_000000_000019_gtFine_{kind}" for kind in _OTHERS],
     "idd-lite": ["gtFine/train/0/024541_inst_label.png"],
-    "idd": [f"gtFine/train/201/frame0029_gtFine_{kind}.png" for kind in ("labelids", "instancelevel3Ids")],
+    "idd": [
+        f"gtFine/train/201/frame0029_gtFine_{kind}.png"
+        for kind in ("labelids", "instancelevel3Ids")
+    ],
     "mapillary": ["training/v2.0/labels/dojFUiCN6nSetZGUwnPthw.png", "testing/images/a.jpg"],
-    "road-anomaly": ["frame_list.json", f"frames/{_ROAD_ANOMALY[0]}.labels/labels_semantic_color.png"],
+    "road-anomaly": [
+        "frame_list.json",
+        f"frames/{_ROAD_ANOMALY[0]}.labels/labels_semantic_color.png",
+    ],
 }
 """Files that lie beside those of the first form."""
 

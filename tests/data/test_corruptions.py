@@ -22,7 +22,9 @@ def scene() -> npt.NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("corruption", EVERY, ids=str)
-def test_a_function_of_the_frame_alone(scene: npt.NDArray[np.uint8], corruption: Corruption) -> None:
+def test_a_function_of_the_frame_alone(
+    scene: npt.NDArray[np.uint8], corruption: Corruption
+) -> None:
     before = scene.copy()
     made = corruption(scene, "a/b")
     assert made.dtype == np.uint8
@@ -35,15 +37,32 @@ def test_a_function_of_the_frame_alone(scene: npt.NDArray[np.uint8], corruption:
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_each_strength_is_worse_than_the_one_before(scene: npt.NDArray[np.uint8], name: str) -> None:
+def test_each_strength_is_worse_than_the_one_before(
+    scene: npt.NDArray[np.uint8], name: str
+) -> None:
     for frame in ("first", "second", "third"):
-        values = [cv2.PSNR(scene, Corruption(name, s)(scene, frame)) for s in range(1, STRENGTHS + 1)]
+        values = [
+            cv2.PSNR(scene, Corruption(name, s)(scene, frame)) for s in range(1, STRENGTHS + 1)
+        ]
         assert all(later < earlier for earlier, later in pairwise(values)), values
 
 
-def test_names_and_strengths_are_read_back_and_the_pattern_of_a_frame_is_that_of_earlier_results() -> None:
+def test_names_and_strengths_are_read_back_and_the_pattern_of_a_frame_is_that_of_earlier_results() -> (
+    None
+):
     assert [Corruption.parse(str(corruption)) for corruption in EVERY] == EVERY
-    for text in ("fog", "fog:", "fog:x", "fog:0", "fog:6", "fog:-1", "rain:3", "fog:3.5", ":3", "fog:³"):
+    for text in (
+        "fog",
+        "fog:",
+        "fog:x",
+        "fog:0",
+        "fog:6",
+        "fog:-1",
+        "rain:3",
+        "fog:3.5",
+        ":3",
+        "fog:³",
+    ):
         with pytest.raises(InputError):
             Corruption.parse(text)
     grey = np.full((1, 2, 3), 128, np.uint8)
@@ -52,7 +71,9 @@ def test_names_and_strengths_are_read_back_and_the_pattern_of_a_frame_is_that_of
 
 def test_noise_has_the_standard_deviation_of_its_table_and_darkness_follows_its_formula() -> None:
     grey = np.full((200, 200, 3), 128, np.uint8)
-    for strength, deviation in enumerate(corruptions.NOISE_DEVIATION[:3], start=1):  # later ones leave 0..1
+    for strength, deviation in enumerate(
+        corruptions.NOISE_DEVIATION[:3], start=1
+    ):  # later ones leave 0..1
         noise = Corruption("noise", strength)(grey, "f").astype(float) / 255 - 128 / 255
         assert noise.std() == pytest.approx(deviation, rel=0.02)
         assert abs(noise.mean()) < 0.002
@@ -62,7 +83,9 @@ def test_noise_has_the_standard_deviation_of_its_table_and_darkness_follows_its_
         expected = scale * (ramp[:, 0, 0] / 255) ** 2
         tolerance = 4 * np.sqrt((expected / photons + read_noise**2) / 1200) + 1 / 510
         bright = expected > 3 * read_noise  # darker ones are cut at 0
-        np.testing.assert_array_less(np.abs(made.mean((1, 2)) - expected)[bright], tolerance[bright])
+        np.testing.assert_array_less(
+            np.abs(made.mean((1, 2)) - expected)[bright], tolerance[bright]
+        )
         spread = made[-1].std()
         assert spread == pytest.approx(np.sqrt(scale / photons + read_noise**2), rel=0.1)
 
@@ -84,7 +107,9 @@ def test_blur_grows_with_the_frame_and_keeps_what_is_flat() -> None:
         edge[:, side // 2 :] = 255
         spread = Corruption("blur", 3)(edge, "f")[side // 2, :, 0]
         widths.append(np.count_nonzero((spread > 0) & (spread < 255)))
-    assert widths == [pytest.approx(diameter, abs=2) for diameter in (2 * 1.5, 2 * 3, 2 * 6)]  # strength 3
+    assert widths == [
+        pytest.approx(diameter, abs=2) for diameter in (2 * 1.5, 2 * 3, 2 * 6)
+    ]  # strength 3
 
 
 def test_fog_lifts_the_dark_and_keeps_the_brightest_value() -> None:
@@ -102,7 +127,9 @@ def test_fog_lifts_the_dark_and_keeps_the_brightest_value() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(EVERY), st.integers(1, 40), st.integers(1, 40), st.integers(0, 255))
-def test_frames_of_any_size_and_flat_ones(corruption: Corruption, height: int, width: int, value: int) -> None:
+def test_frames_of_any_size_and_flat_ones(
+    corruption: Corruption, height: int, width: int, value: int
+) -> None:
     image = np.full((height, width, 3), value, np.uint8)
     assert corruption(image, "f").shape == image.shape
     heights = fractal(max(height, width), 2.0, np.random.default_rng(value))

@@ -27,7 +27,10 @@ COUNTS: dict[str, dict[str, int]] = {
     "streethazards": {"train": 2, "val": 1, "test": 2},
     **{name: {"test": 2, "all": 2} for name in ("road-anomaly", "course-road-anomaly-21")},
     "toy-anomaly": {"anomaly": 1},
-    **{f"course-{name}": {"test": 2} for name in ("road-obstacle-21", "fs-lost-and-found", "fs-static", "road-anomaly")},
+    **{
+        f"course-{name}": {"test": 2}
+        for name in ("road-obstacle-21", "fs-lost-and-found", "fs-static", "road-anomaly")
+    },
     "toy": {"train": 1, "val": 1, "test": 1, "anomaly": 1},
     **{"folder": {"test": 2}, "folder-255": {"test": 1}},
 }
@@ -43,12 +46,19 @@ Drawn = dict[tuple[str, int], Path]
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     root = tmp_path_factory.mktemp("published")
-    return {(name, form): draw_miniature(name, root / f"{name}{form}", form) for name, form in EVERY_FORM}
+    return {
+        (name, form): draw_miniature(name, root / f"{name}{form}", form)
+        for name, form in EVERY_FORM
+    }
 
 
 def test_every_entry_and_every_layout_has_a_miniature() -> None:
     assert set(DATASETS) == set(FORMS) == set(COUNTS)
-    listed = (Path(__file__).parents[2] / "docs" / "data-sets.md").read_text(encoding="utf-8").splitlines()
+    listed = (
+        (Path(__file__).parents[2] / "docs" / "data-sets.md")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     for name, entry in DATASETS.items():
         assert len(entry.layouts) == len(FORMS[name])
         assert all(set(layout.splits) == set(entry.splits) for layout in entry.layouts)
@@ -71,10 +81,15 @@ def test_the_frames_of_a_published_form_are_found(drawn: Drawn, name: str, form:
             check_labels(entry, sample, read_label_image(label), set(values))
 
 
-def check_labels(entry: DatasetEntry, sample: Sample, raw: npt.NDArray[np.uint8], values: set[int]) -> None:
+def check_labels(
+    entry: DatasetEntry, sample: Sample, raw: npt.NDArray[np.uint8], values: set[int]
+) -> None:
     """What the set has is there; and a pixel is never both: what is an anomaly has no class."""
     encoding = entry.anomaly_encoding
-    assert (sample.label is None, sample.anomaly is None) == (entry.labels is None, encoding is None)
+    assert (sample.label is None, sample.anomaly is None) == (
+        entry.labels is None,
+        encoding is None,
+    )
     mask = np.zeros_like(raw) if encoding is None else encoding.encode(raw)
     assert set(mask.ravel().tolist()) <= {0, 1, IGNORE}
     if sample.label is not None:
@@ -95,7 +110,9 @@ def check_labels(entry: DatasetEntry, sample: Sample, raw: npt.NDArray[np.uint8]
         ("folder-255", [0, 255], [0, 1]),
     ],
 )
-def test_what_the_values_of_anomaly_labels_mean(name: str, raw: list[int], expected: list[int]) -> None:
+def test_what_the_values_of_anomaly_labels_mean(
+    name: str, raw: list[int], expected: list[int]
+) -> None:
     encoding = dataset_entry(name).anomaly_encoding
     assert encoding is not None
     assert encoding.encode(np.array([raw], np.uint8)).tolist() == [expected]
@@ -103,7 +120,11 @@ def test_what_the_values_of_anomaly_labels_mean(name: str, raw: list[int], expec
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)
 def test_what_is_missing_or_there_twice_is_named(tmp_path: Path, name: str, form: int) -> None:
-    root, split, entry = draw_miniature(name, tmp_path, form), next(reversed(COUNTS[name])), dataset_entry(name)
+    root, split, entry = (
+        draw_miniature(name, tmp_path, form),
+        next(reversed(COUNTS[name])),
+        dataset_entry(name),
+    )
     sample = entry.samples(root, split)[-1]
     label = sample.label or sample.anomaly
     assert label is not None
@@ -120,14 +141,18 @@ def test_what_is_missing_or_there_twice_is_named(tmp_path: Path, name: str, form
     sample.image.unlink()
     with pytest.raises(InputError, match=r"have no image|holds no image"):
         entry.samples(root, split)
-    for folder in (root / getattr(entry.layouts[form].splits[split][0], kind) for kind in ("images", "labels")):
+    for folder in (
+        root / getattr(entry.layouts[form].splits[split][0], kind) for kind in ("images", "labels")
+    ):
         shutil.rmtree(folder, ignore_errors=True)
         with pytest.raises(InputError, match=f"data set {name} lies as ROOT") as raised:
             entry.samples(root, split)
         assert root.as_posix() in str(raised.value) or len(entry.layouts) > 1
 
 
-def test_splits_that_are_not_there_or_empty_and_names_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_splits_that_are_not_there_or_empty_and_names_that_do_not_fit_are_refused(
+    tmp_path: Path,
+) -> None:
     entry = dataset_entry("cityscapes")
     draw_miniature("cityscapes", tmp_path)
     for folder in ("leftImg8bit", "gtFine"):
@@ -146,7 +171,9 @@ def test_splits_that_are_not_there_or_empty_and_names_that_do_not_fit_are_refuse
         dataset_entry("bdd-anomaly").samples(root, "test")
 
 
-def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_known_ones(tmp_path: Path) -> None:
+def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_known_ones(
+    tmp_path: Path,
+) -> None:
     draw_miniature("folder", tmp_path)
     entry = dataset_entry("folder", labels="toy")
     assert entry.anomaly_encoding is None
@@ -155,7 +182,9 @@ def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_k
         dataset_entry("kitti")
 
 
-def test_label_files_are_looked_into_again_when_they_change_and_a_damaged_one_is_left_to_its_reader(tmp_path: Path) -> None:
+def test_label_files_are_looked_into_again_when_they_change_and_a_damaged_one_is_left_to_its_reader(
+    tmp_path: Path,
+) -> None:
     root, entry = draw_miniature("bdd-anomaly", tmp_path), dataset_entry("bdd-anomaly")
     labels = root / "labels/sem_seg/masks"
     assert len(entry.samples(root, "train")) == 1
@@ -195,8 +224,13 @@ def names(samples: list[Sample]) -> list[int]:
     return [int(sample.name[2:]) for sample in samples]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(train=st.lists(st.booleans(), min_size=1, max_size=6), val=st.lists(st.booleans(), min_size=1, max_size=3))
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    train=st.lists(st.booleans(), min_size=1, max_size=6),
+    val=st.lists(st.booleans(), min_size=1, max_size=3),
+)
 @example(train=[False, True, False], val=[True, False, True])  # selected on val
 @example(train=[False, True, False, False, True, False], val=[True])  # held out of train
 @example(train=[False, False], val=[True])
@@ -217,7 +251,9 @@ def test_no_network_ever_sees_its_anomaly(
         assert (seen, selected) == (known, [i for i, holds in enumerate(val) if not holds])
 
 
-def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(tmp_path: Path) -> None:
+def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(
+    tmp_path: Path,
+) -> None:
     camvid(tmp_path, {"test": [True, False, False], "train": [False], "val": [False]})
     for split, frame in (("test", "a_002.png"), ("train", "a_000.png")):
         (tmp_path / f"{split}annot" / frame).write_bytes(b"")
@@ -228,7 +264,11 @@ def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(tm
     assert known.label
     assert entry.anomaly_encoding
     # Of the stripes road, bicyclist and void.
-    assert entry.anomaly_encoding.encode(read_label_image(holding.anomaly))[0].tolist() == [0, 1, 255]
+    assert entry.anomaly_encoding.encode(read_label_image(holding.anomaly))[0].tolist() == [
+        0,
+        1,
+        255,
+    ]
     classes = entry.label_map()
     assert classes.num_classes == 10
     assert classes.encode(read_label_image(known.label))[0].tolist() == [3, 8, 255]
@@ -237,7 +277,9 @@ def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(tm
         entry.training_samples(tmp_path, "train")
 
 
-def test_sets_with_anomalies_of_their_own_keep_both_labels_and_names_are_checked_at_once(tmp_path: Path) -> None:
+def test_sets_with_anomalies_of_their_own_keep_both_labels_and_names_are_checked_at_once(
+    tmp_path: Path,
+) -> None:
     draw_miniature("streethazards", tmp_path)
     entry = dataset_entry("streethazards", anomaly_classes=["car"])
     assert entry.anomalies == ("anomaly", "car")
@@ -250,7 +292,11 @@ def test_sets_with_anomalies_of_their_own_keep_both_labels_and_names_are_checked
 
 
 def test_the_data_module_trains_on_what_is_left(tmp_path: Path, holdout: int) -> None:
-    frames = {"train": [False, True, False, False, False], "val": [True], "test": [True, False, False]}
+    frames = {
+        "train": [False, True, False, False, False],
+        "val": [True],
+        "test": [True, False, False],
+    }
     camvid(tmp_path, frames)
 
     def module(classes: str | list[str]) -> SegmentationDataModule:
@@ -260,7 +306,11 @@ def test_the_data_module_trains_on_what_is_left(tmp_path: Path, holdout: int) ->
         data = module(classes)
         data.prepare_data()
         assert data.label_map.num_classes == 10
-        assert [names(data.dataset(split).samples) for split in ("train", "val", "test")] == [[0, 2], [3, 4], [1, 2]]
+        assert [names(data.dataset(split).samples) for split in ("train", "val", "test")] == [
+            [0, 2],
+            [3, 4],
+            [1, 2],
+        ]
     assert module("").label_map.num_classes == 11
     assert module("bicyclist,fence").label_map.classes[7:] == ("car", "pedestrian")
 
@@ -273,7 +323,10 @@ def test_camvid_without_bicyclist() -> None:
     assert (len(train), len(val)) == (166 - 30, 30)
     assert max(sample.name for sample in train) < min(sample.name for sample in val)
     test = entry.samples(root, "test")
-    assert (sum(s.anomaly is not None for s in test), sum(s.label is not None for s in test)) == (77, 156)
+    assert (sum(s.anomaly is not None for s in test), sum(s.label is not None for s in test)) == (
+        77,
+        156,
+    )
     for sample in [*train[::20], *val[::10], *test[::20]]:
         raw = np.asarray(cv2.imread(str(sample.label or sample.anomaly), cv2.IMREAD_UNCHANGED))
         assert (10 in raw) == (sample.label is None)

@@ -14,7 +14,14 @@ from PIL import Image as PilImage, ImageOps
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.entry import BINARY, check_masks
-from segunc.data.images import PixelDepth, check_whole, decode, load_image, read_image, read_label_image
+from segunc.data.images import (
+    PixelDepth,
+    check_whole,
+    decode,
+    load_image,
+    read_image,
+    read_label_image,
+)
 from segunc.data.labels import LabelMap, check_label_files, label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
 from tests.data import miniatures
@@ -54,7 +61,9 @@ def test_grey_16_bit_and_alpha_become_rgb_uint8(tmp_path: Path) -> None:
     with_alpha = np.dstack([grey, grey, grey, np.zeros_like(grey)])
     cv2.imwrite(str(tmp_path / "alpha.png"), with_alpha)
     for name in ("grey", "deep", "alpha"):
-        np.testing.assert_array_equal(read_image(tmp_path / f"{name}.png"), np.dstack([grey] * 3), strict=True)
+        np.testing.assert_array_equal(
+            read_image(tmp_path / f"{name}.png"), np.dstack([grey] * 3), strict=True
+        )
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
@@ -66,7 +75,9 @@ def test_pictures_of_a_camera_of_few_bits_are_named_as_dark(
     cv2.imwrite(str(path := tmp_path / f"a{suffix}"), values)
     depth = PixelDepth()
     read_image(path, depth)
-    with pytest.warns(NoteWarning, match="pictures of a use 12 bits.* 16 times too dark.* multiply .* 16 before"):
+    with pytest.warns(
+        NoteWarning, match="pictures of a use 12 bits.* 16 times too dark.* multiply .* 16 before"
+    ):
         depth.warn("a")
     cv2.imwrite(str(path), values * 16)
     read_image(path, depth)
@@ -74,8 +85,12 @@ def test_pictures_of_a_camera_of_few_bits_are_named_as_dark(
     assert not recwarn.list
 
 
-@pytest.mark.parametrize(("form", "more"), [("TIFF", {}), ("PNG", {}), ("WEBP", {"lossless": True})])
-def test_several_pictures_in_one_file_are_refused(tmp_path: Path, form: str, more: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("form", "more"), [("TIFF", {}), ("PNG", {}), ("WEBP", {"lossless": True})]
+)
+def test_several_pictures_in_one_file_are_refused(
+    tmp_path: Path, form: str, more: dict[str, object]
+) -> None:
     first, second = (PilImage.fromarray(picture(8, 8)[:, ::step].copy()) for step in (1, -1))
     first.save(tmp_path / "a.png", form, save_all=True, append_images=[second], **more)
     with pytest.raises(InputError, match=r"a.png.*holds 2 pictures"):
@@ -91,11 +106,18 @@ def test_several_pictures_in_one_file_are_refused(tmp_path: Path, form: str, mor
         # Formats that are not known reach no decoder, whatever the file is called.
         *(
             (unknown, "no image that can be decoded")
-            for unknown in (b"no image", b"<svg><script>alert(1)</script></svg>", b"GIF89a" + bytes(99), b"P6 9 9 255 ")
+            for unknown in (
+                b"no image",
+                b"<svg><script>alert(1)</script></svg>",
+                b"GIF89a" + bytes(99),
+                b"P6 9 9 255 ",
+            )
         ),
     ],
 )
-def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_what_is_no_image_is_refused_by_name(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
     path = tmp_path / "a.png"
     if content is not None:
         path.write_bytes(content)
@@ -106,20 +128,31 @@ def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | No
 
 def claiming(suffix: str, width: int, height: int) -> bytes:
     data = bytearray(encoded(suffix))
-    place, form = {".png": (16, ">II"), ".bmp": (18, "<ii"), ".jpg": (data.find(b"\xff\xc0") + 5, ">HH")}[suffix]
+    place, form = {
+        ".png": (16, ">II"),
+        ".bmp": (18, "<ii"),
+        ".jpg": (data.find(b"\xff\xc0") + 5, ">HH"),
+    }[suffix]
     struct.pack_into(form, data, place, *((height, width) if suffix == ".jpg" else (width, height)))
     if suffix == ".png":
         struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
     return bytes(data)
 
 
-@pytest.mark.parametrize(("suffix", "side"), [(".png", 30_000), (".png", 2**31), (".bmp", 30_000), (".bmp", -30_000), (".jpg", 30_000)])
+@pytest.mark.parametrize(
+    ("suffix", "side"),
+    [(".png", 30_000), (".png", 2**31), (".bmp", 30_000), (".bmp", -30_000), (".jpg", 30_000)],
+)
 def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, suffix: str, side: int) -> None:
     """Refused by its header, before a decoder makes room for it."""
     path = tmp_path / f"a{suffix}"
     path.write_bytes(claiming(suffix, abs(side), side))
     tracemalloc.start()
-    for read, error in ((read_image, ValueError), (load_image, InputError), (read_label_image, InputError)):
+    for read, error in (
+        (read_image, ValueError),
+        (load_image, InputError),
+        (read_label_image, InputError),
+    ):
         with pytest.raises(error, match=f"claims {abs(side)} x {abs(side)} pixels"):
             read(path)
     assert tracemalloc.get_traced_memory()[1] < 2**22
@@ -131,10 +164,16 @@ def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, suffix: str, side: int) 
     [
         *(("PNG", {}), ("JPEG", {"progressive": True}), ("BMP", {})),
         *(("TIFF", {"compression": "tiff_deflate"}), ("TIFF", {"big_tiff": True})),
-        *(("WEBP", {}), ("WEBP", {"lossless": True}), ("WEBP", {"exif": b"Exif\0\0MM"})),  # the last one is extended
+        *(
+            ("WEBP", {}),
+            ("WEBP", {"lossless": True}),
+            ("WEBP", {"exif": b"Exif\0\0MM"}),
+        ),  # the last one is extended
     ],
 )
-def test_the_size_of_a_header_is_the_size_of_the_image(form: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_header_is_the_size_of_the_image(
+    form: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     buffer = io.BytesIO()
     PilImage.fromarray(picture(3, 700)).save(buffer, form, **more)
     monkeypatch.setattr("segunc.data.images.MOST_PIXELS", 2100)
@@ -176,9 +215,20 @@ def test_a_label_is_as_upright_as_its_photograph(
 def test_every_kind_of_file_gives_the_values_that_it_stores(tmp_path: Path) -> None:
     """Palettes their indices, one bit 0 and 1, three equal channels one of them."""
     bits = IDS > 1
-    grey, deep, three = PilImage.fromarray(IDS), PilImage.fromarray(IDS.astype(np.uint16)), np.dstack([IDS] * 3)
+    grey, deep, three = (
+        PilImage.fromarray(IDS),
+        PilImage.fromarray(IDS.astype(np.uint16)),
+        np.dstack([IDS] * 3),
+    )
     alpha = PilImage.fromarray(three).convert("RGBA")
-    for drawn in (grey, deep, palette(IDS), PilImage.fromarray(three), alpha, PilImage.fromarray(bits)):
+    for drawn in (
+        grey,
+        deep,
+        palette(IDS),
+        PilImage.fromarray(three),
+        alpha,
+        PilImage.fromarray(bits),
+    ):
         drawn.save(tmp_path / "a.png")
         values = bits.astype(np.uint8) if drawn.mode == "1" else IDS
         np.testing.assert_array_equal(read_label_image(tmp_path / "a.png"), values, strict=True)
@@ -191,11 +241,16 @@ def test_every_kind_of_file_gives_the_values_that_it_stores(tmp_path: Path) -> N
         (np.full((4, 4, 4), (1, 1, 1, 9), np.uint8), ".png", "translucent"),
         (np.full((4, 4), 300, np.uint16), ".png", "up to 300"),
         (np.full((4, 4), 0.5, np.float32), ".tif", "float32"),
-        *((np.array([[-100, -1, 0, 1]], kind), ".tif", "-100 ") for kind in (np.int8, np.int16, np.int32)),
+        *(
+            (np.array([[-100, -1, 0, 1]], kind), ".tif", "-100 ")
+            for kind in (np.int8, np.int16, np.int32)
+        ),
         (IDS, ".jpg", "JPEG"),
     ],
 )
-def test_images_that_are_no_labels_are_refused(tmp_path: Path, values: np.ndarray, suffix: str, said: str) -> None:
+def test_images_that_are_no_labels_are_refused(
+    tmp_path: Path, values: np.ndarray, suffix: str, said: str
+) -> None:
     assert cv2.imwrite(str(tmp_path / f"a{suffix}"), values)
     with pytest.raises(InputError, match=rf"a{suffix}.*{said}"):
         read_label_image(tmp_path / f"a{suffix}")
@@ -208,15 +263,21 @@ def written(folder: Path, *files: list[int]) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize(("name", "files"), [("cityscapes", [[7, 8], [0, 18, 255]]), ("toy", [[0, 8], [3, 255]])])
-def test_train_ids_in_the_place_of_ids_are_refused(tmp_path: Path, name: str, files: list[list[int]]) -> None:
+@pytest.mark.parametrize(
+    ("name", "files"), [("cityscapes", [[7, 8], [0, 18, 255]]), ("toy", [[0, 8], [3, 255]])]
+)
+def test_train_ids_in_the_place_of_ids_are_refused(
+    tmp_path: Path, name: str, files: list[list[int]]
+) -> None:
     paths = written(tmp_path, *files)
     check_label_files(paths[:0], label_map(name))
     with pytest.raises(InputError, match=r"look like train ids.*`label_map` of the train ids"):
         check_label_files(paths, label_map(name))  # the first file alone cannot tell
 
 
-def test_labels_that_fit_need_one_file_and_a_doubt_is_said(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_labels_that_fit_need_one_file_and_a_doubt_is_said(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     paths = written(tmp_path, [7, 23, 255], [7, 8], [0, 3], [0, 255])
     check_label_files([paths[0], tmp_path / "never-read.png"], label_map("cityscapes"))
     assert not recwarn.list
@@ -234,14 +295,18 @@ def test_black_and_white_masks_mark_nothing_where_white_is_ignored(tmp_path: Pat
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_a_split_without_a_labelled_pixel_is_refused_before_the_first_step(tmp_path: Path, split: str) -> None:
+def test_a_split_without_a_labelled_pixel_is_refused_before_the_first_step(
+    tmp_path: Path, split: str
+) -> None:
     root = miniatures.camvid(tmp_path, {"train": 3, "val": 2})
     data = SegmentationDataModule("camvid", str(root), crop=(32, 32), batch_size=2)
     for label in sorted((root / f"{split}annot").iterdir()):
         data.prepare_data()  # a few frames of nothing are no harm
         PilImage.fromarray(np.full((48, 64), 11, np.uint8)).save(label)
         data = SegmentationDataModule("camvid", str(root), crop=(32, 32), batch_size=2)
-    with pytest.raises(InputError, match=rf"{split}annot.* but 11, which label map 'camvid' ignores"):
+    with pytest.raises(
+        InputError, match=rf"{split}annot.* but 11, which label map 'camvid' ignores"
+    ):
         data.prepare_data()
 
 
@@ -297,9 +362,13 @@ def test_colours_of_no_class_and_of_two_are_refused(
         ([0, 255], "ids and colours"),
     ],
 )
-def test_three_equal_channels_hold_ids_or_greys_but_never_either(tmp_path: Path, ids: list[int], expected: list[int] | str) -> None:
+def test_three_equal_channels_hold_ids_or_greys_but_never_either(
+    tmp_path: Path, ids: list[int], expected: list[int] | str
+) -> None:
     labels = own_map(tmp_path, *ROWS, *(["0,sky,2,255,255,255"] if ids == [0, 255] else []))
-    PilImage.fromarray(np.repeat(np.array([ids], np.uint8)[..., None], 3, -1)).save(tmp_path / "a.png")
+    PilImage.fromarray(np.repeat(np.array([ids], np.uint8)[..., None], 3, -1)).save(
+        tmp_path / "a.png"
+    )
     if isinstance(expected, list):
         assert labels.read(tmp_path / "a.png").tolist() == [expected]
         return

@@ -14,7 +14,15 @@ from segunc.core.errors import InputError
 from segunc.data.entry import Sample
 from segunc.data.images import read_image, resize_nearest
 from segunc.data.labels import IGNORE, label_map
-from segunc.data.module import DataConfig, EvalTransform, SegmentationDataModule, SegmentationDataset, TrainTransform, Transform, to_tensors
+from segunc.data.module import (
+    DataConfig,
+    EvalTransform,
+    SegmentationDataModule,
+    SegmentationDataset,
+    TrainTransform,
+    Transform,
+    to_tensors,
+)
 from tests.data import miniatures
 from tests.data.miniatures import write_frame
 
@@ -24,12 +32,16 @@ LABEL = RNG.integers(0, 5, (40, 60), np.uint8)
 PLAIN = to_tensors(IMAGE, LABEL)["image"]
 
 
-def training(crop: tuple[int, int], size: tuple[int, int] | None = None, **more: Any) -> TrainTransform:
+def training(
+    crop: tuple[int, int], size: tuple[int, int] | None = None, **more: Any
+) -> TrainTransform:
     return TrainTransform(DataConfig("camvid", ".", crop, size, **more))
 
 
 def dataset(image: Path, label: Path) -> SegmentationDataset:
-    return SegmentationDataset([Sample("frame", image, label)], label_map("camvid"), EvalTransform())
+    return SegmentationDataset(
+        [Sample("frame", image, label)], label_map("camvid"), EvalTransform()
+    )
 
 
 def test_an_item_is_image_label_and_name(tmp_path: Path) -> None:
@@ -39,7 +51,9 @@ def test_an_item_is_image_label_and_name(tmp_path: Path) -> None:
     item = data[0]
     assert item["name"] == "frame"
     assert item["image"].shape == (3, 48, 64)
-    assert torch.equal(item["image"], torch.from_numpy(read_image(tmp_path / "a.png")).permute(2, 0, 1) / 255.0)
+    assert torch.equal(
+        item["image"], torch.from_numpy(read_image(tmp_path / "a.png")).permute(2, 0, 1) / 255.0
+    )
     assert item["label"][:, :32].unique().tolist() == [3]
     assert item["label"][:, 32:].unique().tolist() == [8]
 
@@ -61,7 +75,9 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("crop", [(16, 32), (40, 60), (96, 128), (33, 200)])
 @pytest.mark.parametrize("size", [None, (80, 120)])
-def test_training_gives_crops_of_the_size_asked_for(crop: tuple[int, int], size: tuple[int, int] | None) -> None:
+def test_training_gives_crops_of_the_size_asked_for(
+    crop: tuple[int, int], size: tuple[int, int] | None
+) -> None:
     torch.manual_seed(0)
     transform = training(crop, size)
     for _ in range(3):
@@ -104,8 +120,12 @@ def test_torchs_seed_alone_decides_the_crop_also_in_workers_that_do_not_fork() -
     assert not torch.equal(transform(IMAGE, LABEL)["image"], first[0]["image"])
 
 
-@pytest.mark.parametrize(("flip", "expected"), [(0.0, {False}), (0.5, {False, True}), (1.0, {True})])
-def test_image_and_label_are_flipped_together_as_often_as_asked_for(flip: float, expected: set[bool]) -> None:
+@pytest.mark.parametrize(
+    ("flip", "expected"), [(0.0, {False}), (0.5, {False, True}), (1.0, {True})]
+)
+def test_image_and_label_are_flipped_together_as_often_as_asked_for(
+    flip: float, expected: set[bool]
+) -> None:
     torch.manual_seed(0)
     label = np.zeros((8, 8), np.uint8)
     label[:, 0] = 1
@@ -124,7 +144,9 @@ def test_evaluation_changes_nothing_or_the_size_alone() -> None:
     assert torch.equal(plain["label"], torch.from_numpy(LABEL.astype(np.int64)))
     larger, small = EvalTransform((80, 120))(IMAGE, LABEL), EvalTransform((20, 30))(IMAGE, LABEL)
     assert (larger["image"].shape, larger["label"].shape) == ((3, 80, 120), (80, 120))
-    assert set(larger["label"].unique().tolist()) <= set(range(5))  # nearest: no class between two others
+    assert set(larger["label"].unique().tolist()) <= set(
+        range(5)
+    )  # nearest: no class between two others
     # Shrinking averages over areas: a mean over each two by two pixels.
     pooled = torch.nn.functional.avg_pool2d(PLAIN[None], 2)[0]
     torch.testing.assert_close(small["image"], pooled, atol=0.51 / 255, rtol=0)
@@ -133,7 +155,9 @@ def test_evaluation_changes_nothing_or_the_size_alone() -> None:
 UNCHANGED = {"flip": 0.0, "colour": 0.0, "blur": 0.0}
 TRANSFORMS: dict[str, Callable[[int, int], Transform]] = {
     "evaluation": lambda side, target: EvalTransform((target, target)),
-    "training at a size": lambda side, target: training((target, target), (target, target), scale=(1.0, 1.0), **UNCHANGED),
+    "training at a size": lambda side, target: training(
+        (target, target), (target, target), scale=(1.0, 1.0), **UNCHANGED
+    ),
     "training at a scale": lambda side, target: training(
         (target, target), scale=((target + 0.5) / side, (target + 0.5) / side), **UNCHANGED
     ),
@@ -141,7 +165,10 @@ TRANSFORMS: dict[str, Callable[[int, int], Transform]] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize(("side", "target"), [(96, 48), (96, 24), (96, 12), (96, 72), (96, 64), (96, 41), (97, 48), (96, 144), (96, 200)])
+@pytest.mark.parametrize(
+    ("side", "target"),
+    [(96, 48), (96, 24), (96, 12), (96, 72), (96, 64), (96, 41), (97, 48), (96, 144), (96, 200)],
+)
 def test_labels_lie_on_their_images_at_every_size(name: str, side: int, target: int) -> None:
     # In pixels of the target, by the centre of gravity of a bar at every place: against the true place, and against the image.
     transform, factor = TRANSFORMS[name](side, target), target / side
@@ -171,31 +198,42 @@ def root(tmp_path: Path) -> Path:
 
 
 def module(root: Path, **options: Any) -> SegmentationDataModule:
-    return SegmentationDataModule("camvid", str(root), **{"crop": (32, 32), "batch_size": 2, **options})
+    return SegmentationDataModule(
+        "camvid", str(root), **{"crop": (32, 32), "batch_size": 2, **options}
+    )
 
 
 def test_the_loaders_give_batches_of_each_split(root: Path) -> None:
     data = module(root, eval_batch_size=2)
     data.prepare_data()
     train = list(data.train_dataloader())
-    assert [tuple(batch["image"].shape) for batch in train] == [(2, 3, 32, 32)] * 2  # the odd frame is dropped
+    assert [tuple(batch["image"].shape) for batch in train] == [
+        (2, 3, 32, 32)
+    ] * 2  # the odd frame is dropped
     assert [batch["label"].dtype for batch in train] == [torch.int64] * 2
     validation = list(data.val_dataloader())
     assert [tuple(batch["label"].shape) for batch in validation] == [(2, 48, 64), (1, 48, 64)]
-    assert [name for batch in validation for name in batch["name"]] == [f"0001TP_{i:06d}" for i in range(3)]
+    assert [name for batch in validation for name in batch["name"]] == [
+        f"0001TP_{i:06d}" for i in range(3)
+    ]
     data = module(root, size=(24, 32), crop=(16, 16))
     assert next(iter(data.val_dataloader()))["image"].shape[-2:] == (24, 32)
     assert next(iter(data.train_dataloader()))["image"].shape[-2:] == (16, 16)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_frames_of_several_sizes_need_a_size_or_a_validation_one_by_one(root: Path, workers: int) -> None:
+def test_frames_of_several_sizes_need_a_size_or_a_validation_one_by_one(
+    root: Path, workers: int
+) -> None:
     paths = root / "val" / "0001TP_000000.png", root / "valannot" / "0001TP_000000.png"
     miniatures.write_frame(*paths, [0, 1], size=(40, 64))
     with pytest.raises(InputError, match=r"sizes \[\(40, 64\), \(48, 64\)\]"):
         list(module(root, eval_batch_size=2, workers=workers).val_dataloader())
     assert len(list(module(root, eval_batch_size=1, workers=workers).val_dataloader())) == 3
-    assert len(list(module(root, eval_batch_size=3, size=(24, 32), crop=(16, 16)).val_dataloader())) == 1
+    assert (
+        len(list(module(root, eval_batch_size=3, size=(24, 32), crop=(16, 16)).val_dataloader()))
+        == 1
+    )
 
 
 def test_class_frequencies_are_shares_of_the_labelled_pixels(root: Path, tmp_path: Path) -> None:
@@ -211,12 +249,19 @@ def test_class_frequencies_are_shares_of_the_labelled_pixels(root: Path, tmp_pat
         data.class_frequencies()
 
 
-def test_bad_settings_and_splits_that_are_too_small_are_reported_before_the_work(root: Path) -> None:
+def test_bad_settings_and_splits_that_are_too_small_are_reported_before_the_work(
+    root: Path,
+) -> None:
     with pytest.raises(InputError, match="5 training frames are fewer than a batch of 6"):
         module(root, batch_size=6).prepare_data()
     with pytest.raises(InputError, match="no class labels"):
         SegmentationDataModule("folder", str(root))
-    for name, value in (("batch_size", 0), ("size", (32, -1)), ("scale", (2.0, 1.0)), ("flip", 1.5)):
+    for name, value in (
+        ("batch_size", 0),
+        ("size", (32, -1)),
+        ("scale", (2.0, 1.0)),
+        ("flip", 1.5),
+    ):
         with pytest.raises(InputError, match=f"^{name} "):
             module(root, **{name: value})
 
@@ -255,7 +300,9 @@ def test_each_sequence_is_held_out_once_and_never_trained_on_then(drives: Path) 
     assert names(whole, "train") == every
     whole.prepare_data(selects=False)  # as for a fine-tuning, which selects nothing
     assert names(left_out(drives, held_out="b"), "val") == names(folds[1], "val")
-    assert list(left_out(drives, sequence="^[^_]").sequences()) == list(DRIVES), "the whole match is one"
+    assert list(left_out(drives, sequence="^[^_]").sequences()) == list(DRIVES), (
+        "the whole match is one"
+    )
     data = module(drives)
     assert data.folds() == [data], "the data set's own val is one fold"
 
@@ -263,11 +310,17 @@ def test_each_sequence_is_held_out_once_and_never_trained_on_then(drives: Path) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        *(({"sequence": None}, "needs data.sequence"), ({"sequence": "("}, "no regular expression")),
+        *(
+            ({"sequence": None}, "needs data.sequence"),
+            ({"sequence": "("}, "no regular expression"),
+        ),
         ({"sequence": "^([ab])_"}, r"in 4 training frames, .* c_0.*a \(2 frames\), b \(3 frames\)"),
         ({"sequence": "^(x?)"}, "in 9 training frames"),
         ({"held_out": "d"}, r"one of a \(2 frames\), b"),
-        ({}, r"no split val.*one of a \(2 frames\), b"),  # nothing is trained and selected on the same frames
+        (
+            {},
+            r"no split val.*one of a \(2 frames\), b",
+        ),  # nothing is trained and selected on the same frames
     ],
 )
 def test_bad_sequences_are_refused(drives: Path, options: dict[str, Any], said: str) -> None:

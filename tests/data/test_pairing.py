@@ -19,7 +19,9 @@ def touch(root: Path, *names: str) -> Path:
 
 
 def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
-    labels = match_labels(folder, [p for p in list_images(folder) if p.stem.endswith(ending)], frames)
+    labels = match_labels(
+        folder, [p for p in list_images(folder) if p.stem.endswith(ending)], frames
+    )
     if not ending:
         assert labels == find_labels(folder, frames)
     return {frame: path.relative_to(folder).as_posix() for frame, path in labels.items()}
@@ -37,7 +39,9 @@ def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
         ("a.b", "a.b.png"),
     ],
 )
-def test_a_label_is_found_by_its_name_or_a_known_form(tmp_path: Path, frame: str, label: str) -> None:
+def test_a_label_is_found_by_its_name_or_a_known_form(
+    tmp_path: Path, frame: str, label: str
+) -> None:
     assert pairs(touch(tmp_path, label), [frame]) == {frame: label}
 
 
@@ -46,13 +50,20 @@ def test_a_label_is_found_by_its_name_or_a_known_form(tmp_path: Path, frame: str
     [
         (["a_gt_labelIds.png"], {"a": None}),  # one ending is taken off, not two
         (["a.png"], {"a": "a.png", "b": None}),
-        (["x/a.png", "y/a.png"], {"x/a": "x/a.png", "y/a": "y/a.png"}),  # the path goes before the bare name
+        (
+            ["x/a.png", "y/a.png"],
+            {"x/a": "x/a.png", "y/a": "y/a.png"},
+        ),  # the path goes before the bare name
         (["a.png"], {"x/a": "a.png"}),
         (["a.png"], {"x/a": None, "y/a": None}),  # two frames of one name do not share a label
     ],
 )
-def test_frames_without_a_label_of_their_own_are_left_out(tmp_path: Path, files: list[str], found: dict[str, str | None]) -> None:
-    assert pairs(touch(tmp_path, *files), list(found)) == {name: path for name, path in found.items() if path}
+def test_frames_without_a_label_of_their_own_are_left_out(
+    tmp_path: Path, files: list[str], found: dict[str, str | None]
+) -> None:
+    assert pairs(touch(tmp_path, *files), list(found)) == {
+        name: path for name, path in found.items() if path
+    }
 
 
 def test_two_labels_of_one_frame_are_an_error(tmp_path: Path) -> None:
@@ -77,13 +88,25 @@ def test_a_label_that_fits_two_frames_is_refused(tmp_path: Path) -> None:
 def test_composed_and_decomposed_names_are_one(tmp_path: Path) -> None:
     """A Mac writes e and its accent as two characters."""
     composed, decomposed = "caf\u00e9", "cafe\u0301"
-    assert pairs(touch(tmp_path, f"{decomposed}_mask.png"), [composed]) == {composed: f"{decomposed}_mask.png"}
+    assert pairs(touch(tmp_path, f"{decomposed}_mask.png"), [composed]) == {
+        composed: f"{decomposed}_mask.png"
+    }
     with pytest.raises(InputError, match="has 2 labels"):
         find_labels(touch(tmp_path, f"{composed}_mask.png"), [decomposed])
 
 
 def test_images_are_listed_in_the_order_of_their_paths_without_hidden_ones(tmp_path: Path) -> None:
-    touch(tmp_path, "b.PNG", "a/z.jpg", "a.jpeg", "notes.txt", "c.tiff", "._a.png", ".thumbnails/b.png", "c/._d.png")
+    touch(
+        tmp_path,
+        "b.PNG",
+        "a/z.jpg",
+        "a.jpeg",
+        "notes.txt",
+        "c.tiff",
+        "._a.png",
+        ".thumbnails/b.png",
+        "c/._d.png",
+    )
     listed = [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)]
     assert listed == ["a.jpeg", "a/z.jpg", "b.PNG", "c.tiff"]
     (tmp_path / "empty").mkdir()
@@ -92,9 +115,17 @@ def test_images_are_listed_in_the_order_of_their_paths_without_hidden_ones(tmp_p
             list_images(tmp_path / name)
 
 
-def test_a_picture_is_no_label_where_there_is_one_and_else_what_a_reader_must_name(tmp_path: Path) -> None:
+def test_a_picture_is_no_label_where_there_is_one_and_else_what_a_reader_must_name(
+    tmp_path: Path,
+) -> None:
     """Photographs may lie beside their labels; of a frame that has no other file, a label may have been damaged."""
-    for name, channels in (("a.jpg", 3), ("a.png", 1), ("b.png", 3), ("c.webp", 3), ("c_mask.png", 1)):
+    for name, channels in (
+        ("a.jpg", 3),
+        ("a.png", 1),
+        ("b.png", 3),
+        ("c.webp", 3),
+        ("c_mask.png", 1),
+    ):
         assert cv2.imwrite(str(tmp_path / name), np.zeros((8, 8, channels), np.uint8))
     assert [path.name for path in possible_labels(tmp_path)] == ["a.png", "c_mask.png"]
     found = {name: path.name for name, path in find_labels(tmp_path, ["a", "b", "c"]).items()}
@@ -106,5 +137,7 @@ def test_a_picture_is_no_label_where_there_is_one_and_else_what_a_reader_must_na
 def test_a_data_sets_own_names_go_before_the_usual_ones(tmp_path: Path) -> None:
     touch(tmp_path, "a.labels/labels_semantic.png", "b.labels/labels_semantic.png", "a.png")
     labels = find_labels(tmp_path, ["a", "b"], DATASETS["road-anomaly"].layouts)
-    assert labels == {name: tmp_path / f"{name}.labels" / "labels_semantic.png" for name in ("a", "b")}
+    assert labels == {
+        name: tmp_path / f"{name}.labels" / "labels_semantic.png" for name in ("a", "b")
+    }
     assert find_labels(tmp_path, ["a", "b"]) == {"a": tmp_path / "a.png"}

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from segunc.decisions.risks import LARGEST_LOSS, RISING, LossSums, Method, bentkus_bound, hoeffding_bentkus
+from segunc.decisions.risks import (
+    LARGEST_LOSS,
+    RISING,
+    LossSums,
+    Method,
+    bentkus_bound,
+    hoeffding_bentkus,
+)
 from segunc.decisions.threshold import MethodName
 from tools.simulate_guarantees import CONFIDENCE, CONTROLS, LEVEL, population, simulate
 
@@ -28,21 +35,29 @@ def rising_losses(units: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("units", [20, 57, 400])
 def test_p_values_and_conformal_thresholds_are_those_of_mapie(units: int) -> None:
-    methods = pytest.importorskip("mapie.risk_control.methods", reason="MAPIE is not installed (extra dev)")
+    methods = pytest.importorskip(
+        "mapie.risk_control.methods", reason="MAPIE is not installed (extra dev)"
+    )
     risks = np.linspace(0, 1, 101)
     for level in (0.05, 0.1, 0.5):
         theirs = methods.compute_hoeffding_bentkus_p_value(risks, units, level)[:, 0]
-        np.testing.assert_allclose(hoeffding_bentkus(risks, units, level), theirs, rtol=1e-12, atol=0)
+        np.testing.assert_allclose(
+            hoeffding_bentkus(risks, units, level), theirs, rtol=1e-12, atol=0
+        )
         rows = rising_losses(units)
         _, bounds = methods.get_r_hat_plus(rows, np.arange(201), "crc", None, None, None)
         for values, control in ((rows, "missed-pixels"), (rows[:, ::-1], "flagged-pixels")):
             ordered = bounds if control in RISING else bounds[::-1]
-            best = int(methods.find_best_predict_param(np.arange(201), ordered, np.array([level]))[0])
+            best = int(
+                methods.find_best_predict_param(np.arange(201), ordered, np.array([level]))[0]
+            )
             assert Method("conformal").certified(sums_of(values, control), level) == best
 
 
 def test_fixed_sequences_are_those_of_mapie() -> None:
-    fwer = pytest.importorskip("mapie.risk_control.fwer_control", reason="MAPIE is not installed (extra dev)")
+    fwer = pytest.importorskip(
+        "mapie.risk_control.fwer_control", reason="MAPIE is not installed (extra dev)"
+    )
     rows, method = rising_losses(60), Method("ltt", 0.9)
     p_values = hoeffding_bentkus(rows.mean(0), 60, 0.2)
     valid = fwer.control_fwer(p_values, 0.1, fwer_method=fwer.FWERFixedSequenceTesting(n_starts=1))
@@ -51,8 +66,12 @@ def test_fixed_sequences_are_those_of_mapie() -> None:
 
 
 @pytest.mark.parametrize("control", ["missed-objects", "false-alarms"])
-@pytest.mark.parametrize(("name", "confidence"), [("conformal", None), ("ltt", 0.9), ("clopper-pearson", 0.95)])
-def test_the_fewest_units_are_those_that_can_have_the_level(name: str, confidence: float | None, control: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "confidence"), [("conformal", None), ("ltt", 0.9), ("clopper-pearson", 0.95)]
+)
+def test_the_fewest_units_are_those_that_can_have_the_level(
+    name: str, confidence: float | None, control: str
+) -> None:
     method = Method(name, confidence)
     for level in (0.01, 0.1, 1 / 3):
         fewest = method.minimum_units(control, level)
@@ -60,12 +79,16 @@ def test_the_fewest_units_are_those_that_can_have_the_level(name: str, confidenc
             sums = sums_of(np.zeros((units, 3)), control)
             assert (method.certified(sums, level) is not None) is holds
             bound = method.upper_bound(sums, 0) if units else method.largest(control)
-            assert (bound <= level + 1e-9) is holds, "the bound where nothing is lost is the smallest level"
+            assert (bound <= level + 1e-9) is holds, (
+                "the bound where nothing is lost is the smallest level"
+            )
 
 
 def test_bounds_have_their_closed_forms() -> None:
     method, rows = Method("clopper-pearson", 0.95), np.zeros((100, 1))
-    assert method.upper_bound(sums_of(rows, "missed-objects"), 0) == pytest.approx(3 / 100, rel=0.02)
+    assert method.upper_bound(sums_of(rows, "missed-objects"), 0) == pytest.approx(
+        3 / 100, rel=0.02
+    )
     rows[:7] = 0.2
     exact = stats.binomtest(7, 100).proportion_ci(0.9, method="exact").high
     assert method.upper_bound(sums_of(rows, "missed-objects"), 0) == pytest.approx(exact)
@@ -88,7 +111,9 @@ def test_promises_hold_and_conformal_is_tight(control: str, units: dict[str, np.
     """The loss has jumps where frames share one threshold, of at most the largest difference between neighbouring ones."""
     n, draws, rows = 40, 300, units[control]
     for name in get_args(MethodName):
-        risks = simulate(rows, control, Method(name, None if name == "conformal" else CONFIDENCE), n, draws)
+        risks = simulate(
+            rows, control, Method(name, None if name == "conformal" else CONFIDENCE), n, draws
+        )
         error = 3 * risks.std() / np.sqrt(draws)
         if name == "conformal":
             jump = float(np.abs(np.diff(rows.mean(0))).max()) / LARGEST_LOSS[control]

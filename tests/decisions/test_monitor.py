@@ -36,19 +36,25 @@ Calibrated = Callable[..., dict[str, Any]]
 RUN = {"base_sha256": "b" * 64, "posterior_sha256": "p" * 64, "draws": 4, "seed": 0, "size": None}
 
 
-def delays(shift: float, runs: int, *, ties: bool = False, reference: int = 200, seed: int = 0) -> Any:
+def delays(
+    shift: float, runs: int, *, ties: bool = False, reference: int = 200, seed: int = 0
+) -> Any:
     """Return how many frames after a shift of normal statistics (in standard deviations) each run fires, ``[runs]``: negative before it,
     infinite never. With ``ties`` statistics are rounded to whole numbers."""
     generator = np.random.default_rng(seed)
     values = generator.standard_normal((runs, reference + BEFORE + AFTER))
     values[:, reference + BEFORE :] += shift
     values = np.rint(values) if ties else values
-    path = log_martingale(values[:, reference:], values[:, :reference], generator.random((runs, BEFORE + AFTER)))
+    path = log_martingale(
+        values[:, reference:], values[:, :reference], generator.random((runs, BEFORE + AFTER))
+    )
     fired = path >= -np.log10(LEVEL)
     return np.where(fired.any(1), fired.argmax(1) + 1.0 - BEFORE, np.inf)
 
 
-@pytest.mark.parametrize("settings", [{}, {"ties": True}, {"reference": 0}], ids=["plain", "ties", "no reference"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"ties": True}, {"reference": 0}], ids=["plain", "ties", "no reference"]
+)
 def test_it_fires_at_most_at_its_level_where_nothing_changes(settings: dict[str, Any]) -> None:
     assert np.isfinite(delays(0.0, 1000, seed=1, **settings)).mean() <= LEVEL
 
@@ -60,21 +66,35 @@ def test_it_fires_the_sooner_the_larger_the_shift_is_also_downwards() -> None:
 
 
 def test_p_values_are_ranks_among_all_that_came_before_and_do_not_change_when_frames_come() -> None:
-    values, reference, uniforms = np.array([3.0, 1.0, 3.0]), np.array([1.0, 2.0]), np.array([0.5, 0.25, 0.5])
+    values, reference, uniforms = (
+        np.array([3.0, 1.0, 3.0]),
+        np.array([1.0, 2.0]),
+        np.array([0.5, 0.25, 0.5]),
+    )
     path = log_martingale(values, reference, uniforms, bets=(1.0,))  # whose gains are 1/2 + p
-    np.testing.assert_allclose(10 ** np.diff(path, prepend=0) - 0.5, [0.5 / 3, (2 + 0.25 * 2) / 4, 0.5 * 2 / 5])
-    np.testing.assert_array_equal(path[:2], log_martingale(values[:2], reference, uniforms[:2], bets=(1.0,)))
+    np.testing.assert_allclose(
+        10 ** np.diff(path, prepend=0) - 0.5, [0.5 / 3, (2 + 0.25 * 2) / 4, 0.5 * 2 / 5]
+    )
+    np.testing.assert_array_equal(
+        path[:2], log_martingale(values[:2], reference, uniforms[:2], bets=(1.0,))
+    )
 
 
 def test_the_martingale_is_that_of_mapie() -> None:
     """MAPIE's test takes features and labels, but its p-value and its jumper take numbers."""
-    online = pytest.importorskip("mapie.exchangeability_testing", reason="MAPIE is not installed").OnlineMartingaleTest
+    online = pytest.importorskip(
+        "mapie.exchangeability_testing", reason="MAPIE is not installed"
+    ).OnlineMartingaleTest
     values = np.random.default_rng(3).standard_normal(300).round(1)
     values[150:] += 1
     theirs = online(test_method="jumper_martingale", jump_size=0.01, random_state=5)
-    p_values = [theirs.compute_p_value(value, values[: 40 + t]) for t, value in enumerate(values[40:])]
+    p_values = [
+        theirs.compute_p_value(value, values[: 40 + t]) for t, value in enumerate(values[40:])
+    ]
     path = [theirs.update_simple_jumper_martingale(p) for p in p_values]
-    ours = log_martingale(values[40:], values[:40], np.random.default_rng(5).random(260), (-1.0, 0.0, 1.0))
+    ours = log_martingale(
+        values[40:], values[:40], np.random.default_rng(5).random(260), (-1.0, 0.0, 1.0)
+    )
     np.testing.assert_allclose(ours, np.log10(path), atol=1e-9)
 
 
@@ -120,11 +140,17 @@ def test_losses_are_those_of_what_reviewers_said() -> None:
         Verdict("d", "missed", time="5"),  # beside the object that was flagged
     ]
     assert losses_of_verdicts(said, "missed-objects") == {"b": 0.5, "d": 0.5}
-    assert list(losses_of_verdicts(said, "false-alarms").items()) == [("b", 0.0), ("a", 1.0), ("d", 0.0)]
+    assert list(losses_of_verdicts(said, "false-alarms").items()) == [
+        ("b", 0.0),
+        ("a", 1.0),
+        ("d", 0.0),
+    ]
     assert losses_of_verdicts(said, "missed-pixels") == {}
 
 
-def write_maps(folder: Path, means: npt.NDArray[np.float64], apart: float, draws: int = 4) -> MapsReader:
+def write_maps(
+    folder: Path, means: npt.NDArray[np.float64], apart: float, draws: int = 4
+) -> MapsReader:
     """Maps of a video whose frames, so many seconds apart, have these mean entropies."""
     run, scores = RUN | {"draws": draws}, ["entropy", "deterministic-energy"]
     manifest = build_manifest(run, scores, device="cpu", classes=["road"], palette=[(0, 0, 0)])
@@ -132,8 +158,14 @@ def write_maps(folder: Path, means: npt.NDArray[np.float64], apart: float, draws
         for place, mean in enumerate(means.tolist()):
             values = np.full((8, 8), mean, np.float32)
             values[0] += place * 1e-4  # no two frames are the same
-            maps = {"prediction": np.zeros((8, 8), np.uint8), "entropy": values, "deterministic-energy": -values}
-            writer.commit(writer.store(f"{folder.name}_{place:04d}", maps) | {"time": place * apart})
+            maps = {
+                "prediction": np.zeros((8, 8), np.uint8),
+                "entropy": values,
+                "deterministic-energy": -values,
+            }
+            writer.commit(
+                writer.store(f"{folder.name}_{place:04d}", maps) | {"time": place * apart}
+            )
     return MapsReader(folder)
 
 
@@ -141,7 +173,9 @@ def write_maps(folder: Path, means: npt.NDArray[np.float64], apart: float, draws
 def calibrated(tmp_path: Path) -> Calibrated:
     """Maps of the calibration and their threshold, and maps to watch, as options of the verb."""
 
-    def make(shift: float, *, apart: float = 10.0, draws: int = 4, **changes: Any) -> dict[str, Any]:
+    def make(
+        shift: float, *, apart: float = 10.0, draws: int = 4, **changes: Any
+    ) -> dict[str, Any]:
         generator = np.random.default_rng(4)
         before, now = (generator.uniform(0.1, 0.4, size) for size in (60, 80))
         now[40:] += shift
@@ -149,19 +183,48 @@ def calibrated(tmp_path: Path) -> Calibrated:
         write_maps(tmp_path / "now", now, apart, draws)
         frames = {name: reader.identity(name, "entropy") for name in reader.frames}
         names = "score value form method level control unit units minimum_units risk promise condition command date"
-        values = ("entropy", 0.5, "unit-code", "conformal", 0.1, "missed-objects", "frame", 60, 9, 0.05, *"pc??")
-        fields = dict(zip(names.split(), values, strict=True)) | {"frames": frames, "confidence": None, "bound": None}
-        fields |= {"model": model_of(RUN), "settings": settings_of(RUN, "entropy"), "segunc": "0"} | changes
+        values = (
+            "entropy",
+            0.5,
+            "unit-code",
+            "conformal",
+            0.1,
+            "missed-objects",
+            "frame",
+            60,
+            9,
+            0.05,
+            *"pc??",
+        )
+        fields = dict(zip(names.split(), values, strict=True)) | {
+            "frames": frames,
+            "confidence": None,
+            "bound": None,
+        }
+        fields |= {
+            "model": model_of(RUN),
+            "settings": settings_of(RUN, "entropy"),
+            "segunc": "0",
+        } | changes
         write_json(tmp_path / "threshold.json", asdict(GuaranteedThreshold(**fields)))
-        places = {"threshold": tmp_path / "threshold.json", "maps": tmp_path / "now", "reference": tmp_path / "before"}
-        return places | {"out": tmp_path / "state" / "monitor.json", "plot": tmp_path / "plots" / "monitor"}
+        places = {
+            "threshold": tmp_path / "threshold.json",
+            "maps": tmp_path / "now",
+            "reference": tmp_path / "before",
+        }
+        return places | {
+            "out": tmp_path / "state" / "monitor.json",
+            "plot": tmp_path / "plots" / "monitor",
+        }
 
     return make
 
 
 def test_the_verb_says_what_changed_by_state_figure_and_exit_code(calibrated: Calibrated) -> None:
     options = calibrated(0.3)
-    done = segunc("monitor", *(word for name, value in options.items() for word in (f"--{name}", value)))
+    done = segunc(
+        "monitor", *(word for name, value in options.items() for word in (f"--{name}", value))
+    )
     state = json.loads(options["out"].read_text())
     assert done.code == 1
     assert 40 < int(state["fired"][-4:]) < 60
@@ -169,11 +232,18 @@ def test_the_verb_says_what_changed_by_state_figure_and_exit_code(calibrated: Ca
     assert re.search("ALARM: martingale .* against 60 calibration frames", done.stdout)
     assert (state["frames"], state["reference"]["frames"], state["risk"]) == (80, 60, None)
     assert state["martingale"] > 2
-    assert all(options["plot"].with_suffix(suffix).stat().st_size > 1000 for suffix in (".pdf", ".svg", ".png"))
-    assert segunc("monitor", *(w for n, v in calibrated(0.0).items() for w in (f"--{n}", v))).code == 0
+    assert all(
+        options["plot"].with_suffix(suffix).stat().st_size > 1000
+        for suffix in (".pdf", ".svg", ".png")
+    )
+    assert (
+        segunc("monitor", *(w for n, v in calibrated(0.0).items() for w in (f"--{n}", v))).code == 0
+    )
 
 
-def test_frames_of_the_calibration_are_not_watched_and_neighbours_are_thinned(calibrated: Calibrated) -> None:
+def test_frames_of_the_calibration_are_not_watched_and_neighbours_are_thinned(
+    calibrated: Calibrated,
+) -> None:
     options = calibrated(0.0, apart=0.5)
     assert [monitor(**options, apart=apart).state["frames"] for apart in (0, 5, 10)] == [80, 8, 4]
     blocks = monitor(**calibrated(0.0, apart=0.5, unit="10s"))
@@ -185,14 +255,24 @@ def test_frames_of_the_calibration_are_not_watched_and_neighbours_are_thinned(ca
 def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path) -> None:
     options = calibrated(0.0) | {"verdicts": [tmp_path / "verdicts.json"]}
     reader = MapsReader(options["maps"])
-    verdicts = [{"frame": name, "verdict": "missed" if i % 2 else "true-alarm"} for i, name in enumerate(reader.frames)]
-    content = {"format": "segunc-verdicts", "version": 2, "run": run_id(reader), "verdicts": verdicts}
+    verdicts = [
+        {"frame": name, "verdict": "missed" if i % 2 else "true-alarm"}
+        for i, name in enumerate(reader.frames)
+    ]
+    content = {
+        "format": "segunc-verdicts",
+        "version": 2,
+        "run": run_id(reader),
+        "verdicts": verdicts,
+    }
     options["verdicts"][0].write_text(json.dumps(content))
     risk = (found := monitor(**options)).state["risk"]
     assert 0.1 < risk["lower"] < risk["estimate"] == 0.5 < risk["bound"]
     assert (risk["verdicts"], found.state["fired"]) == (80, None)
     assert f"are at least {risk['lower']:.3g}" in found.failure
-    with pytest.raises(InputError, match=r"no verdict in .* says anything of false alarms a minute"):
+    with pytest.raises(
+        InputError, match=r"no verdict in .* says anything of false alarms a minute"
+    ):
         monitor(**options | calibrated(0.0, unit="10s", control="false-alarms"))
 
 
@@ -206,11 +286,17 @@ def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path
         ("the unit of the threshold finds nothing in the frame name", {"unit": "night"}, {}),
         ("holds 16 units .* at least 20 are needed", {}, ALONE | {"apart": 50.0}),
         ("threshold of another model or tool", {}, {"maps": "other"}),
-        ("frame other_0 of .* has no mean of", {"model": "", "settings": {}}, ALONE | {"maps": "other"}),
+        (
+            "frame other_0 of .* has no mean of",
+            {"model": "", "settings": {}},
+            ALONE | {"maps": "other"},
+        ),
         ("has no region of", {"score": "deterministic-energy"}, ALONE | {"statistic": "region"}),
     ],
 )
-def test_misfits_are_refused(message: str, changes: Any, given: Any, calibrated: Calibrated, tmp_path: Path) -> None:
+def test_misfits_are_refused(
+    message: str, changes: Any, given: Any, calibrated: Calibrated, tmp_path: Path
+) -> None:
     write_map(tmp_path / "other" / "entropy" / "other_0.png", np.zeros((8, 8), np.uint8))
     options = calibrated(0.0, **changes) | given
     options["maps"] = tmp_path / options["maps"]

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from segunc.decisions.risks import ALARM_KEYS, LEAST_KEPT, RISING, LossSums, Pool, Scene, flag_keys, monotone
+from segunc.decisions.risks import (
+    ALARM_KEYS,
+    LEAST_KEPT,
+    RISING,
+    LossSums,
+    Pool,
+    Scene,
+    flag_keys,
+    monotone,
+)
 from segunc.decisions.threshold import MOST_ALARMS
 from segunc.evaluation.flagged import Achieved, Threshold
 from segunc.evaluation.parts import LabelledFrame, decode_keys
@@ -28,7 +37,11 @@ def frame(form: str, seed: int = 0) -> tuple[Any, Any, dict[str, Any]]:
     anomaly[random.random(SIZE) < 0.05] = 255
     labels, prediction = random.integers(0, 3, SIZE), random.integers(0, 3, SIZE)
     labels[random.random(SIZE) < 0.1] = 255
-    truth = {"anomaly": anomaly, "labels": labels.astype(np.uint8), "prediction": prediction.astype(np.uint8)}
+    truth = {
+        "anomaly": anomaly,
+        "labels": labels.astype(np.uint8),
+        "prediction": prediction.astype(np.uint8),
+    }
     if form == "unit-code":
         return encode_unit(values), decode_unit(encode_unit(values)), truth
     if form == "uint8":
@@ -56,7 +69,9 @@ def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("form", ["unit-code", "uint8", "float16", "float32"])
-@pytest.mark.parametrize("control", ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"])
+@pytest.mark.parametrize(
+    "control", ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+)
 def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     stored, values, truth = frame(form)
     wrong = LabelledFrame("f", {}, truth["prediction"], labels=truth["labels"]).wrong
@@ -73,16 +88,30 @@ def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     thresholds = decode_keys(kind, np.asarray(chosen))
     expected = [by_hand(control, values >= threshold, truth) for threshold in thresholds]
     if control == "false-alarms":
-        assert max(expected) > expected[0], "regions must merge, so that the running maximum matters"
+        assert max(expected) > expected[0], (
+            "regions must merge, so that the running maximum matters"
+        )
         expected = np.maximum.accumulate(expected[::-1])[::-1].tolist()
     assert of_unit[chosen].tolist() == pytest.approx(expected, abs=1e-12)
-    value = float(thresholds[len(thresholds) // 2])  # what is achieved is counted at the threshold itself
+    value = float(
+        thresholds[len(thresholds) // 2]
+    )  # what is achieved is counted at the threshold itself
     asked: Any = SimpleNamespace(
-        levels={control: 0.5}, control=control, form=kind, unit="frame", found_share=0.3, smallest=40, method="ltt"
+        levels={control: 0.5},
+        control=control,
+        form=kind,
+        unit="frame",
+        found_share=0.3,
+        smallest=40,
+        method="ltt",
     )
     achieved = Achieved("s", Threshold(value, guarantee=asked), control, True, lambda name: None)
-    of_frame = achieved.count(LabelledFrame("f", {"s": stored}, unit_codes={"s"} if form == "unit-code" else (), **truth))
-    assert achieved.numbers(of_frame, {})["risk",] == pytest.approx(by_hand(control, values >= value, truth), abs=1e-12)
+    of_frame = achieved.count(
+        LabelledFrame("f", {"s": stored}, unit_codes={"s"} if form == "unit-code" else (), **truth)
+    )
+    assert achieved.numbers(of_frame, {})["risk",] == pytest.approx(
+        by_hand(control, values >= value, truth), abs=1e-12
+    )
     assert len(set(expected)) > 3
     safe = 0 if control in RISING else -1
     assert of_unit[safe] == 0
@@ -101,14 +130,19 @@ def test_units_add_their_frames_and_an_alarm_counts_where_it_begins() -> None:
         minutes.add(np.array([[regions, 0], [1, 1]]))
     values = minutes.losses()
     assert values is not None
-    assert values.tolist() == [MOST_ALARMS, 0], "three begin in half a minute, six a minute, of which five count"
+    assert values.tolist() == [MOST_ALARMS, 0], (
+        "three begin in half a minute, six a minute, of which five count"
+    )
     without = Pool("missed-objects", "30s")
     without.add(np.zeros((2, 2), np.int64))
     assert without.losses() is None, "a unit without an anomaly says nothing of misses"
 
 
 def test_sums_are_monotone_whatever_the_losses() -> None:
-    random, sums = np.random.default_rng(1), {c: LossSums(c, 50) for c in ("errors-kept", "false-alarms")}
+    random, sums = (
+        np.random.default_rng(1),
+        {c: LossSums(c, 50) for c in ("errors-kept", "false-alarms")},
+    )
     rows = random.random((30, 50)) * (random.random((30, 50)) < 0.3)
     for control, of in sums.items():
         for row in rows:

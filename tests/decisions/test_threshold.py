@@ -58,13 +58,19 @@ def missed_objects(folders: tuple[Path, Path], value: float) -> list[float]:
     shares = []
     for path in sorted((folders[0] / "other").rglob("*.npy")):
         flagged = np.load(path) >= value
-        mask = cv2.imread(str(folders[1] / path.parent.name / f"{path.stem}.png"), cv2.IMREAD_UNCHANGED)
+        mask = cv2.imread(
+            str(folders[1] / path.parent.name / f"{path.stem}.png"), cv2.IMREAD_UNCHANGED
+        )
         numbers, count = ndimage.label(mask == 1, np.ones((3, 3)))
-        shares.append(float(np.mean([flagged[numbers == i].mean() < 0.5 for i in range(1, count + 1)])))
+        shares.append(
+            float(np.mean([flagged[numbers == i].mean() < 0.5 for i in range(1, count + 1)]))
+        )
     return shares
 
 
-def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(data: Any, tmp_path: Path) -> None:
+def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(
+    data: Any, tmp_path: Path
+) -> None:
     out = tmp_path / "threshold.json"
     made = calibrate(data, out).threshold
     assert read_threshold(out) == made
@@ -72,7 +78,9 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(data: Any
     assert made.risk == pytest.approx(np.mean(losses))
     assert made.bound == pytest.approx((sum(losses) + 1) / 41)
     # The next value that occurs misses more than the level allows.
-    values = np.unique(np.concatenate([np.load(p).ravel() for p in data["calibration"][0].rglob("*.npy")]))
+    values = np.unique(
+        np.concatenate([np.load(p).ravel() for p in data["calibration"][0].rglob("*.npy")])
+    )
     above = float(values[values > made.value][0])
     assert (sum(missed_objects(data["calibration"], above)) + 1) / 41 > 0.2 >= made.bound
     assert made.units == 40 == len(made.frames) == len(set(made.frames.values()))
@@ -86,11 +94,15 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(data: Any
     assert found["risk"] < found["upper"] < 1
     assert any("Achieved on 20 other units" in note for note in result.notes)
     maps, masks = data["calibration"]
-    with pytest.raises(InputError, match=r"40 of these frames, first .* are among the 40 that threshold.json"):
+    with pytest.raises(
+        InputError, match=r"40 of these frames, first .* are among the 40 that threshold.json"
+    ):
         segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)])
 
 
-def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(data: Any, tmp_path: Path) -> None:
+def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(
+    data: Any, tmp_path: Path
+) -> None:
     out = tmp_path / "both.json"
     made = calibrate(data, out, also={"flagged-pixels": 0.2}, confidence=0.8).threshold
     alone = calibrate(data, tmp_path / "one.json", confidence=0.9, groups="^[a-z]+").threshold
@@ -106,18 +118,27 @@ def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(data: An
     assert made.command.startswith("segunc threshold --anomaly-labels")
     assert made.command.endswith("--confidence 0.8 --also flagged-pixels=0.2 --score other")
     maps, masks = data["test"]
-    numbers = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0).numbers["flagged"]
+    numbers = segunc.evaluate(
+        maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0
+    ).numbers["flagged"]
     assert numbers["other"]["flagged-pixels"]["level"] == 0.2
-    by_file = calibrate(data, out, groups={name: name.partition("/")[0] for name in FRAMES}, level=0.3).threshold
+    by_file = calibrate(
+        data, out, groups={name: name.partition("/")[0] for name in FRAMES}, level=0.3
+    ).threshold
     assert set(by_file.groups) == {"day", "night"}
     assert by_file.command.endswith("--groups GROUPS.csv")
     few = calibrate(data, out, groups="f0[12]", **{"level": 0.1})
     assert set(few.threshold.groups) == {"other"}
-    assert any("group f01 gets no threshold of its own: it has 1 units, of 9" in note for note in few.notes)
+    assert any(
+        "group f01 gets no threshold of its own: it has 1 units, of 9" in note for note in few.notes
+    )
 
 
 def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"2 units are too few for missed-objects of 0.2, which needs 4; the smallest"):
+    with pytest.raises(
+        InputError,
+        match=r"2 units are too few for missed-objects of 0.2, which needs 4; the smallest",
+    ):
         calibrate(data, tmp_path / "t.json", unit="folder")
     made = calibrate(data, tmp_path / "t.json", unit="folder", level=0.4).threshold
     losses = missed_objects(data["calibration"], made.value)
@@ -130,7 +151,10 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"level": 0.01}, "40 units are too few for missed-objects of 0.01, which needs 99; the smallest .* is 0.0244"),
+        (
+            {"level": 0.01},
+            "40 units are too few for missed-objects of 0.01, which needs 99; the smallest .* is 0.0244",
+        ),
         ({"frames": "f07"}, "one unit cannot promise anything of others"),
         ({"frames": "x"}, "matches no frame"),
         ({"frames": "("}, "is no regular expression"),
@@ -145,14 +169,24 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
         ({"also": {"flagged-pixels": 0.1}, "groups": "f"}, "do not go together"),
         ({"control": "false-alarms", "unit": "13s"}, "blocks of 13s are too long"),
         ({"control": "errors-kept"}, "no frame has class labels and a prediction"),
-        ({"unit": "f(.)", "groups": "^[a-z]+"}, "the unit of day/f01 is in the groups day and night"),
         (
-            {"control": "missed-pixels", "level": 0.04, "also": {"flagged-pixels": 0.04}, "confidence": 0.5},
+            {"unit": "f(.)", "groups": "^[a-z]+"},
+            "the unit of day/f01 is in the groups day and night",
+        ),
+        (
+            {
+                "control": "missed-pixels",
+                "level": 0.04,
+                "also": {"flagged-pixels": 0.04},
+                "confidence": 0.5,
+            },
             "no threshold keeps to the levels of .* at once",
         ),
     ],
 )
-def test_what_units_cannot_promise_is_one_sentence(data: Any, tmp_path: Path, asked: Any, message: str) -> None:
+def test_what_units_cannot_promise_is_one_sentence(
+    data: Any, tmp_path: Path, asked: Any, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         calibrate(data, tmp_path / "t.json", **asked)
     assert not list(tmp_path.iterdir())
@@ -162,8 +196,16 @@ def test_labels_without_an_anomaly_and_scores_without_spread_are_refused(tmp_pat
     maps, masks = write_set(tmp_path, FRAMES[:12])
     for path in masks.rglob("*.png"):
         cv2.imwrite(str(path), np.zeros((24, 32), np.uint8))
-    asked: Any = {"maps": maps, "anomaly_labels": masks, "out": tmp_path / "t.json", "score": "other", "level": 0.2}
-    with pytest.raises(InputError, match="missed-objects says nothing here: no pixel is labelled as an anomaly"):
+    asked: Any = {
+        "maps": maps,
+        "anomaly_labels": masks,
+        "out": tmp_path / "t.json",
+        "score": "other",
+        "level": 0.2,
+    }
+    with pytest.raises(
+        InputError, match="missed-objects says nothing here: no pixel is labelled as an anomaly"
+    ):
         segunc.threshold(control="missed-objects", **asked)
     for path in maps.rglob("*.npy"):
         np.save(path, np.full((24, 32), 0.5, np.float16))
@@ -195,8 +237,13 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
 
 
 def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path: Path) -> None:
-    out, asked = tmp_path / "t.json", {"control": "flagged-pixels", "level": 0.3, "score": "entropy"}
-    made = segunc.threshold(maps=predicted.maps, anomaly_labels=predicted.masks, out=out, **asked).threshold
+    out, asked = (
+        tmp_path / "t.json",
+        {"control": "flagged-pixels", "level": 0.3, "score": "entropy"},
+    )
+    made = segunc.threshold(
+        maps=predicted.maps, anomaly_labels=predicted.masks, out=out, **asked
+    ).threshold
     run = (read_manifest(predicted.maps) or {})["run"]
     made.check_run(run, "t.json")
     for changes, message in (
@@ -207,11 +254,19 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
     ):
         with pytest.raises(InputError, match=message):
             made.check_run(run | changes, "t.json")
-    made.check_run(run | {"features_sha256": "0", "anomaly": {"parts": []}}, "t.json")  # of which entropy is not made
-    sums = replace(made, score="anomaly", settings=settings_of(run | {"anomaly": {"parts": ["knn"]}}, "anomaly"))
+    made.check_run(
+        run | {"features_sha256": "0", "anomaly": {"parts": []}}, "t.json"
+    )  # of which entropy is not made
+    sums = replace(
+        made,
+        score="anomaly",
+        settings=settings_of(run | {"anomaly": {"parts": ["knn"]}}, "anomaly"),
+    )
     with pytest.raises(InputError, match="maps with anomaly"):
         sums.check_run(run | {"anomaly": {"parts": ["entropy"]}}, "t.json")
-    drawn = segunc.overlay(maps=predicted.maps, out=tmp_path / "o", score=["entropy"], flag=[str(out)])
+    drawn = segunc.overlay(
+        maps=predicted.maps, out=tmp_path / "o", score=["entropy"], flag=[str(out)]
+    )
     assert any(made.promise in note for note in drawn.notes)
     legend = Legend("entropy", "", DisplayRange(0, 1), threshold=made.value, promise=made.short)
     ((words, _),) = _outline(np.zeros((60, 80, 3), np.uint8), None, legend, np.zeros((60, 80)))
@@ -233,35 +288,55 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
     )
     assert shown.frames == 4
     with pytest.raises(InputError, match="which is not drawn"):
-        segunc.predict(predicted.abnn, predicted.frames, out=tmp_path / "n", flag=[str(out)], device="cpu")
+        segunc.predict(
+            predicted.abnn, predicted.frames, out=tmp_path / "n", flag=[str(out)], device="cpu"
+        )
 
 
 @pytest.mark.parametrize("method", ["conformal", "clopper-pearson"])
-def test_errors_among_kept_pixels_come_from_class_labels(predicted: Job, tmp_path: Path, method: Any) -> None:
+def test_errors_among_kept_pixels_come_from_class_labels(
+    predicted: Job, tmp_path: Path, method: Any
+) -> None:
     """A threshold of labelled frames; what it bounds is counted again from maps and labels."""
     truth: Any = {"dataset": "toy", "root": predicted.data, "split": "anomaly"}
-    out, reader, entry = tmp_path / "t.json", MapsReader(predicted.maps), entry_of_labels("toy", None)
+    out, reader, entry = (
+        tmp_path / "t.json",
+        MapsReader(predicted.maps),
+        entry_of_labels("toy", None),
+    )
     asked: Any = {"control": "errors-kept", "level": 0.7, "method": method, "score": "entropy"}
     made = segunc.threshold(maps=predicted.maps, out=out, **asked, **truth).threshold
     assert entry is not None
     shares = []
     for sample in entry.samples(predicted.data, "anomaly"):
         assert sample.label is not None
-        labels, kept = entry.label_map().read(sample.label), reader.read(sample.name, "entropy") < made.value
+        labels, kept = (
+            entry.label_map().read(sample.label),
+            reader.read(sample.name, "entropy") < made.value,
+        )
         kept &= labels != 255
-        shares.append((kept & (reader.prediction(sample.name) != labels)).sum() / max(kept.sum(), 0.01 * (labels != 255).sum()))
+        shares.append(
+            (kept & (reader.prediction(sample.name) != labels)).sum()
+            / max(kept.sum(), 0.01 * (labels != 255).sum())
+        )
     worst = np.mean(shares) if method == "conformal" else np.mean(np.array(shares) > 0)
     assert worst <= made.risk <= made.level, "the running maximum is never smaller"
     assert made.risk - worst < 0.2
-    assert ("wrongly predicted" if method == "conformal" else "have any wrong pixels") in made.promise
+    assert (
+        "wrongly predicted" if method == "conformal" else "have any wrong pixels"
+    ) in made.promise
 
 
 def test_short_promises_fit_a_legend(data: Any, tmp_path: Path) -> None:
     made = calibrate(data, tmp_path / "t.json").threshold
     words = {
-        replace(made, control="false-alarms", level=0.5, unit="10s").short: "false alarms <= 0.5 a minute",
+        replace(
+            made, control="false-alarms", level=0.5, unit="10s"
+        ).short: "false alarms <= 0.5 a minute",
         replace(made, confidence=0.95).short: "missed objects <= 20 % (95 % sure)",
-        replace(made, method="clopper-pearson", confidence=0.9).short: "missed objects in <= 20 % of the frames (90 % sure)",
+        replace(
+            made, method="clopper-pearson", confidence=0.9
+        ).short: "missed objects in <= 20 % of the frames (90 % sure)",
     }
     assert all(short == expected for short, expected in words.items())
     assert isinstance(made, GuaranteedThreshold)

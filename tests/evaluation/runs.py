@@ -32,7 +32,9 @@ class Run:
 def make_frame(seed: int, size: tuple[int, int] = SIZE) -> Run:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(1, len(CLASSES), *size, generator=generator) * 2
-    draws = (logits + torch.randn(5, 1, len(CLASSES), *size, generator=generator)[:, 0]).softmax(1)[:, None]
+    draws = (logits + torch.randn(5, 1, len(CLASSES), *size, generator=generator)[:, 0]).softmax(1)[
+        :, None
+    ]
     mean = draws.mean(0)
     parts = decompose_draws(draws)
     values = {"msp": max_softmax(mean), "entropy": parts.entropy, "epistemic": parts.epistemic}
@@ -40,16 +42,23 @@ def make_frame(seed: int, size: tuple[int, int] = SIZE) -> Run:
     stored = {name: encode_score(name, value[0].numpy()) for name, value in values.items()}
     prediction = mean[0].argmax(0)
     random = torch.rand(3, *size, generator=generator)
-    labels = torch.where(random[0] < 0.7, prediction, torch.randint(0, len(CLASSES), size, generator=generator))
+    labels = torch.where(
+        random[0] < 0.7, prediction, torch.randint(0, len(CLASSES), size, generator=generator)
+    )
     anomaly = ((parts.entropy[0] + random[1]) > 1.5).to(torch.uint8)
     labels[anomaly == 1] = 255
     anomaly[random[2] < 0.05] = 255
-    return Run(stored, prediction.byte().numpy(), mean[0].numpy(), labels.byte().numpy(), anomaly.numpy())
+    return Run(
+        stored, prediction.byte().numpy(), mean[0].numpy(), labels.byte().numpy(), anomaly.numpy()
+    )
 
 
 def make_run() -> dict[str, Run]:
     """Four frames in two folders."""
-    return {f"{folder}/frame_{i}": make_frame(i) for i, folder in enumerate(("bergen", "bergen", "lund", "lund"))}
+    return {
+        f"{folder}/frame_{i}": make_frame(i)
+        for i, folder in enumerate(("bergen", "bergen", "lund", "lund"))
+    }
 
 
 COUNTS = {"anomaly_frames": 60, "anomaly_pixels": 900, "normal_pixels": 9000}
@@ -74,7 +83,12 @@ def write_result(path: Path, pooled: Mapping[str, Mapping[str, float | None]], *
 
 
 def write_replicates(
-    result: Path, numbers: Mapping[str, float], *, noise: float = 0.004, seed: int = 0, units: tuple[str, ...] = UNITS
+    result: Path,
+    numbers: Mapping[str, float],
+    *,
+    noise: float = 0.004,
+    seed: int = 0,
+    units: tuple[str, ...] = UNITS,
 ) -> None:
     """Replicates that share the spread of the frames (0.03) and have a little noise of their own."""
     shared = np.random.default_rng(99).normal(0, 0.03, 400)

@@ -17,7 +17,12 @@ from segunc.metrics.objects import ObjectBins
 from tests.metrics.test_objects import scene
 
 SIZES = ObjectBins("size", (4, 30), ("0-4", "4-30", "30+"))
-FRAMES = {f"{kind}{i:02}": scene(10 * i + len(kind)) for i in range(15) for kind in ("cow", "cone", "tyre") if i or kind != "cow"}
+FRAMES = {
+    f"{kind}{i:02}": scene(10 * i + len(kind))
+    for i in range(15)
+    for kind in ("cow", "cone", "tyre")
+    if i or kind != "cow"
+}
 
 
 def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
@@ -30,25 +35,39 @@ def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
 
 
 def test_intervals_and_the_order_of_frames() -> None:
-    asked = {"by": [SIZES, ObjectBins.of("distance")], "groups": "^[a-z]+", "resampling": Resampling(60)}
+    asked = {
+        "by": [SIZES, ObjectBins.of("distance")],
+        "groups": "^[a-z]+",
+        "resampling": Resampling(60),
+    }
     whole, backwards = (evaluator(names, **asked) for names in (FRAMES, reversed(FRAMES)))
     result = whole.numbers()
     assert result == backwards.numbers()
     np.testing.assert_array_equal(whole.replicates().values, backwards.replicates().values)
     values = result["scores"]["own"]
     assert list(values) == ["pooled", "size", "distance", "groups"]
-    for path in ("size.4-30.aupr", "size.30+.found", "distance.near.fpr95", "groups.tyre.pooled.auroc"):
+    for path in (
+        "size.4-30.aupr",
+        "size.30+.found",
+        "distance.near.fpr95",
+        "groups.tyre.pooled.auroc",
+    ):
         low, high = result["intervals"][f"scores.own.{path}"]
         assert low <= reduce(getitem, path.split("."), values) <= high
     assert "scores.own.size.4-30.objects" not in result["intervals"]
-    assert result["bootstrap"]["no_interval"]["scores.own.groups.cow.pooled.auroc"] == "fewer than 15 resampled units say something of it"
+    assert (
+        result["bootstrap"]["no_interval"]["scores.own.groups.cow.pooled.auroc"]
+        == "fewer than 15 resampled units say something of it"
+    )
 
 
 def test_maps_of_eight_bits_have_the_intervals_of_the_same_values_in_sixteen() -> None:
     """Coarse keys of replicates would leave eight bits a sixteenth of their values."""
     results = []
     for step in (np.uint8(1), np.uint16(257)):
-        counted = Evaluator(("own.v2",), None, FRAMES, anomalies=FRAMES, resampling=Resampling(60), unit_codes=())
+        counted = Evaluator(
+            ("own.v2",), None, FRAMES, anomalies=FRAMES, resampling=Resampling(60), unit_codes=()
+        )
         for name, (stored, anomaly) in FRAMES.items():
             codes = np.clip(stored * 20 + 100, 0, 255).astype(np.uint8)
             assert counted.update(name, {"own.v2": codes * step}, anomaly=anomaly)
@@ -70,7 +89,11 @@ def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
 
 
 def test_the_tables_show_the_bins_that_hold_objects() -> None:
-    result = evaluator(FRAMES, by=[ObjectBins("size", (30, 1e5), ("0-30", "30-100000", "100000+"))], groups="^[a-z]+").numbers()
+    result = evaluator(
+        FRAMES,
+        by=[ObjectBins("size", (30, 1e5), ("0-30", "30-100000", "100000+"))],
+        groups="^[a-z]+",
+    ).numbers()
     text = format_metrics(result)
     sizes = result["scores"]["own"]["size"]
     assert "100000+" not in text
@@ -78,7 +101,9 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
     assert result["reasons"]["scores.own.size.100000+.auroc"] == "no labelled object belongs here"
     row = next(line for line in text.splitlines() if line.startswith("| 30-100000, own"))
     assert format_number(sizes["30-100000"]["found"]) in row
-    assert {"size", "groups"} <= set(HIDDEN)  # a table of results shows them where they are asked for
+    assert {"size", "groups"} <= set(
+        HIDDEN
+    )  # a table of results shows them where they are asked for
 
 
 def test_groups_by_name() -> None:
@@ -87,7 +112,11 @@ def test_groups_by_name() -> None:
         **{"animals": {"animals01_a"}, "cones": {"b/cones02"}, "lost_tires": {"lost_tires08"}},
         "other": {"x"},
     }
-    assert [*group_frames({"x": "b", "animals01_a": "a", "gone": "c"}, names)] == ["a", "b", "other"]
+    assert [*group_frames({"x": "b", "animals01_a": "a", "gone": "c"}, names)] == [
+        "a",
+        "b",
+        "other",
+    ]
     for how in ("(", r"\d{5}", {}):
         with pytest.raises(InputError, match="groups"):
             group_frames(how, names)

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import Comparison, Row, compare, format_cell, format_comparison, format_number, markdown_table
+from segunc.evaluation.compare import (
+    Comparison,
+    Row,
+    compare,
+    format_cell,
+    format_comparison,
+    format_number,
+    markdown_table,
+)
 from segunc.evaluation.resampling import Cell, load_results
 from tests.evaluation.runs import COUNTS, write_replicates, write_result
 
@@ -24,10 +32,19 @@ def pair(tmp_path: Path, *, paired: bool = True, **changes: object) -> list[Path
     """Two results: the first is better in AUROC by 0.02, in AUPR by 0.0005."""
     made = []
     for name, shift in (("first", 0.02), ("other", 0.0)):
-        numbers = {"auroc": 0.9 + shift, "aupr": 0.312 + shift / 40, "fpr95": 0.4 - shift, "threshold": 0.1}
-        path = write_result(tmp_path / f"{name}.json", {"entropy": numbers}, **(changes if name == "other" else {}))
+        numbers = {
+            "auroc": 0.9 + shift,
+            "aupr": 0.312 + shift / 40,
+            "fpr95": 0.4 - shift,
+            "threshold": 0.1,
+        }
+        path = write_result(
+            tmp_path / f"{name}.json", {"entropy": numbers}, **(changes if name == "other" else {})
+        )
         if paired:
-            write_replicates(path, {AUROC: numbers["auroc"], AUPR: numbers["aupr"], FPR: numbers["fpr95"]})
+            write_replicates(
+                path, {AUROC: numbers["auroc"], AUPR: numbers["aupr"], FPR: numbers["fpr95"]}
+            )
         made.append(path)
     return made
 
@@ -71,15 +88,28 @@ def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], s
     assert warning in format_comparison(comparison)
     # Numbers of the labels that are the same may be compared.
     of_anomalies, of_classes = (rows(comparison)[path] for path in (AUROC, "segmentation.miou"))
-    refused, other = (of_classes, of_anomalies) if "labelled" in said else (of_anomalies, of_classes)
-    assert (refused.best, refused.differences[1].test, refused.differences[1].reason) == (None, None, "other data")
+    refused, other = (
+        (of_classes, of_anomalies) if "labelled" in said else (of_anomalies, of_classes)
+    )
+    assert (refused.best, refused.differences[1].test, refused.differences[1].reason) == (
+        None,
+        None,
+        "other data",
+    )
     assert other.differences[1].reason != "other data"
 
 
 @pytest.mark.parametrize(
-    ("change", "why"), [({"seed": 1}, "seeds 0 and 1"), ({"units": ("x",)}, "other units"), ({}, "this number has no replicates")]
+    ("change", "why"),
+    [
+        ({"seed": 1}, "seeds 0 and 1"),
+        ({"units": ("x",)}, "other units"),
+        ({}, "this number has no replicates"),
+    ],
 )
-def test_why_a_difference_is_not_tested(tmp_path: Path, change: dict[str, object], why: str) -> None:
+def test_why_a_difference_is_not_tested(
+    tmp_path: Path, change: dict[str, object], why: str
+) -> None:
     first, other = pair(tmp_path)
     write_replicates(other, {AUPR: 0.3} if not change else {AUROC: 0.9}, **change)
     comparison = compare(load_results([first, other]))
@@ -88,10 +118,15 @@ def test_why_a_difference_is_not_tested(tmp_path: Path, change: dict[str, object
 
 
 def test_scores_of_one_result(tmp_path: Path) -> None:
-    scores = {"entropy": {"auroc": 0.9, "threshold": 1.0}, "deterministic-msp": {"auroc": 0.8, "threshold": 1.0}}
+    scores = {
+        "entropy": {"auroc": 0.9, "threshold": 1.0},
+        "deterministic-msp": {"auroc": 0.8, "threshold": 1.0},
+    }
     parts = {name: {"aurc": 0.1} for name in scores}
     path = write_result(tmp_path / "m.json", scores, selective=parts)
-    write_replicates(path, {f"scores.{name}.pooled.auroc": numbers["auroc"] for name, numbers in scores.items()})
+    write_replicates(
+        path, {f"scores.{name}.pooled.auroc": numbers["auroc"] for name, numbers in scores.items()}
+    )
     comparison = compare(load_results([path]), scores=["deterministic-msp", "entropy", "entropy"])
     assert comparison.columns == ("deterministic-msp", "entropy")
     assert list(rows(comparison)) == ["pooled.auroc", "selective.aurc"]
@@ -116,14 +151,27 @@ def test_scores_of_several_results_and_the_baseline(tmp_path: Path) -> None:
 
 def test_keys_choose_rows_and_columns_have_names(tmp_path: Path) -> None:
     results = load_results(pair(tmp_path))
-    path = write_result(tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3})
+    path = write_result(
+        tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3}
+    )
     # Another package's section is compared, and what is said of the run is not.
     labels = set(rows(compare(load_results([path]))))
     assert {"ignored.share", "ignored.by.car"} <= labels
     assert not {label for label in labels if label.startswith(("run", "counts"))}
-    assert set(rows(compare(results))) == {AUROC, AUPR, FPR, "segmentation.miou", "calibration.ece", "calibration.nll"}
+    assert set(rows(compare(results))) == {
+        AUROC,
+        AUPR,
+        FPR,
+        "segmentation.miou",
+        "calibration.ece",
+        "calibration.nll",
+    }
     chosen = compare(results, keys=["*.pooled.threshold", "segmentation.*"])
-    assert list(rows(chosen)) == ["scores.entropy.pooled.threshold", "segmentation.miou", "segmentation.per_class.road"]
+    assert list(rows(chosen)) == [
+        "scores.entropy.pooled.threshold",
+        "segmentation.miou",
+        "segmentation.per_class.road",
+    ]
     assert [row.higher_is_better for row in chosen.rows] == [None, True, True]
     with pytest.raises(InputError, match="no number matches the key 'miou'"):
         compare(results, keys=["miou"])
@@ -137,7 +185,9 @@ def test_keys_choose_rows_and_columns_have_names(tmp_path: Path) -> None:
 
 
 def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
-    a = write_result(tmp_path / "a.json", {"entropy": {"auroc": None}, "msp": {"auroc": 0.7}}, selective=None)
+    a = write_result(
+        tmp_path / "a.json", {"entropy": {"auroc": None}, "msp": {"auroc": 0.7}}, selective=None
+    )
     b = write_result(tmp_path / "b.json", {"entropy": {"auroc": 0.5}})
     text = format_comparison(compare(load_results([a, b])))
     line = next(line for line in text.splitlines() if line.startswith(f"| {AUROC}"))
@@ -150,7 +200,10 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *((key, "x") for key in ("counts", "intervals", "reasons", "forms", "run", "bootstrap", "left_out")),
+        *(
+            (key, "x")
+            for key in ("counts", "intervals", "reasons", "forms", "run", "bootstrap", "left_out")
+        ),
         *(("intervals", {AUROC: value}) for value in (5, [1], [0, "1"], [0, 1, 2])),
         ("bootstrap", {"no_interval": [AUROC]}),
         *(("", content) for content in ("{}", "[1]", "{")),
@@ -159,15 +212,30 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
 def test_a_result_of_another_form_is_refused(tmp_path: Path, key: str, value: object) -> None:
     path = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.9}})
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}) if key else str(value))
-    with pytest.raises(InputError, match=rf"a\.json is no result of segunc evaluate: {key}" if key else r"a\.json"):
+    with pytest.raises(
+        InputError, match=rf"a\.json is no result of segunc evaluate: {key}" if key else r"a\.json"
+    ):
         load_results([path])
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        *((0.312, ".312"), (1.0, "1.000"), (-0.0123, "−.012"), (0.0, ".000"), (-0.0, ".000"), (12.3456, "12.346")),
-        *((0.000412, ".000412"), (0.00999, ".00999"), (0.9996, "1.000"), (0.0000166, ".000017"), (1.66e-8, ".000")),
+        *(
+            (0.312, ".312"),
+            (1.0, "1.000"),
+            (-0.0123, "−.012"),
+            (0.0, ".000"),
+            (-0.0, ".000"),
+            (12.3456, "12.346"),
+        ),
+        *(
+            (0.000412, ".000412"),
+            (0.00999, ".00999"),
+            (0.9996, "1.000"),
+            (0.0000166, ".000017"),
+            (1.66e-8, ".000"),
+        ),
     ],
 )
 def test_numbers_are_written_as_statistics_does(value: float, text: str) -> None:
@@ -178,7 +246,11 @@ def test_numbers_are_written_as_statistics_does(value: float, text: str) -> None
 
 def test_columns_stand_below_each_other_and_the_marks_are_explained(tmp_path: Path) -> None:
     text = markdown_table([["a", "b|c"], ["long name", "1"]])
-    assert text.splitlines() == ["| a         | b\\|c |", "| --------- | ---: |", "| long name |    1 |"]
+    assert text.splitlines() == [
+        "| a         | b\\|c |",
+        "| --------- | ---: |",
+        "| long name |    1 |",
+    ]
     text = format_comparison(compare(load_results(pair(tmp_path))))
     assert f"| {AUROC} ↑" in text
     assert "**.920**" in text

@@ -47,7 +47,10 @@ def write_maps(root: Path, run: dict[str, Run]) -> None:
     for name, frame in run.items():
         write_map(root / "maps" / "prediction" / f"{name}.png", frame.prediction)
         for score, stored in frame.stored.items():
-            write_map(root / "maps" / score / f"{name}.{'npy' if stored.dtype == np.float16 else 'png'}", stored)
+            write_map(
+                root / "maps" / score / f"{name}.{'npy' if stored.dtype == np.float16 else 'png'}",
+                stored,
+            )
 
 
 def in_memory(run: dict[str, Run], scores: tuple[str, ...], **options: Any) -> dict[str, Any]:
@@ -71,9 +74,15 @@ def folder(tmp_path: Path, run: dict[str, Run]) -> Path:
 
 def evaluate(root: Path, **changes: Any) -> dict[str, Any]:
     """The result of a run folder; ``options`` are keyword arguments of the options, the rest of the call."""
-    labels = {"anomaly_labels": root / "anomaly", "labels": root / "labels", "label_map": CITY} | changes
+    labels = {
+        "anomaly_labels": root / "anomaly",
+        "labels": root / "labels",
+        "label_map": CITY,
+    } | changes
     options, scores = labels.pop("options", {}), labels.pop("scores", None)
-    return evaluate_maps(root / "maps", LabelSources(**labels), scores, partial(Evaluator, **options))[0]
+    return evaluate_maps(
+        root / "maps", LabelSources(**labels), scores, partial(Evaluator, **options)
+    )[0]
 
 
 def test_maps_of_any_tool_give_the_numbers_of_memory(folder, run):
@@ -112,7 +121,10 @@ def test_one_kind_of_label_and_some_scores_alone(folder):
     anomaly_only = evaluate(folder, labels=None)
     assert anomaly_only["segmentation"]["miou"] is None
     assert anomaly_only["scores"] == evaluate(folder)["scores"]
-    assert [*evaluate(folder, scores=["deterministic-energy", "msp"])["scores"]] == ["deterministic-energy", "msp"]
+    assert [*evaluate(folder, scores=["deterministic-energy", "msp"])["scores"]] == [
+        "deterministic-energy",
+        "msp",
+    ]
     labels_only = evaluate(folder, anomaly_labels=None)
     assert labels_only["scores"] == {}
     assert labels_only["calibration"] == evaluate(folder)["calibration"]
@@ -125,17 +137,26 @@ def test_one_kind_of_label_and_some_scores_alone(folder):
         ("entropy", np.zeros((24, 36, 3), np.uint8), "one channel"),
         ("entropy", claiming(".png", 30_000, 30_000), "claims 30000 x 30000 pixels"),
         ("prediction", None, "no map 'prediction'"),
-        ("anomaly", np.full((24, 36), 3, np.uint8), r"bergen/frame_0_anomaly.png holds the values \[3\]"),
-        ("labels", np.full((24, 36), 99, np.uint8), r"labels/bergen/frame_0.png holds the values \[99\]"),
+        (
+            "anomaly",
+            np.full((24, 36), 3, np.uint8),
+            r"bergen/frame_0_anomaly.png holds the values \[3\]",
+        ),
+        (
+            "labels",
+            np.full((24, 36), 99, np.uint8),
+            r"labels/bergen/frame_0.png holds the values \[99\]",
+        ),
         ("labels", np.full((12, 18), 7, np.uint8), "the class label is 12 x 18"),
         ("labels", b"", "label .*the file is empty"),
     ],
 )
 def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, kind, content, message):
     name = "bergen/frame_0"
-    path = {"labels": folder / "labels" / f"{name}.png", "anomaly": folder / "anomaly" / f"{name}_anomaly.png"}.get(
-        kind, folder / "maps" / kind / f"{name}.png"
-    )
+    path = {
+        "labels": folder / "labels" / f"{name}.png",
+        "anomaly": folder / "anomaly" / f"{name}_anomaly.png",
+    }.get(kind, folder / "maps" / kind / f"{name}.png")
     path.unlink()
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -153,11 +174,23 @@ def test_frames_without_a_label_and_labels_without_a_frame_are_counted(folder):
     (folder / "anomaly" / "bergen" / "frame_0_anomaly.png").unlink()
     (folder / "anomaly" / "lund" / "frame_3_anomaly.png").unlink()
     (folder / "labels" / "lund" / "frame_3.png").unlink()
-    for place in ("anomaly/oslo/frame_7.png", "anomaly/oslo/frame_8.png", "labels/oslo/frame_7.png"):
+    for place in (
+        "anomaly/oslo/frame_7.png",
+        "anomaly/oslo/frame_8.png",
+        "labels/oslo/frame_7.png",
+    ):
         write_map(folder / place, np.zeros((24, 36), np.uint8))
     result = evaluate(folder)
-    expected = {"frames_without_anomaly_label": 2, "frames_without_class_label": 1, "anomaly_frames": 2}
-    expected |= {"anomaly_labels_without_frame": 2, "class_labels_without_frame": 1, "labelled_frames": 3}
+    expected = {
+        "frames_without_anomaly_label": 2,
+        "frames_without_class_label": 1,
+        "anomaly_frames": 2,
+    }
+    expected |= {
+        "anomaly_labels_without_frame": 2,
+        "class_labels_without_frame": 1,
+        "labelled_frames": 3,
+    }
     assert result["counts"].items() >= expected.items()
     assert result["left_out"] == [{"frame": "lund/frame_3", "reason": "no label carries its name"}]
 
@@ -169,7 +202,9 @@ def test_the_table_shows_every_number_and_every_gap(folder, run):
     for score in SCORES:
         row = next(line for line in text.splitlines() if line.startswith(f"| {score} "))
         pooled = result["scores"][score]["pooled"]
-        assert row.split()[3:10:2] == [format_number(pooled[key]) for key in ("auroc", "aupr", "fpr95", "best_f1")]
+        assert row.split()[3:10:2] == [
+            format_number(pooled[key]) for key in ("auroc", "aupr", "fpr95", "best_f1")
+        ]
     for name in CLASSES:
         assert format_number(result["segmentation"]["per_class"][name]) in text
     assert format_number(result["calibration"]["ece"]) in text
@@ -183,7 +218,9 @@ def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_pa
     """Frames with one anomaly each, found in one half and missed in the other."""
     anomaly = np.zeros((60, 80), np.uint8)
     anomaly[10:30, 20:50] = 1
-    found = np.where(anomaly == 1, 0.9, 0.1).astype(np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
+    found = np.where(anomaly == 1, 0.9, 0.1).astype(np.float16) + np.linspace(
+        0, 0.05, 80, dtype=np.float16
+    )
     missed = np.full((60, 80), 0.1, np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
     missed[40:, 40:] = 0.7  # 800 pixels of false alarm
     for name, score in (("a", found), ("b", missed), ("c", found), ("d", missed)):
@@ -195,7 +232,9 @@ def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_pa
     assert set(values) == {"pooled", "smiyc", "components"}
     assert 0.7 < values["smiyc"]["threshold"] <= 0.95
     threshold = values["smiyc"]["threshold"]
-    counted = sum(component_counts(score, anomaly, threshold, "smiyc-anomaly") for score in (found, missed))
+    counted = sum(
+        component_counts(score, anomaly, threshold, "smiyc-anomaly") for score in (found, missed)
+    )
     assert values["components"]["smiyc-anomaly"] == component_result(2 * counted)
     assert component_result(counted)["siou_gt"] == pytest.approx(0.5, abs=0.02)
     assert "scores.own.components.smiyc-anomaly.mean_f1" in result["intervals"]
@@ -207,17 +246,26 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
         write_map(folder / "anomaly" / f"{name}_anomaly.png", np.zeros((24, 36), np.uint8))
     result = evaluate(folder, options={"tracks": ("smiyc-anomaly",)})
     assert result["scores"]["entropy"]["components"] == {"smiyc-anomaly": None}
-    assert "no pixel is labelled as an anomaly" in result["reasons"]["scores.entropy.components.smiyc-anomaly"]
+    assert (
+        "no pixel is labelled as an anomaly"
+        in result["reasons"]["scores.entropy.components.smiyc-anomaly"]
+    )
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
         ({"label_map": None}, "without the label map"),
-        ({"labels": None, "anomaly_encoding": ROAD_ANOMALY}, "none of 4 frames could be scored .*encoding 'road-anomaly'"),
+        (
+            {"labels": None, "anomaly_encoding": ROAD_ANOMALY},
+            "none of 4 frames could be scored .*encoding 'road-anomaly'",
+        ),
         ({"options": {"tracks": ("board",)}}, "no component track 'board'"),
         ({"options": {"resample": r"oslo_\d"}}, "finds nothing in the frame name bergen/frame_0"),
-        ({"scores": ["sharpness"]}, r"score 'sharpness' has no maps .* deterministic-energy, entropy, epistemic, msp"),
+        (
+            {"scores": ["sharpness"]},
+            r"score 'sharpness' has no maps .* deterministic-energy, entropy, epistemic, msp",
+        ),
     ],
 )
 def test_options_that_fit_nothing_are_refused(folder, asked, message):
@@ -230,7 +278,9 @@ def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
     result, evaluator = evaluate_maps(folder / "maps", labels)
     files = write_plots(evaluator, result, tmp_path / "plots", "network")
     stems = {"precision-recall-pooled", "roc-pooled", "reliability", "risk-coverage"}
-    assert {path.name for path in files} == {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")}
+    assert {path.name for path in files} == {
+        f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")
+    }
     assert all(path.stat().st_size > 2000 for path in files)
     curves = json.loads((tmp_path / "plots" / "curves.json").read_text())
     assert set(curves) == stems
@@ -250,7 +300,10 @@ def test_pixels_outside_the_mask_of_a_run_are_not_counted(tmp_path, run):
             writer.write(name, {"prediction": frame.prediction, **frame.stored})
     evaluator = Evaluator(SCORES, CITY)
     for name, frame in run.items():
-        anomaly, labels = (np.where(kept > 0, given, 255).astype(np.uint8) for given in (frame.anomaly, frame.labels))
+        anomaly, labels = (
+            np.where(kept > 0, given, 255).astype(np.uint8)
+            for given in (frame.anomaly, frame.labels)
+        )
         evaluator.update(name, frame.stored, frame.prediction, None, labels, anomaly)
     result, expected = evaluate(tmp_path), evaluator.numbers()
     for section in ("scores", "segmentation", "calibration", "selective"):

@@ -38,7 +38,9 @@ def run() -> dict[str, Run]:
 def result(run) -> dict[str, Any]:
     evaluator = Evaluator(SCORES, CLASSES, protocols=PROTOCOLS)
     for name, frame in run.items():
-        assert evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
+        assert evaluator.update(
+            name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly
+        )
     return evaluator.numbers()
 
 
@@ -63,15 +65,21 @@ def test_numbers_are_those_of_all_pixels(run, result):
     for score in SCORES:
         values = result["scores"][score]["pooled"]
         truth = np.concatenate([frame.anomaly[frame.anomaly != 255] for frame in run.values()])
-        stored = np.concatenate([frame.stored[score][frame.anomaly != 255] for frame in run.values()])
-        assert values["auroc"] == pytest.approx(sklearn_metrics.roc_auc_score(truth, stored), rel=1e-12)
+        stored = np.concatenate(
+            [frame.stored[score][frame.anomaly != 255] for frame in run.values()]
+        )
+        assert values["auroc"] == pytest.approx(
+            sklearn_metrics.roc_auc_score(truth, stored), rel=1e-12
+        )
         # The threshold is in the units of the maps, and inclusive.
         shown = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
         f1 = sklearn_metrics.f1_score(truth, shown >= values["threshold"])
         assert f1 == pytest.approx(values["best_f1"], rel=1e-12)
     labels = np.concatenate([frame.labels.ravel() for frame in run.values()])
     prediction = np.concatenate([frame.prediction.ravel() for frame in run.values()])
-    probabilities = np.concatenate([frame.probabilities.reshape(len(CLASSES), -1).T for frame in run.values()])
+    probabilities = np.concatenate(
+        [frame.probabilities.reshape(len(CLASSES), -1).T for frame in run.values()]
+    )
     counted = labels != 255
     iou = sklearn_metrics.jaccard_score(labels[counted], prediction[counted], average="macro")
     assert result["segmentation"]["miou"] == pytest.approx(iou, rel=1e-12)
@@ -82,9 +90,18 @@ def test_numbers_are_those_of_all_pixels(run, result):
     nll = -np.log(probabilities[counted, labels[counted]].astype(np.float64)).mean()
     assert result["calibration"]["nll"] == pytest.approx(nll, rel=1e-6)
     counts = result["counts"]
-    assert (counts["labelled_pixels"], counts["ignored_label_pixels"]) == (counted.sum(), (~counted).sum())
+    assert (counts["labelled_pixels"], counts["ignored_label_pixels"]) == (
+        counted.sum(),
+        (~counted).sum(),
+    )
     anomaly = np.stack([frame.anomaly for frame in run.values()])
-    assert counts["frames"] == counts["frames_scored"] == counts["anomaly_frames"] == counts["labelled_frames"] == 4
+    assert (
+        counts["frames"]
+        == counts["frames_scored"]
+        == counts["anomaly_frames"]
+        == counts["labelled_frames"]
+        == 4
+    )
     assert counts["anomaly_pixels"] == (anomaly == 1).sum()
     assert counts["pixels"] == (anomaly != 255).sum()
     assert counts["ignored_pixels"] == (anomaly == 255).sum()
@@ -104,8 +121,14 @@ def test_numbers_are_those_of_all_pixels(run, result):
 def test_every_null_has_a_reason_and_every_reason_a_null(run, lacking, expected):
     evaluator = Evaluator(("deterministic-energy",), None if lacking == "class labels" else CLASSES)
     for name, frame in run.items():
-        stored = {key: values for key, values in frame.stored.items() if lacking != "msp" or key != "msp"}
-        anomaly = np.where(frame.anomaly == 1, 255, frame.anomaly) if lacking == "anomaly" else frame.anomaly
+        stored = {
+            key: values for key, values in frame.stored.items() if lacking != "msp" or key != "msp"
+        }
+        anomaly = (
+            np.where(frame.anomaly == 1, 255, frame.anomaly)
+            if lacking == "anomaly"
+            else frame.anomaly
+        )
         evaluator.update(
             name,
             stored,
@@ -125,11 +148,20 @@ NAN = np.where(ODD.anomaly == 0, np.float16(np.nan), ODD.stored["deterministic-e
 NO_EPISTEMIC = {name: values for name, values in ODD.stored.items() if name != "epistemic"}
 ENTROPY = ODD.stored["entropy"]
 FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"stored": ODD.stored | {"entropy": ENTROPY[:-1]}}, "odd: the map 'entropy' is 23 x 36, and the label is 24 x 36"),
+    (
+        {"stored": ODD.stored | {"entropy": ENTROPY[:-1]}},
+        "odd: the map 'entropy' is 23 x 36, and the label is 24 x 36",
+    ),
     ({"prediction": ODD.prediction[:, :-1]}, "frame odd: the prediction is 24 x 35"),
-    ({"stored": ODD.stored | {"deterministic-energy": NAN}}, "the map 'deterministic-energy': a score is NaN"),
+    (
+        {"stored": ODD.stored | {"deterministic-energy": NAN}},
+        "the map 'deterministic-energy': a score is NaN",
+    ),
     ({"stored": NO_EPISTEMIC}, "there is no map 'epistemic'"),
-    ({"stored": ODD.stored | {"entropy": decode_unit(ENTROPY)}}, "'entropy' is stored as float, and as unit-code"),
+    (
+        {"stored": ODD.stored | {"entropy": decode_unit(ENTROPY)}},
+        "'entropy' is stored as float, and as unit-code",
+    ),
     ({"prediction": ODD.prediction + np.uint8(9)}, "the prediction holds the class ids"),
     ({"anomaly": ODD.anomaly * np.uint8(2)}, r"an anomaly label holds the values \[2, 254\]"),
     ({"mean_probabilities": ODD.probabilities * 3}, "do not sum to 1"),
@@ -141,10 +173,19 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 def test_a_bad_frame_is_named_left_out_and_leaves_no_trace(run, fault, message):
     evaluator = Evaluator(SCORES, CLASSES)
     for name, frame in run.items():
-        evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
+        evaluator.update(
+            name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly
+        )
     before = evaluator.numbers()
-    given = {"stored": ODD.stored, "prediction": ODD.prediction, "mean_probabilities": ODD.probabilities}
-    assert evaluator.update("odd", **given | {"labels": ODD.labels, "anomaly": ODD.anomaly} | fault) is False
+    given = {
+        "stored": ODD.stored,
+        "prediction": ODD.prediction,
+        "mean_probabilities": ODD.probabilities,
+    }
+    assert (
+        evaluator.update("odd", **given | {"labels": ODD.labels, "anomaly": ODD.anomaly} | fault)
+        is False
+    )
     after = evaluator.numbers()
     assert [entry["frame"] for entry in after["left_out"]] == ["odd"]
     assert after["counts"]["frames_left_out"] == 1
@@ -158,7 +199,9 @@ def test_nothing_to_score_is_an_error():
     with pytest.raises(PartialFailure, match="none of 0 frames"):
         evaluator.numbers()
     evaluator.leave_out("a", "it cannot be read")
-    with pytest.raises(PartialFailure, match=r"none of 1 frames could be scored \(first a: it cannot be read"):
+    with pytest.raises(
+        PartialFailure, match=r"none of 1 frames could be scored \(first a: it cannot be read"
+    ):
         evaluator.numbers()
     with pytest.raises(InputError, match="neither a score nor a class"):
         Evaluator((), None)

@@ -28,18 +28,28 @@ SCORES = ("entropy", "deterministic-energy")
 RUN = make_run()
 
 
-def evaluate(flag: Mapping[str, Threshold], *, anomalies: bool = True, classes: bool = True) -> dict[str, Any]:
-    asked: dict[str, Any] = {"anomalies": RUN if anomalies else None, "flag": flag, "resampling": Resampling(60)}
+def evaluate(
+    flag: Mapping[str, Threshold], *, anomalies: bool = True, classes: bool = True
+) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "anomalies": RUN if anomalies else None,
+        "flag": flag,
+        "resampling": Resampling(60),
+    }
     evaluator = Evaluator(SCORES, CITY if classes else None, RUN, **asked)
     for name, frame in RUN.items():
         labels, anomaly = frame.labels if classes else None, frame.anomaly if anomalies else None
-        assert evaluator.update(name, frame.stored, frame.prediction, None, labels, anomaly), evaluator._left_out
+        assert evaluator.update(name, frame.stored, frame.prediction, None, labels, anomaly), (
+            evaluator._left_out
+        )
     return evaluator.numbers()
 
 
 @pytest.mark.parametrize("anomalies", [True, False])
 @pytest.mark.parametrize(("score", "value"), [("entropy", 0.5), ("deterministic-energy", -2.5)])
-def test_false_alarms_are_those_of_a_count_by_hand(score: str, value: float, anomalies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_alarms_are_those_of_a_count_by_hand(
+    score: str, value: float, anomalies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("segunc.evaluation.flagged.SMALLEST_REGION", 12)
     result = evaluate({score: Threshold(value)}, anomalies=anomalies)
     known, flagged, regions = np.zeros(5), np.zeros(5), []
@@ -57,9 +67,10 @@ def test_false_alarms_are_those_of_a_count_by_hand(score: str, value: float, ano
     assert min(regions) < max(regions)
     assert found["threshold"] == value
     assert found["share"] == pytest.approx(flagged.sum() / known.sum(), rel=1e-12)
-    assert found["by_class"] == {name: pytest.approx(f / n) for name, n, f in zip(CLASSES, known[:4], flagged[:4], strict=True)} | {
-        "boat": None
-    }
+    assert found["by_class"] == {
+        name: pytest.approx(f / n)
+        for name, n, f in zip(CLASSES, known[:4], flagged[:4], strict=True)
+    } | {"boat": None}
     assert "no pixel is labelled" in result["reasons"][f"flagged.{score}.by_class.boat"]
     assert found["regions_per_frame"] == np.mean(regions)
     assert found["frames_with_region"] == np.mean(np.array(regions) > 0)
@@ -71,7 +82,9 @@ def test_false_alarms_are_those_of_a_count_by_hand(score: str, value: float, ano
 @pytest.mark.parametrize("recall", ["0.8", "0.95"])
 def test_a_threshold_in_a_result_reaches_its_recall(recall: str) -> None:
     first = evaluate({}, classes=False)["scores"]
-    thresholds = read_thresholds([f"{name}={of['pooled']['thresholds'][recall]!r}" for name, of in first.items()])
+    thresholds = read_thresholds(
+        [f"{name}={of['pooled']['thresholds'][recall]!r}" for name, of in first.items()]
+    )
     assert set(thresholds) == set(SCORES)
     result = evaluate(thresholds)
     labels = np.concatenate([frame.anomaly.ravel() for frame in RUN.values()])
@@ -80,8 +93,12 @@ def test_a_threshold_in_a_result_reaches_its_recall(recall: str) -> None:
         values = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
         truth, predicted = labels[labels != 255], values[labels != 255] >= thresholds[score].value
         hits = result["flagged"][score]
-        assert hits["recall"] == pytest.approx(sklearn_metrics.recall_score(truth, predicted), rel=1e-12)
-        assert hits["precision"] == pytest.approx(sklearn_metrics.precision_score(truth, predicted), rel=1e-12)
+        assert hits["recall"] == pytest.approx(
+            sklearn_metrics.recall_score(truth, predicted), rel=1e-12
+        )
+        assert hits["precision"] == pytest.approx(
+            sklearn_metrics.precision_score(truth, predicted), rel=1e-12
+        )
         assert hits["recall"] >= float(recall)
         assert hits["normal_share"] == pytest.approx(predicted[truth == 0].mean(), rel=1e-12)
         # The next higher score that occurs reaches less.
@@ -94,17 +111,33 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
     result["run"] = {"corruption": "fog:3"}
     text = format_metrics(result)
     found = result["flagged"]["entropy"]
-    row = next(line for line in text.split("Flagged at or above")[1].splitlines() if line.startswith("| entropy"))
-    keys = ("share", "regions_per_frame", "frames_with_region", "precision", "recall", "normal_share")
+    row = next(
+        line
+        for line in text.split("Flagged at or above")[1].splitlines()
+        if line.startswith("| entropy")
+    )
+    keys = (
+        "share",
+        "regions_per_frame",
+        "frames_with_region",
+        "precision",
+        "recall",
+        "normal_share",
+    )
     assert row.split()[5:-1:2] == [format_number(found[key]) for key in keys]
     assert format_number(found["by_class"]["road"]) in text
     assert "images corrupted by fog:3" in text
     (tmp_path / "a.json").write_text(json.dumps(result))
     (tmp_path / "b.json").write_text(json.dumps(evaluate({"entropy": Threshold(0.9)})))
-    rows = {row.label: row for row in compare(load_results([tmp_path / "a.json", tmp_path / "b.json"])).rows}
+    rows = {
+        row.label: row
+        for row in compare(load_results([tmp_path / "a.json", tmp_path / "b.json"])).rows
+    }
     assert rows["flagged.entropy.share"].higher_is_better is False
     assert rows["flagged.entropy.precision"].higher_is_better is True
-    assert [label for label in rows if label.startswith("flagged")] == [f"flagged.entropy.{key}" for key in keys]
+    assert [label for label in rows if label.startswith("flagged")] == [
+        f"flagged.entropy.{key}" for key in keys
+    ]
 
 
 def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
@@ -122,13 +155,18 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        *((word.split(), "neither SCORE=VALUE nor thr") for word in ("entropy", "entropy=high", "entropy=nan")),
+        *(
+            (word.split(), "neither SCORE=VALUE nor thr")
+            for word in ("entropy", "entropy=high", "entropy=nan")
+        ),
         (["entropy=1.5"], "lies in 0 to 1"),
         (["entropy=0.5", "entropy=0.6"], "second threshold of 'entropy'"),
         (["FILE"], "is no threshold of segunc in version 1"),
     ],
 )
-def test_thresholds_that_say_nothing_are_refused(tmp_path: Path, words: list[str], message: str) -> None:
+def test_thresholds_that_say_nothing_are_refused(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
     old = {"scores": {"entropy": {"pooled": {"auroc": 0.5, "threshold": 0.2}}}, "counts": {}}
     (tmp_path / "old.json").write_text(json.dumps(old))
     with pytest.raises(InputError, match=message):

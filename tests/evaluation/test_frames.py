@@ -29,8 +29,12 @@ def test_numbers_are_those_of_aggrigator(values: np.ndarray[Any, Any]) -> None:
 
     theirs = UncertaintyMap(values)
     found = aggregates(values, 0.5, masses=True)
-    assert found["mean"] == pytest.approx(AggregationMethods.mean(theirs), rel=5e-9)  # nine digits, as of frames.jsonl
-    assert found["above"] == pytest.approx(AggregationMethods.above_threshold_mean(theirs, 0.5), rel=1e-12)
+    assert found["mean"] == pytest.approx(
+        AggregationMethods.mean(theirs), rel=5e-9
+    )  # nine digits, as of frames.jsonl
+    assert found["above"] == pytest.approx(
+        AggregationMethods.above_threshold_mean(theirs, 0.5), rel=1e-12
+    )
     for name, measure in zip(MASSES, ("eds", "moran", "entropy"), strict=True):
         # Their map of Moran's I is float32, and their entropies have 1e-12 added to each share.
         assert found[name] == pytest.approx(spatial_decomposition(theirs, 3, measure)[3], abs=2e-8)
@@ -41,9 +45,17 @@ def test_numbers_of_small_maps_are_those_by_hand() -> None:
     values[4:6, 4:8] = 0.75
     values[0, 0] = np.nan
     found = aggregates(values, 0.5)
-    assert found == {"mean": round(6 / 99, 10), "p99": 0.75, "above": 0.75, "component": 8, "region": 2.0}
+    assert found == {
+        "mean": round(6 / 99, 10),
+        "p99": 0.75,
+        "above": 0.75,
+        "component": 8,
+        "region": 2.0,
+    }
     assert aggregates(np.zeros((4, 4)), 0.5, masses=True) == dict.fromkeys([*found, *MASSES], 0.0)
-    assert mass_ratios(np.full((6, 6), 0.3)) == pytest.approx({"edge-mass": 0, "moran-mass": 1, "entropy-mass": 0})
+    assert mass_ratios(np.full((6, 6), 0.3)) == pytest.approx(
+        {"edge-mass": 0, "moran-mass": 1, "entropy-mass": 0}
+    )
     coarse = GENERATOR.random((128, 160))
     assert mass_ratios(coarse.repeat(2, 0).repeat(2, 1)) == pytest.approx(mass_ratios(coarse))
     assert coarse.size < MOST_PIXELS < 4 * coarse.size
@@ -65,7 +77,9 @@ def test_both_tasks_are_scored_as_scikit_learn_and_the_definition_do() -> None:
     assert found["mean", "aurc"] == pytest.approx(curve, abs=1e-3)
     assert found["mean", "aurc"] - found["mean", "eaurc"] == pytest.approx(best, abs=1e-9)
     rows[:, 1] = risk
-    assert RankedFrames("entropy", 3).numbers(rows, {})["mean", "eaurc"] == pytest.approx(0, abs=1e-9)
+    assert RankedFrames("entropy", 3).numbers(rows, {})["mean", "eaurc"] == pytest.approx(
+        0, abs=1e-9
+    )
 
 
 def test_numbers_are_the_same_in_any_order_of_frames_and_have_no_interval() -> None:
@@ -74,12 +88,22 @@ def test_numbers_are_the_same_in_any_order_of_frames_and_have_no_interval() -> N
     for frames in (list(run.items()), list(run.items())[::-1]):
         evaluator = Evaluator(names, ("road", "car", "tree", "sky"), resampling=Resampling(40))
         for name, frame in frames:
-            anomaly = np.where(frame.anomaly == 1, 0, frame.anomaly) if int(name[1:]) % 2 else frame.anomaly
-            assert evaluator.update(name, frame.stored, frame.prediction, None, frame.labels, anomaly)
+            anomaly = (
+                np.where(frame.anomaly == 1, 0, frame.anomaly)
+                if int(name[1:]) % 2
+                else frame.anomaly
+            )
+            assert evaluator.update(
+                name, frame.stored, frame.prediction, None, frame.labels, anomaly
+            )
         results.append(evaluator.numbers())
     assert results[0]["frames"] == results[1]["frames"]
-    assert [*results[0]["frames"]] == ["entropy"], "one score alone: it takes longer than all other counts"
-    assert {path.partition(".")[0] for path in results[0]["intervals"]} & {"frames", "scores"} == {"scores"}
+    assert [*results[0]["frames"]] == ["entropy"], (
+        "one score alone: it takes longer than all other counts"
+    )
+    assert {path.partition(".")[0] for path in results[0]["intervals"]} & {"frames", "scores"} == {
+        "scores"
+    }
     assert "moran-mass of entropy" in format_metrics(results[0])
 
 
@@ -90,5 +114,13 @@ def test_a_frame_without_a_label_or_a_second_kind_counts_for_nothing() -> None:
         full = [np.full((4, 4), value, np.uint8) for value in (0, label, anomaly)]
         evaluator.update(name, {"entropy": code, "msp": code}, full[0], None, full[1], full[2])
     result = evaluator.numbers()
-    assert result["frames"]["entropy"]["mean"] == {"auroc": None, "aupr": None, "aurc": 0.5, "eaurc": 0.25}
-    assert result["reasons"]["frames.entropy.mean.auroc"] == "every frame holds an anomaly, or none does"
+    assert result["frames"]["entropy"]["mean"] == {
+        "auroc": None,
+        "aupr": None,
+        "aurc": 0.5,
+        "eaurc": 0.25,
+    }
+    assert (
+        result["reasons"]["frames.entropy.mean.auroc"]
+        == "every frame holds an anomaly, or none does"
+    )

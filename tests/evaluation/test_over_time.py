@@ -20,9 +20,19 @@ from segunc.metrics.objects import ObjectBins
 
 pytestmark = pytest.mark.usefixtures("few_units")
 SIZE = (100, 120)
-SPANS = {"slow": (0, 6), "shaky": (0, 5), "never": (2, 6), "brief": (7, 8)}  # frames that show an object
+SPANS = {
+    "slow": (0, 6),
+    "shaky": (0, 5),
+    "never": (2, 6),
+    "brief": (7, 8),
+}  # frames that show an object
 FOUND = {"slow": {3, 4, 5}, "shaky": {0, 2, 3}, "never": set[int](), "brief": {7}}
-PLACES = {"slow": (10, 10, 6), "shaky": (30, 10, 12), "never": (70, 60, 25), "brief": (50, 90, 8)}  # row, column, side
+PLACES = {
+    "slow": (10, 10, 6),
+    "shaky": (30, 10, 12),
+    "never": (70, 60, 25),
+    "brief": (50, 90, 8),
+}  # row, column, side
 FALSE = {1, 3, 4, 7}  # frames with an alarm on nothing
 FPS, DRIVES = 4.0, "abcd"
 
@@ -45,8 +55,16 @@ def frame(index: int) -> tuple[np.ndarray, np.ndarray]:
 def evaluate(resample: str = "frame", cut: int | None = None, **asked: Any) -> dict[str, Any]:
     """Drives of ten frames that are all the same; ``cut`` ends each earlier."""
     names = [f"{drive}/{index}" for drive in DRIVES for index in range(cut or 10)]
-    given = {"flag": {"energy": Threshold(0.5)}, "time_of": lambda name: int(name[2:]) / FPS} | asked
-    settings: dict[str, Any] = {"anomalies": names, "resample": resample, "resampling": Resampling(200), **given}
+    given = {
+        "flag": {"energy": Threshold(0.5)},
+        "time_of": lambda name: int(name[2:]) / FPS,
+    } | asked
+    settings: dict[str, Any] = {
+        "anomalies": names,
+        "resample": resample,
+        "resampling": Resampling(200),
+        **given,
+    }
     evaluator = Evaluator(("energy",), None, names, **settings)
     for name in names:
         values, anomaly = frame(int(name[2:]))
@@ -57,7 +75,9 @@ def evaluate(resample: str = "frame", cut: int | None = None, **asked: Any) -> d
 def test_detection_flicker_and_alarms_are_those_of_a_count_by_hand() -> None:
     result = evaluate("folder")
     tracks = [sorted(FOUND[name]) for name, (start, end) in SPANS.items() if end - start > 1]
-    delays = [frames[0] - SPANS[name][0] for name, frames in zip(SPANS, tracks, strict=False) if frames]
+    delays = [
+        frames[0] - SPANS[name][0] for name, frames in zip(SPANS, tracks, strict=False) if frames
+    ]
     states = [[index in FOUND[name] for index in range(*SPANS[name])] for name in SPANS]
     changes = sum(a != b for of in states for a, b in pairwise(of))
     steps = sum(len(of) - 1 for of in states)
@@ -71,7 +91,9 @@ def test_detection_flicker_and_alarms_are_those_of_a_count_by_hand() -> None:
     large = {"shaky": 5, "never": 4, "false": 3, "false again": 1}
     assert (over_time["alarms"], over_time["single_frame"]) == (4 * len(large), 0.25)
     low, high = result["intervals"]["flagged.energy.over_time.flicker"]
-    assert low == pytest.approx(high) == pytest.approx(changes / steps), "all folders are the same, each track is whole"
+    assert low == pytest.approx(high) == pytest.approx(changes / steps), (
+        "all folders are the same, each track is whole"
+    )
     assert "Objects over time" in format_metrics(result)
 
 
@@ -81,7 +103,9 @@ def test_a_track_is_resampled_as_a_whole_and_shares_stay_below_one() -> None:
         low, high = result["intervals"][f"flagged.energy.over_time.{name}"]
         assert 0 <= low < high <= 1
     early = evaluate(cut=3)["flagged"]["energy"]["over_time"]
-    assert (early["tracks"], early["detected"]) == (8, 0.5), "never is seen once and slow is not found yet"
+    assert (early["tracks"], early["detected"]) == (8, 0.5), (
+        "never is seen once and slow is not found yet"
+    )
 
 
 def test_frames_without_times_are_no_sequence_and_a_part_of_them_says_so() -> None:
@@ -94,21 +118,32 @@ def test_frames_without_times_are_no_sequence_and_a_part_of_them_says_so() -> No
 def test_recall_by_size_and_distance() -> None:
     result = evaluate(by=[ObjectBins.of(kind) for kind in ("size", "distance")])
     flagged = result["flagged"]["energy"]
-    counts = {name: (4 * (end - start), 4 * len(FOUND[name])) for name, (start, end) in SPANS.items()}
+    counts = {
+        name: (4 * (end - start), 4 * len(FOUND[name])) for name, (start, end) in SPANS.items()
+    }
 
     def share(*names: str) -> dict[str, Any]:
         objects, found = (sum(counts[name][which] for name in names) for which in (0, 1))
         return {"found": found / objects if objects else None, "objects": objects}
 
     assert flagged["size"]["0-100"] == share("slow", "brief")
-    assert (flagged["size"]["100-500"], flagged["size"]["500-2500"]) == (share("shaky"), share("never"))
+    assert (flagged["size"]["100-500"], flagged["size"]["500-2500"]) == (
+        share("shaky"),
+        share("never"),
+    )
     # The feet are in rows 16, 42, 58 and 95 of 100.
-    assert flagged["distance"] == {"far": share("slow", "shaky", "brief"), "middle": share(), "near": share("never")}
+    assert flagged["distance"] == {
+        "far": share("slow", "shaky", "brief"),
+        "middle": share(),
+        "near": share("never"),
+    }
     assert "by distance" in format_metrics(result)
     by_group = evaluate(groups="/[0-4]$")
     of_groups = by_group["flagged"]["energy"]["group"]
     assert list(of_groups) == ["/0", "/1", "/2", "/3", "/4", "other"]
-    assert sum(of["objects"] for of in of_groups.values()) == sum(objects for objects, _ in counts.values())
+    assert sum(of["objects"] for of in of_groups.values()) == sum(
+        objects for objects, _ in counts.values()
+    )
     first = [name for name, (start, end) in SPANS.items() if start <= 1 < end]
     found = sum(1 in FOUND[name] for name in first)
     assert of_groups["/1"] == {"found": found / len(first), "objects": 4 * len(first)}
@@ -122,11 +157,22 @@ def test_maps_on_disk_take_times(tmp_path: Path) -> None:
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "maps/energy/a" / f"{index}.npy", values)
         cv2.imwrite(str(tmp_path / "labels/a" / f"{index}.png"), label)
-    asked = {"maps": tmp_path / "maps", "anomaly_labels": tmp_path / "labels", "flag": ["energy=0.5"], "replicates": 0}
+    asked = {
+        "maps": tmp_path / "maps",
+        "anomaly_labels": tmp_path / "labels",
+        "flag": ["energy=0.5"],
+        "replicates": 0,
+    }
     asked |= {"fps": FPS, "by": ["distance"], "out": tmp_path / "result.json"}
     result = segunc.evaluate(**asked)
     expected = evaluate()["flagged"]["energy"]["over_time"] | {"tracks": 3, "alarms": 4}
     assert result.numbers["flagged"]["energy"]["over_time"] == expected
-    assert result.numbers["flagged"]["energy"]["distance"]["far"] == {"found": 7 / 12, "objects": 12}
-    rows = {row.label: row for row in compare(load_results([tmp_path / "result.json"] * 2, ["a", "b"])).rows}
+    assert result.numbers["flagged"]["energy"]["distance"]["far"] == {
+        "found": 7 / 12,
+        "objects": 12,
+    }
+    rows = {
+        row.label: row
+        for row in compare(load_results([tmp_path / "result.json"] * 2, ["a", "b"])).rows
+    }
     assert rows["flagged.energy.over_time.flicker"].higher_is_better is False

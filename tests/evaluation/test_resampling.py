@@ -41,18 +41,24 @@ class Ones(ArrayPart):
     needs, lacks = "class", "no frame has class labels"
 
     def count(self, frame):
-        return None if frame.labels is None else np.bincount(frame.labels.ravel(), minlength=256)[:2]
+        return (
+            None if frame.labels is None else np.bincount(frame.labels.ravel(), minlength=256)[:2]
+        )
 
     def numbers(self, counts, forms):
         return {("share",): counts[1] / counts.sum() if counts.sum() else None}
 
 
-def fill(frames: dict[str, int], resampling: Resampling | None = None, **options: object) -> Evaluator:
+def fill(
+    frames: dict[str, int], resampling: Resampling | None = None, **options: object
+) -> Evaluator:
     resampling = resampling or Resampling(60, seed=3)
     evaluator = Evaluator(SCORES, CLASSES, protocols=PROTOCOLS, resampling=resampling, **options)
     for name, seed in frames.items():
         frame = make_frame(seed)
-        assert evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
+        assert evaluator.update(
+            name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly
+        )
     return evaluator
 
 
@@ -80,7 +86,9 @@ def test_a_replicate_is_the_weighted_sum_of_its_units():
     large = Tally(Ones(), resampling)
     for row, unit in zip(counts, units, strict=True):
         large.add(row + (1 << 55) + 1, unit)
-    np.testing.assert_array_equal(np.concatenate([*large.replicates()]), weights.T @ (counts + (1 << 55) + 1))
+    np.testing.assert_array_equal(
+        np.concatenate([*large.replicates()]), weights.T @ (counts + (1 << 55) + 1)
+    )
 
 
 def test_many_replicates_at_once_have_the_numbers_of_one_by_one():
@@ -112,17 +120,26 @@ def test_intervals_are_those_of_a_bootstrap_over_frames():
     drawn = ones[generator.integers(0, 60, (4000, 60))].mean(1) / 100
     assert isinstance(found, Chance)
     expected = stats.norm.cdf(-np.sqrt(60 / 59) * stats.t.ppf(0.975, found.effective - 1))
-    np.testing.assert_allclose((found.low, found.high), np.quantile(drawn, [expected, 1 - expected]), atol=0.007)
-    assert found.high - found.low == pytest.approx(2 * 2.02 * ones.std() / 100 / np.sqrt(59), rel=0.1)
+    np.testing.assert_allclose(
+        (found.low, found.high), np.quantile(drawn, [expected, 1 - expected]), atol=0.007
+    )
+    assert found.high - found.low == pytest.approx(
+        2 * 2.02 * ones.std() / 100 / np.sqrt(59), rel=0.1
+    )
 
 
 def test_every_number_but_thresholds_has_an_interval_around_it():
     result = fill({f"frame_{i}": i for i in range(MIN_UNITS)}, Resampling(400, seed=3)).numbers()
-    detection = [f"{protocol}.{n}" for protocol in PROTOCOLS for n in ("auroc", "aupr", "fpr95", "best_f1")]
+    detection = [
+        f"{protocol}.{n}" for protocol in PROTOCOLS for n in ("auroc", "aupr", "fpr95", "best_f1")
+    ]
     assert set(result["intervals"]) == {
         *(f"scores.{score}.{number}" for score in SCORES for number in detection),
         *(f"selective.{score}.{number}" for score in SCORES for number in SELECTIVE_NUMBERS),
-        *(f"segmentation.{number}" for number in ("miou", "accuracy", *(f"per_class.{name}" for name in CLASSES))),
+        *(
+            f"segmentation.{number}"
+            for number in ("miou", "accuracy", *(f"per_class.{name}" for name in CLASSES))
+        ),
         *(f"calibration.{number}" for number in ("ece", "nll", "brier")),
     }
     for path, (low, high) in result["intervals"].items():
@@ -144,7 +161,12 @@ def test_neighbours_are_resampled_together_and_units_have_names_and_times():
     assert {how: resampled_units(how)("a/Seq05_f10") for how in names} == names
     times = {"drive/000000": 0.0, "drive/000299": 9.97, "drive/000300": 10.01}
     assert [*map(resampled_units("10s", times.get), times)] == ["drive/0", "drive/0", "drive/1"]
-    said = {r"\d": "nothing in the frame name a", "(": "expression", "0s": "no time", "10s": "video"}
+    said = {
+        r"\d": "nothing in the frame name a",
+        "(": "expression",
+        "0s": "no time",
+        "10s": "video",
+    }
     for how, message in said.items():
         with pytest.raises(InputError, match=message):
             resampled_units(how)("a")
@@ -163,7 +185,10 @@ def mean_of(influence: np.ndarray, replicates: int = 2000) -> np.ndarray:
 def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
     result = fill({f"frame_{i}": i for i in range(MIN_UNITS - 1)}).numbers()
     assert result["intervals"] == {}
-    assert result["bootstrap"]["no_interval"]["segmentation.miou"] == "too few resampled units: 14, of at least 15"
+    assert (
+        result["bootstrap"]["no_interval"]["segmentation.miou"]
+        == "too few resampled units: 14, of at least 15"
+    )
     values = mean_of(np.random.default_rng(0).normal(size=30), 400)
     assert chance_of(values, 14) == "too few resampled units: 14, of at least 15"
     assert isinstance(chance_of(values), Chance)
@@ -176,7 +201,9 @@ def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
 
 def test_the_effective_number_of_units():
     generator = np.random.default_rng(4)
-    normal = np.array([chance_of(mean_of(generator.normal(size=60)), 60).effective for _ in range(20)])
+    normal = np.array(
+        [chance_of(mean_of(generator.normal(size=60)), 60).effective for _ in range(20)]
+    )
     assert 40 < np.median(normal) <= 60
     # Two of sixty units that count make four effective ones, 2 / (1 / 2 - 1 / 60), but for what 400 replicates leave of noise.
     few = np.zeros(60)
@@ -193,7 +220,9 @@ def test_the_effective_number_of_units():
     assert chance_of(np.ones(400)).effective == 30
 
 
-def pair_of(first: np.ndarray, second: np.ndarray, units: int = 60) -> tuple[Replicates, Replicates]:
+def pair_of(
+    first: np.ndarray, second: np.ndarray, units: int = 60
+) -> tuple[Replicates, Replicates]:
     names = tuple(f"u{i}" for i in range(units))
     one, other = (Replicates(("n",), values[None], 0, names) for values in (first, second))
     return one, other
@@ -218,18 +247,28 @@ def test_a_paired_difference_leaves_out_what_both_share() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(arrays.arrays(np.float64, st.integers(MIN_REPLICATES, 200), elements=st.floats(-5, 5)), st.floats(-4, 4))
-def test_the_p_value_is_below_5_per_cent_where_the_interval_excludes_zero(values: np.ndarray, shift: float) -> None:
+@given(
+    arrays.arrays(np.float64, st.integers(MIN_REPLICATES, 200), elements=st.floats(-5, 5)),
+    st.floats(-4, 4),
+)
+def test_the_p_value_is_below_5_per_cent_where_the_interval_excludes_zero(
+    values: np.ndarray, shift: float
+) -> None:
     found = chance_of(values + shift)
     assert isinstance(found, Chance)
     assert found.low <= found.high
     assert 0 < found.p_value <= 1
     outside = found.low > 0 or found.high < 0
     assert outside or found.p_value >= 0.05
-    assert outside == (found.p_value < 0.05) or (found.low, found.high) == (min(values + shift), max(values + shift))
+    assert outside == (found.p_value < 0.05) or (found.low, found.high) == (
+        min(values + shift),
+        max(values + shift),
+    )
     reverse = chance_of(-values - shift)
     assert isinstance(reverse, Chance)
-    assert (reverse.low, reverse.high, reverse.p_value) == pytest.approx((-found.high, -found.low, found.p_value))
+    assert (reverse.low, reverse.high, reverse.p_value) == pytest.approx(
+        (-found.high, -found.low, found.p_value)
+    )
 
 
 def test_the_p_value_in_closed_form() -> None:
@@ -268,9 +307,23 @@ def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored.values, values.astype(np.float32))
 
 
-@pytest.mark.parametrize("change", [{"values": np.zeros((2, 9))}, {"paths": np.array("a")}, {"paths": np.array([1])}, {"seed": 0.5}, None])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": np.zeros((2, 9))},
+        {"paths": np.array("a")},
+        {"paths": np.array([1])},
+        {"seed": 0.5},
+        None,
+    ],
+)
 def test_another_file_is_no_sidecar(tmp_path: Path, change: dict[str, Any] | None) -> None:
-    right = {"paths": np.array(["a"]), "values": np.zeros((1, 9)), "seed": 1, "clusters": np.array(["f"])}
+    right = {
+        "paths": np.array(["a"]),
+        "values": np.zeros((1, 9)),
+        "seed": 1,
+        "clusters": np.array(["f"]),
+    }
     path = tmp_path / "x.replicates.npz"
     np.savez(path, **({} if change is None else right | change))
     with pytest.raises(InputError, match=r"x\.replicates\.npz"):

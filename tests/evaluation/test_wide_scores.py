@@ -33,7 +33,12 @@ FORMS: dict[str, tuple[str, Make]] = {
     "beyond float32": (".hdf5", lambda s: 1e200 * s),
     "denormal": (".npy", lambda s: (1e-42 * s).astype(np.float32)),
     "whole numbers": (".npy", lambda s: (2**25 + 1000 * s).astype(np.int32)),
-    "both zeros": (".npy", lambda s: np.where(abs(s) < 1, s * np.float32(0), np.float32(0.0501) * s).astype(np.float32)),
+    "both zeros": (
+        ".npy",
+        lambda s: np.where(abs(s) < 1, s * np.float32(0), np.float32(0.0501) * s).astype(
+            np.float32
+        ),
+    ),
     "many ties": (".npy", lambda s: (np.float32(0.1) * np.round(4 * s)).astype(np.float32)),
 }
 
@@ -42,7 +47,11 @@ def make_scores(make: Make) -> Scores:
     """Scores ``[H, W]`` by frame, higher on anomalies and on wrong predictions."""
     random = np.random.default_rng(5)
     return {
-        name: make(random.normal(size=frame.anomaly.shape) + (frame.anomaly == 1) + (frame.labels != frame.prediction))
+        name: make(
+            random.normal(size=frame.anomaly.shape)
+            + (frame.anomaly == 1)
+            + (frame.labels != frame.prediction)
+        )
         for name, frame in RUN.items()
     }
 
@@ -71,10 +80,16 @@ def pixel_numbers(truth: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
     }
 
 
-def flat(scores: Scores, truth: Callable[[Any], np.ndarray], counted: Callable[[Any], np.ndarray]) -> tuple[Any, Any]:
+def flat(
+    scores: Scores, truth: Callable[[Any], np.ndarray], counted: Callable[[Any], np.ndarray]
+) -> tuple[Any, Any]:
     """The truth and the scores of all counted pixels."""
-    parts = [(truth(frame)[counted(frame)], scores[name][counted(frame)]) for name, frame in RUN.items()]
-    return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts]).astype(np.float64)
+    parts = [
+        (truth(frame)[counted(frame)], scores[name][counted(frame)]) for name, frame in RUN.items()
+    ]
+    return np.concatenate([part for part, _ in parts]), np.concatenate(
+        [part for _, part in parts]
+    ).astype(np.float64)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -82,7 +97,9 @@ def test_every_number_is_that_of_the_stored_scores(tmp_path: Path, name: str) ->
     ending, make = FORMS[name]
     scores = make_scores(make)
     value = float(np.quantile(np.stack([*scores.values()]).astype(np.float64), 0.7))
-    result = evaluate(tmp_path, scores, ending, by=[ObjectBins.of("distance")], flag={"other": Threshold(value)})
+    result = evaluate(
+        tmp_path, scores, ending, by=[ObjectBins.of("distance")], flag={"other": Threshold(value)}
+    )
     assert result["left_out"] == []
     truth, values = flat(scores, lambda frame: frame.anomaly, lambda frame: frame.anomaly != 255)
     expected, pooled = pixel_numbers(truth, values), result["scores"]["other"]["pooled"]
@@ -93,7 +110,9 @@ def test_every_number_is_that_of_the_stored_scores(tmp_path: Path, name: str) ->
     assert np.mean(values[truth == 1] > pooled["thresholds"]["0.8"]) < 0.8
     hits = result["flagged"]["other"]
     assert hits["recall"] == pytest.approx(np.mean(values[truth == 1] >= value), abs=1e-12)
-    wrong, uncertain = flat(scores, lambda frame: frame.labels != frame.prediction, lambda frame: frame.labels != 255)
+    wrong, uncertain = flat(
+        scores, lambda frame: frame.labels != frame.prediction, lambda frame: frame.labels != 255
+    )
     failure, selective = pixel_numbers(wrong, uncertain), result["selective"]["other"]
     for key in ("auroc", "aupr", "fpr95"):
         assert selective[f"failure_{key}"] == pytest.approx(failure[key], abs=1e-9)
@@ -107,9 +126,15 @@ def test_float16_scores_keep_their_keys_and_wide_ones_do_not_pass_for_them(tmp_p
     for number, dtype in enumerate((np.float32, np.float64)):
         same = {name: values.astype(dtype) for name, values in halves.items()}
         result = evaluate(tmp_path / str(number), same, ".npy")
-        assert (result["scores"], result["selective"]) == (of_halves["scores"], of_halves["selective"])
+        assert (result["scores"], result["selective"]) == (
+            of_halves["scores"],
+            of_halves["selective"],
+        )
     # One frame in more bits than the others decides for all.
-    mixed = {name: values if n else values + np.float32(1e-4) for n, (name, values) in enumerate(halves.items())}
+    mixed = {
+        name: values if n else values + np.float32(1e-4)
+        for n, (name, values) in enumerate(halves.items())
+    }
     truth, values = flat(mixed, lambda frame: frame.anomaly, lambda frame: frame.anomaly != 255)
     pooled = evaluate(tmp_path / "mixed", mixed, ".npy")["scores"]["other"]["pooled"]
     assert pooled["auroc"] == pytest.approx(sklearn_metrics.roc_auc_score(truth, values), abs=1e-12)
@@ -117,9 +142,15 @@ def test_float16_scores_keep_their_keys_and_wide_ones_do_not_pass_for_them(tmp_p
 
 def test_calibration_reads_confidences_of_any_precision(tmp_path: Path) -> None:
     for name, frame in RUN.items():
-        write_map(tmp_path / "maps" / "msp" / f"{name}.npy", (1 - frame.probabilities.max(0)).astype(np.float32))
+        write_map(
+            tmp_path / "maps" / "msp" / f"{name}.npy",
+            (1 - frame.probabilities.max(0)).astype(np.float32),
+        )
     result = evaluate(tmp_path, make_scores(lambda s: s), ".npy")
-    pairs = [(f.probabilities.max(0)[f.labels != 255], (f.labels == f.prediction)[f.labels != 255]) for f in RUN.values()]
+    pairs = [
+        (f.probabilities.max(0)[f.labels != 255], (f.labels == f.prediction)[f.labels != 255])
+        for f in RUN.values()
+    ]
     confidence, right = (from_numpy(np.concatenate(part)) for part in zip(*pairs, strict=True))
     ece = binary_calibration_error(confidence, right.int(), n_bins=15, norm="l1")
     assert result["calibration"]["ece"] == pytest.approx(float(ece), abs=1e-5)

@@ -38,9 +38,14 @@ def test_folders_and_globs_are_read_in_the_order_of_relative_names(tmp_path: Pat
     names = write_pictures(tmp_path, 5)
     touch(tmp_path / "notes.txt", tmp_path / "a/readme.md")
     source = open_source(tmp_path)
-    assert [(f.name, f.index) for f in source.frames()] == [(name, i) for i, name in enumerate(sorted(names))]
+    assert [(f.name, f.index) for f in source.frames()] == [
+        (name, i) for i, name in enumerate(sorted(names))
+    ]
     assert (source.kind, source.length, source.fps) == ("folder", 5, None)
-    assert [f.name for f in open_source(f"{tmp_path}/*/frame_00[02]*").frames()] == ["a/frame_000", "b/frame_002"]
+    assert [f.name for f in open_source(f"{tmp_path}/*/frame_00[02]*").frames()] == [
+        "a/frame_000",
+        "b/frame_002",
+    ]
     assert [f.name for f in open_source(f"{tmp_path}/**/*_003.png").frames()] == ["b/frame_003"]
     with pytest.raises(InputError, match="lies inside the input"):
         open_source(tmp_path, out=tmp_path / "maps")
@@ -54,8 +59,13 @@ def test_a_path_that_exists_is_taken_as_it_is_and_its_image_is_rgb(tmp_path: Pat
     np.testing.assert_array_equal(frame.image, picture()[..., ::-1])
 
 
-@pytest.mark.parametrize("spec", ["missing.png", "missing/*.png", "empty", "notes.txt", "broken.mp4", "videos", "videos/*"])
-def test_bad_input_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], spec: str) -> None:
+@pytest.mark.parametrize(
+    "spec",
+    ["missing.png", "missing/*.png", "empty", "notes.txt", "broken.mp4", "videos", "videos/*"],
+)
+def test_bad_input_is_one_clear_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], spec: str
+) -> None:
     (tmp_path / "empty").mkdir()
     touch(tmp_path / "videos" / "drive.mp4", tmp_path / "notes.txt")
     (tmp_path / "broken.mp4").write_bytes(b"no video")
@@ -109,7 +119,12 @@ def test_truncated_file_fails_its_frame_and_the_rest_goes_on(tmp_path: Path, suf
         ["frame_1", "frame_2", "frame_9", "frame_10", "frame_11", "frame_100"],
         ["run2_7", "run2_12", "run10_3"],
         ["007", "7", "8", "08b", "10"],  # of one number the text decides
-        ["1403636579.12", "1403636579.363", "1403636579.4", "1403636580.1"],  # seconds with fractions
+        [
+            "1403636579.12",
+            "1403636579.363",
+            "1403636579.4",
+            "1403636580.1",
+        ],  # seconds with fractions
         [f"{number:020d}" for number in (9, 10, 10**19)],
         ["f_1", "e\u0301_2", "\u00e9_10"],  # the same letter as two signs and as one
     ],
@@ -119,7 +134,9 @@ def test_numbers_in_names_are_in_their_order(tmp_path: Path, names: list[str]) -
     assert [frame.name for frame in open_source(f"{tmp_path}/**/*.png").frames()] == names
     part = open_source(tmp_path, selection=Selection(2))
     assert [(frame.index, frame.name) for frame in part.frames()] == list(enumerate(names[::2]))
-    assert [part.name_of(index) for index in range(len(names))] == names[::2] + [None] * (len(names) // 2)
+    assert [part.name_of(index) for index in range(len(names))] == names[::2] + [None] * (
+        len(names) // 2
+    )
     with pytest.raises(InputError, match="no times"):
         open_source(tmp_path, selection=Selection(start=1.0))
     with pytest.raises(InputError, match="not later"):
@@ -146,7 +163,14 @@ def test_what_is_printed_is_read_back(milliseconds: int) -> None:
 
 
 def test_times_are_read_and_other_forms_refused() -> None:
-    times = {"90": 90.0, "90.5": 90.5, "1:30": 90.0, "0:01:30.25": 90.25, "2:00:00": 7200.0, "100:00": 6000.0}
+    times = {
+        "90": 90.0,
+        "90.5": 90.5,
+        "1:30": 90.0,
+        "0:01:30.25": 90.25,
+        "2:00:00": 7200.0,
+        "100:00": 6000.0,
+    }
     assert [parse_time(text) for text in times] == list(times.values())
     for text in ("", "-1", "1:60", "1:2:3:4", "noon", "1.5:00", "nan", "inf", "1:-2", "1::2"):
         with pytest.raises(InputError):
@@ -158,7 +182,12 @@ def test_each_input_has_a_folder_whose_name_grows_until_it_differs(tmp_path: Pat
     paths = [tmp_path / name for name in names]
     touch(*paths[:3], paths[3] / "a.png", tmp_path / "front.webm", tmp_path / "front.mp4")
     inputs = plan_inputs([str(path) for path in paths], tmp_path)
-    assert [each.out.name for each in inputs] == ["monday_front", "tuesday_front", "rear.v2", "pictures.day"]
+    assert [each.out.name for each in inputs] == [
+        "monday_front",
+        "tuesday_front",
+        "rear.v2",
+        "pictures.day",
+    ]
     for other in (tmp_path / "front.webm", tmp_path / "front.mp4"):
         with pytest.raises(InputError, match=r"maps folder .*front'"):
             plan_inputs([str(tmp_path / "front.webm"), str(other)], tmp_path)
@@ -170,7 +199,10 @@ def test_a_folder_or_pattern_of_videos_alone_stands_for_its_videos(tmp_path: Pat
     touch(tmp_path / "day/b.mp4", tmp_path / "day/a.WEBM", tmp_path / "day/notes.txt")
     for spec in (tmp_path / "day", f"{tmp_path}/day/*", f"{tmp_path}/**/*.*"):
         inputs = plan_inputs([str(spec)], tmp_path / "out")
-        assert [(Path(each.spec).name, each.out.name) for each in inputs] == [("a.WEBM", "a"), ("b.mp4", "b")]
+        assert [(Path(each.spec).name, each.out.name) for each in inputs] == [
+            ("a.WEBM", "a"),
+            ("b.mp4", "b"),
+        ]
     touch(tmp_path / "day/deep/er/one.png")
     for spec in (str(tmp_path / "day"), f"{tmp_path}/**/*"):
         assert [each.spec for each in plan_inputs([spec], tmp_path)] == [spec]
@@ -178,10 +210,16 @@ def test_a_folder_or_pattern_of_videos_alone_stands_for_its_videos(tmp_path: Pat
 
 def test_files_named_as_labels_are_left_out_and_said(tmp_path: Path) -> None:
     labels = ["a_mask.png", "day/b_gtFine_labelIds.png", "labels/c.png", "trainannot/d.png"]
-    write_images(tmp_path, "a.jpg", "day/b.png", "day/c.tif", "a.labels/labels_semantic.png", *labels)
+    write_images(
+        tmp_path, "a.jpg", "day/b.png", "day/c.tif", "a.labels/labels_semantic.png", *labels
+    )
     for spec in (tmp_path, f"{tmp_path}/**/*"):
         source = open_source(spec, all_images=False)
-        assert [source.name_of(index) for index in range(source.length or 0)] == ["a", "day/b", "day/c"]
+        assert [source.name_of(index) for index in range(source.length or 0)] == [
+            "a",
+            "day/b",
+            "day/c",
+        ]
         assert "3 images; 5 others left out" in source.note
         every = open_source(spec)
         assert (every.length, every.note) == (8, "")

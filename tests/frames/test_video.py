@@ -27,7 +27,9 @@ def film(path: Path, count: int = 30, *, options: dict[str, str] | None = None) 
     noise = np.random.default_rng(0)
     kind = "mpegts" if path.suffix == ".bin" else None
     with av.open(str(path), "w", format=kind, options=options or {}) as container:
-        stream = container.add_stream("libx264" if "libx264" in av.codecs_available else "mpeg4", rate=RATE)
+        stream = container.add_stream(
+            "libx264" if "libx264" in av.codecs_available else "mpeg4", rate=RATE
+        )
         stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
         stream.codec_context.gop_size, stream.codec_context.max_b_frames = RATE, 2
         for number in range(count):
@@ -43,7 +45,10 @@ def cut_without_encoding(path: Path) -> None:
     """Packets from the key frame on, of which the edit list hides the first four."""
     film(path.with_name("long.mp4"))
     options = {"avoid_negative_ts": "disabled", "use_editlist": "1"}
-    with av.open(str(path.with_name("long.mp4"))) as source, av.open(str(path), "w", options=options) as target:
+    with (
+        av.open(str(path.with_name("long.mp4"))) as source,
+        av.open(str(path), "w", options=options) as target,
+    ):
         stream = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
             if packet.size:
@@ -76,7 +81,10 @@ def plain_loop(path: Path) -> list[np.ndarray]:
         stream.thread_type = "NONE"
         for packet in container.demux(stream):
             with contextlib.suppress(av.error.FFmpegError):
-                pictures += [frame.to_ndarray(format="rgb24", interpolation="BICUBIC") for frame in packet.decode()]
+                pictures += [
+                    frame.to_ndarray(format="rgb24", interpolation="BICUBIC")
+                    for frame in packet.decode()
+                ]
     return pictures
 
 
@@ -95,7 +103,9 @@ FILMS: list[tuple[str, Callable[[Path], None], int, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make", "count", "sound"), FILMS, ids=[name for name, *_ in FILMS])
+@pytest.mark.parametrize(
+    ("name", "make", "count", "sound"), FILMS, ids=[name for name, *_ in FILMS]
+)
 def test_the_frames_are_those_of_ffmpeg_and_times_increase(
     tmp_path: Path, name: str, make: Callable[[Path], None], count: int, sound: bool
 ) -> None:
@@ -112,10 +122,15 @@ def test_the_frames_are_those_of_ffmpeg_and_times_increase(
     assert all(before.time < after.time for before, after in pairwise(frames[:count]))
     if not sound:  # a range that ends before the damage is whole
         assert f"video ends at frame {count}, 0:00:0" in (frames[-1].error or "")
-        assert all(frame.error is None for frame in open_source(path, selection=Selection(end=0.12)).frames())
+        assert all(
+            frame.error is None
+            for frame in open_source(path, selection=Selection(end=0.12)).frames()
+        )
     if name == "joined.ts":
         part = open_source(path, selection=Selection(start=1.3))
-        assert [frame.name for frame in part.frames()] == [f"{number:06d}" for number in range(13, 18)]
+        assert [frame.name for frame in part.frames()] == [
+            f"{number:06d}" for number in range(13, 18)
+        ]
 
 
 def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
@@ -129,18 +144,26 @@ def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
     assert (frames[-1].image, "cannot be decoded: 1" in (frames[-1].error or "")) == (None, True)
 
 
-AXES = [(a, 0, 0, d) for a, d in product((1, -1), repeat=2)] + [(0, b, c, 0) for b, c in product((1, -1), repeat=2)]
+AXES = [(a, 0, 0, d) for a, d in product((1, -1), repeat=2)] + [
+    (0, b, c, 0) for b, c in product((1, -1), repeat=2)
+]
 
 
 @pytest.mark.parametrize("axes", AXES)
-def test_every_orientation_is_shown_upright(tmp_path: Path, axes: tuple[int, int, int, int]) -> None:
+def test_every_orientation_is_shown_upright(
+    tmp_path: Path, axes: tuple[int, int, int, int]
+) -> None:
     path, (a, b, c, d) = tmp_path / "turned.mp4", axes
     stored = np.zeros((48, 64), int)
     stored[:24, 32:], stored[24:, :32], stored[24:, 32:] = 80, 160, 240
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=RATE)
         stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(np.dstack([stored] * 3).astype(np.uint8), "rgb24")))
+        container.mux(
+            stream.encode(
+                av.VideoFrame.from_ndarray(np.dstack([stored] * 3).astype(np.uint8), "rgb24")
+            )
+        )
         container.mux(stream.encode())
     data = path.read_bytes()
     # The track header's matrix, 9 fixed-point numbers, stands 40 bytes behind its version (ISO 14496-12, 8.3.2).
@@ -166,22 +189,33 @@ def test_every_orientation_is_shown_upright(tmp_path: Path, axes: tuple[int, int
         ((Disposition.attached_pic,), None),
     ],
 )
-def test_the_main_stream_is_chosen(tmp_path: Path, marks: tuple[Disposition, ...], chosen: int | None) -> None:
-    path, heights = tmp_path / ("several.mp4" if Disposition.attached_pic in marks else "several.mkv"), (16, 32, 48)
+def test_the_main_stream_is_chosen(
+    tmp_path: Path, marks: tuple[Disposition, ...], chosen: int | None
+) -> None:
+    path, heights = (
+        tmp_path / ("several.mp4" if Disposition.attached_pic in marks else "several.mkv"),
+        (16, 32, 48),
+    )
     with av.open(str(path), "w") as container:
         covers = [mark == Disposition.attached_pic for mark in marks]
-        streams = [container.add_stream("mjpeg" if cover else "mpeg4", rate=RATE) for cover in covers]
+        streams = [
+            container.add_stream("mjpeg" if cover else "mpeg4", rate=RATE) for cover in covers
+        ]
         for stream, height, mark, cover in zip(streams, heights, marks, covers, strict=False):
             stream.height, stream.width, stream.disposition = height, 64, mark
             stream.pix_fmt = "yuvj420p" if cover else "yuv420p"
         for stream in streams:
-            grey = av.VideoFrame.from_ndarray(np.full((stream.height, 64, 3), 90, np.uint8), format="rgb24")
+            grey = av.VideoFrame.from_ndarray(
+                np.full((stream.height, 64, 3), 90, np.uint8), format="rgb24"
+            )
             container.mux([*stream.encode(grey), *stream.encode()])
     if chosen is None:
         with pytest.raises(InputError, match="cannot be opened"):
             open_source(path)
     else:
-        assert [picture.shape for picture in pictures_of(list(open_source(path).frames()))] == [(heights[chosen], 64, 3)]
+        assert [picture.shape for picture in pictures_of(list(open_source(path).frames()))] == [
+            (heights[chosen], 64, 3)
+        ]
 
 
 @pytest.mark.parametrize("suffix", [".webm", ".mkv", ".mp4"])
@@ -197,7 +231,9 @@ def test_a_variable_rate_keeps_its_times(tmp_path: Path, suffix: str, origin: fl
     assert [frame.error for frame in frames] == [None] * len(TIMES)
     assert [frame.time for frame in frames] == list(TIMES)
     bar = [int((picture[4, :, 0] > 128).sum()) for picture in pictures_of(frames)]
-    assert bar == pytest.approx([4 * i + 4 for i in range(len(TIMES))], abs=1)  # in the order of display
+    assert bar == pytest.approx(
+        [4 * i + 4 for i in range(len(TIMES))], abs=1
+    )  # in the order of display
 
 
 @pytest.mark.parametrize("suffix", [".avi", ".webm", ".mp4"])
@@ -206,8 +242,12 @@ def test_a_constant_rate_and_frames_that_are_skipped(tmp_path: Path, suffix: str
     write_video(path, 9, fps=29.97)
     source = open_source(path)
     frames = list(source.frames())
-    assert [frame.time for frame in frames] == pytest.approx([i / 29.97 for i in range(9)], abs=0.001)
-    assert [(frame.name, frame.image.shape) for frame in frames] == [(f"{i:06d}", (48, 64, 3)) for i in range(9)]
+    assert [frame.time for frame in frames] == pytest.approx(
+        [i / 29.97 for i in range(9)], abs=0.001
+    )
+    assert [(frame.name, frame.image.shape) for frame in frames] == [
+        (f"{i:06d}", (48, 64, 3)) for i in range(9)
+    ]
     assert (source.fps, source.length_hint) == (pytest.approx(29.97, abs=0.005), 9)
     part = list(source.frames(lambda index, name: index % 3 != 2))
     assert [frame.index for frame in part] == [2, 5, 8]
@@ -228,7 +268,9 @@ def test_a_selection_is_by_number_and_container_time(tmp_path: Path) -> None:
     ):
         source = open_source(path, selection=selection)
         frames = list(source.frames())
-        assert [(frame.name, frame.time) for frame in frames] == [(f"{n:06d}", TIMES[n]) for n in numbers]
+        assert [(frame.name, frame.time) for frame in frames] == [
+            (f"{n:06d}", TIMES[n]) for n in numbers
+        ]
         assert [source.name_of(frame.index) for frame in frames] == [frame.name for frame in frames]
 
 
@@ -237,7 +279,9 @@ LISTS |= {"concat": "ffconcat version 1.0\nfile {}\n"}
 
 
 @pytest.mark.parametrize("kind", [*LISTS, "caller"])
-def test_a_list_of_addresses_that_calls_itself_a_video_opens_no_connection(tmp_path: Path, kind: str) -> None:
+def test_a_list_of_addresses_that_calls_itself_a_video_opens_no_connection(
+    tmp_path: Path, kind: str
+) -> None:
     path = tmp_path / "drive.mp4"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)

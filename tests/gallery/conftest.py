@@ -26,7 +26,9 @@ def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[Any]:
     """A Chromium under Playwright's control; skips the test where either is missing."""
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if path is None:
         pytest.skip("no Chromium on this machine")
     switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

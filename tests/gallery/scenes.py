@@ -62,11 +62,15 @@ def carried(values: Any) -> Any:
 
 
 def labels_of(given: dict[str, Any]) -> LabelSources:
-    return LabelSources(**{f.name: given.pop(f.name) for f in fields(LabelSources) if f.name in given})
+    return LabelSources(
+        **{f.name: given.pop(f.name) for f in fields(LabelSources) if f.name in given}
+    )
 
 
 def write_page(maps: Path, out: Path, share: float = 0.5, **given: Any) -> Path:
-    given["flag"] = {score: Threshold(value, found_share=share) for score, value in given.get("flag", {}).items()}
+    given["flag"] = {
+        score: Threshold(value, found_share=share) for score, value in given.get("flag", {}).items()
+    }
     return write_review(maps, out, labels_of(given), **given)
 
 
@@ -75,12 +79,22 @@ def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
     return write_pictures(maps, out, labels_of(given), **given)
 
 
-def write_maps(images: Path, out: Path, *, scores: Sequence[str] = SCORES, reasons: Any = None, **described: Any) -> Path:
+def write_maps(
+    images: Path,
+    out: Path,
+    *,
+    scores: Sequence[str] = SCORES,
+    reasons: Any = None,
+    **described: Any,
+) -> Path:
     """Maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel."""
     source = open_source(images)
     run = {"input": str(source.path), "draws": 24, "seed": 0, "scope": "decoder"}
     model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
-    model |= {"parameters": {"alpha": 0.05, "noise": "channel"}, "feature_encoder": "timm's" if reasons else "own"}
+    model |= {
+        "parameters": {"alpha": 0.05, "noise": "channel"},
+        "feature_encoder": "timm's" if reasons else "own",
+    }
     about = {"device": "cpu", "classes": CLASSES, "palette": PALETTE, "model": model}
     manifest = build_manifest(run, scores, **about, **described)
     with MapsWriter(out, manifest) as writer:
@@ -111,7 +125,11 @@ def write_scene(root: Path) -> Scene:
         truth = np.zeros(SIZE, np.uint8)
         truth[:, 20:] = 2
         truth[0] = 255
-        for folder, content, count in ((images, picture, 6), (anomaly, label, 4), (labels, truth, 5)):
+        for folder, content, count in (
+            (images, picture, 6),
+            (anomaly, label, 4),
+            (labels, truth, 5),
+        ):
             if index < count:
                 path = folder / f"{name}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,13 +140,23 @@ def write_scene(root: Path) -> Scene:
 
 def write_video_scene(root: Path, count: int = 40, fps: float = 20.0, every: int = 1) -> Path:
     """Maps of a video's frames whose entropy has two clear peaks, at frames 10 and 30, and an overlay video."""
-    run, source = {"draws": 8, "seed": 1, "scope": "all", "every": every}, {"kind": "video", "fps": fps, "frames": count}
-    manifest = build_manifest(run, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, source=source)
+    run, source = (
+        {"draws": 8, "seed": 1, "scope": "all", "every": every},
+        {"kind": "video", "fps": fps, "frames": count},
+    )
+    manifest = build_manifest(
+        run, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, source=source
+    )
     maps = root / "video-maps"
     with MapsWriter(maps, manifest) as writer:
         for index in range(count):
-            level = 0.2 + 0.5 * max(0, 1 - abs(index - 10) / 5) + 0.7 * max(0, 1 - abs(index - 30) / 5)
-            content = {"prediction": np.zeros(SIZE, np.uint8), "entropy": np.full(SIZE, level, np.float32)}
+            level = (
+                0.2 + 0.5 * max(0, 1 - abs(index - 10) / 5) + 0.7 * max(0, 1 - abs(index - 30) / 5)
+            )
+            content = {
+                "prediction": np.zeros(SIZE, np.uint8),
+                "entropy": np.full(SIZE, level, np.float32),
+            }
             writer.commit(writer.store(f"{index:06d}", content) | {"time": index * every / fps})
     return maps
 
@@ -137,7 +165,9 @@ class Visit:
     """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
 
     def __init__(self, browser: "Browser") -> None:
-        self._context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
+        self._context = browser.new_context(
+            viewport={"width": 1400, "height": 900}, accept_downloads=True
+        )
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(30_000)
         self.complaints: list[str] = []
@@ -171,7 +201,9 @@ class Visit:
         self.valued()
 
     def valued(self) -> None:
-        self.until("[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')")
+        self.until(
+            "[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')"
+        )
 
     def names(self) -> list[str]:
         return self.page.locator("#cards .name").all_inner_texts()
@@ -186,13 +218,17 @@ class Visit:
 
     def shown(self, selector: str, text: str) -> None:
         """Wait until an element holds a text; the error says what it holds instead."""
-        from playwright.sync_api import TimeoutError as Late  # where Playwright is missing, tests skip before this
+        from playwright.sync_api import (
+            TimeoutError as Late,
+        )  # where Playwright is missing, tests skip before this
 
         try:
             self.page.locator(selector, has_text=text).first.wait_for()
         except Late as error:
             instead = self.page.locator(selector).all_inner_texts()
-            raise AssertionError(f"{selector} holds {instead} in place of '{text}'; {self.complaints}") from error
+            raise AssertionError(
+                f"{selector} holds {instead} in place of '{text}'; {self.complaints}"
+            ) from error
 
     def until(self, expression: str) -> None:
         """Wait until an expression holds. Playwright's own waiting evaluates text in the page, which the page forbids."""
@@ -205,7 +241,9 @@ class Visit:
         """End the visit; the page must have been silent and must have asked for nothing but its own files."""
         self._context.close()
         assert not self.complaints, self.complaints
-        strangers = [url for url in self.requests if not url.startswith(("file://", "blob:", "about:blank"))]
+        strangers = [
+            url for url in self.requests if not url.startswith(("file://", "blob:", "about:blank"))
+        ]
         assert not strangers, strangers
 
 

@@ -26,23 +26,38 @@ def test_regions_are_ranked_by_area_times_excess() -> None:
     prediction[20:] = 3
     scores = {"anomaly": values, "entropy": values / 10}
     strong, weak = find_alarms(scores, "anomaly", 0.5, prediction, 10)
-    assert (strong.box, strong.area, strong.peak, strong.class_id) == ((40, 30, 4, 4), 16, (41, 31), 3)
+    assert (strong.box, strong.area, strong.peak, strong.class_id) == (
+        (40, 30, 4, 4),
+        16,
+        (41, 31),
+        3,
+    )
     assert strong.strength == pytest.approx(16 * 4.5 + 0.5)
     assert strong.values == {"anomaly": 5.5, "entropy": pytest.approx(0.55)}
-    assert (weak.box, weak.class_id, weak.strength) == ((5, 5, 10, 10), 0, pytest.approx(10, rel=1e-4))
+    assert (weak.box, weak.class_id, weak.strength) == (
+        (5, 5, 10, 10),
+        0,
+        pytest.approx(10, rel=1e-4),
+    )
     _, boxes, strengths = regions_of(values, 0.5)
     found = sorted(zip(boxes[:, 4].tolist(), strengths.round(3).tolist(), strict=True))
     assert found == [(1, 8.5), (16, 72.5), (100, 10.0)]
 
 
-def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+def test_alarms_are_judged_with_one_key_and_their_frames_follow(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
     page = visit.open(index)
     page.keyboard.press("w")
     items = page.locator("#alarm-list li")
-    strengths = page.evaluate("segunc.data.frames.flatMap(({ alarms }) => alarms.map(({ strength }) => strength)).sort((a, b) => b - a)")
+    strengths = page.evaluate(
+        "segunc.data.frames.flatMap(({ alarms }) => alarms.map(({ strength }) => strength)).sort((a, b) => b - a)"
+    )
     assert items.count() == len(strengths) >= 3
-    first = page.evaluate("segunc.data.frames.flatMap((f) => f.alarms.map((a) => [a.strength, f.name])).sort((a, b) => b[0] - a[0])[0][1]")
+    first = page.evaluate(
+        "segunc.data.frames.flatMap((f) => f.alarms.map((a) => [a.strength, f.name])).sort((a, b) => b[0] - a[0])[0][1]"
+    )
     assert first in items.first.inner_text()
     assert "taken for" in items.first.inner_text()
     page.keyboard.press("s")  # asks who judges
@@ -53,7 +68,9 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tm
     visit.until("document.activeElement.dataset.position === '1'")
     page.keyboard.press("a")
     visit.shown("#alarm-list li:nth-child(2) .verdict", "true")
-    stored = page.evaluate("segunc.verdicts.all().map(({ frame, region, verdict }) => [frame, region.score, region.threshold, verdict])")
+    stored = page.evaluate(
+        "segunc.verdicts.all().map(({ frame, region, verdict }) => [frame, region.score, region.threshold, verdict])"
+    )
     assert sorted(v for *_, v in stored) == ["false-alarm", "true-alarm"]
     assert {(score, threshold) for _, score, threshold, _ in stored} == {("entropy", 0.5)}
     items.first.locator("button").click()
@@ -62,20 +79,30 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tm
     visit.shown("#regions [aria-pressed=true]", "false")
 
 
-def test_an_alarm_says_why_and_an_older_one_says_what_it_did(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+def test_an_alarm_says_why_and_an_older_one_says_what_it_did(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
     def reasons(pixels: list[tuple[int, int]]) -> list[dict[str, Any]]:
-        weak, strong = {"deterministic-energy": 1.2, "knn": 3.4}, {"knn": 4.7, "deterministic-energy": 0.2}
+        weak, strong = (
+            {"deterministic-energy": 1.2, "knn": 3.4},
+            {"knn": 4.7, "deterministic-energy": 0.2},
+        )
         nearest = {"frame": "town/<7>", "distance": 0.2146}
         return [{"parts": weak if y < 15 else strong, "nearest": nearest} for _, y in pixels]
 
     made = {"scores": ("entropy", "anomaly"), "reasons": reasons, "measured_to": {"anomaly": 4.3}}
-    page = visit.open(write_page(write_maps(scene.images, tmp_path / "maps", **made), tmp_path / "review"))
+    page = visit.open(
+        write_page(write_maps(scene.images, tmp_path / "maps", **made), tmp_path / "review")
+    )
     page.keyboard.press("w")
     texts = page.locator("#alarm-list li").all_inner_texts()
     words = "\n".join(texts)
     assert "why: second encoder 3.4 decades (1 in 2,500), network 1.2 (1 in 16)" in words
     assert "why: second encoder 4.7 decades (< 1 in 20,000), network 0.2 (usual)" in words
-    assert all("most like training frame town/<7>, distance 0.21" in text and "; there" not in text for text in texts)
+    assert all(
+        "most like training frame town/<7>, distance 0.21" in text and "; there" not in text
+        for text in texts
+    )
     assert page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 4.3
     assert "3 decades: one in 1,000 pixels of normal scenes" in page.inner_text("#alarm-note")
     older = write_maps(scene.images, tmp_path / "older", scores=("entropy", "anomaly"))
@@ -83,12 +110,17 @@ def test_an_alarm_says_why_and_an_older_one_says_what_it_did(scene: Scene, tmp_p
     page.keyboard.press("w")
     texts = page.locator("#alarm-list li").all_inner_texts()
     assert texts
-    assert all("; there entropy" in text and "why" not in text and "most like" not in text for text in texts)
+    assert all(
+        "; there entropy" in text and "why" not in text and "most like" not in text
+        for text in texts
+    )
     assert page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 3
     assert "decades" not in page.inner_text("#alarm-note")
 
 
-def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
     page = visit.open(write_page(scene.maps, tmp_path / "review"))
     page.evaluate(
         "(() => { const get = segunc.maps.get;"
@@ -96,7 +128,9 @@ def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(scene: Scene
     )
     page.keyboard.press("w")
     page.keyboard.press("s")
-    assert page.evaluate("document.getElementById('reviewer').open"), "the name is asked for before the next key"
+    assert page.evaluate("document.getElementById('reviewer').open"), (
+        "the name is asked for before the next key"
+    )
     page.keyboard.press("Tab")
     page.keyboard.type("Ana")
     page.keyboard.press("Enter")
@@ -106,7 +140,9 @@ def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(scene: Scene
     visit.shown("#alarm-list li:first-child .verdict", "false")
 
 
-def test_labels_are_hidden_until_a_frame_is_judged(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+def test_labels_are_hidden_until_a_frame_is_judged(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind="yes")
     visit.open_frame(index, NAMES[0], "&layer=label%2Fanomaly&flags=1&threshold=0.6")
     page = visit.page
@@ -120,24 +156,35 @@ def test_labels_are_hidden_until_a_frame_is_judged(scene: Scene, tmp_path: Path,
     page.keyboard.press("r")
     page.keyboard.press("s")
     visit.shown("button.derived", "false alarm")
-    assert page.locator("#layers input[value='label/anomaly']").is_disabled(), "a verdict on a region reveals no frame"
+    assert page.locator("#layers input[value='label/anomaly']").is_disabled(), (
+        "a verdict on a region reveals no frame"
+    )
     page.keyboard.press("Escape")
     page.keyboard.press("a")
     visit.until("document.querySelectorAll('#stage .outline path').length > 0")
     assert not page.locator("#layers input[value='label/anomaly']").is_disabled()
 
 
-@pytest.mark.parametrize(("blind", "others", "hidden"), [("auto", 1, True), ("auto", 2, False), ("no", 1, False)])
+@pytest.mark.parametrize(
+    ("blind", "others", "hidden"), [("auto", 1, True), ("auto", 2, False), ("no", 1, False)]
+)
 def test_the_second_of_two_reviewers_sees_neither_labels_nor_the_first_before_judging(
     blind: str, others: int, hidden: bool, scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind=blind)
-    verdicts = [Verdict(NAMES[0], "true-alarm", "an elk", "2026-01-01T00:00:00Z", name) for name in ("Ben", "Cem")]
+    verdicts = [
+        Verdict(NAMES[0], "true-alarm", "an elk", "2026-01-01T00:00:00Z", name)
+        for name in ("Ben", "Cem")
+    ]
     write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts[:others])
     page = visit.open(index)
-    assert ("give your name first" in page.inner_text("#notices")) == (blind == "auto" and others == 1)
+    assert ("give your name first" in page.inner_text("#notices")) == (
+        blind == "auto" and others == 1
+    )
     name_reviewer(visit, "Ana")
-    assert ("true alarm" in page.inner_text("#cards"), "label" in page.inner_text("#cards")) == (not hidden,) * 2
+    assert ("true alarm" in page.inner_text("#cards"), "label" in page.inner_text("#cards")) == (
+        not hidden,
+    ) * 2
     visit.open_frame(index, NAMES[0])
     assert ("an elk" in page.inner_text("#panel")) is not hidden
     page.keyboard.press("s")
@@ -150,7 +197,9 @@ def test_the_second_of_two_reviewers_sees_neither_labels_nor_the_first_before_ju
         assert box["x"] + box["width"] <= 390, f"{badge.inner_text()} is cut on a phone"
 
 
-def test_a_view_is_saved_as_a_picture_with_its_caption(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+def test_a_view_is_saved_as_a_picture_with_its_caption(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
     visit.open_frame(index, NAMES[0], "&layer=entropy&flags=1&threshold=0.6&opacity=1")
     with visit.page.expect_download() as download:
@@ -165,10 +214,14 @@ def test_a_view_is_saved_as_a_picture_with_its_caption(scene: Scene, tmp_path: P
     bright = np.kron(values >= 0.6, np.ones((16, 16), bool))
     shown = picture[:height].sum(2)
     assert shown[bright].mean() > shown[~bright].mean() + 100  # plasma rises in lightness
-    assert len(np.unique(picture[height:].reshape(-1, 3), axis=0)) > 50  # words and a bar of colours
+    assert (
+        len(np.unique(picture[height:].reshape(-1, 3), axis=0)) > 50
+    )  # words and a bar of colours
 
 
-def test_the_threshold_key_flags_at_the_threshold_that_is_shown(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+def test_the_threshold_key_flags_at_the_threshold_that_is_shown(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
     index = write_page(scene.maps, tmp_path / "review")
     visit.open_frame(index, NAMES[0])
     shown = visit.page.input_value("#threshold-number")
@@ -176,7 +229,9 @@ def test_the_threshold_key_flags_at_the_threshold_that_is_shown(scene: Scene, tm
     assert visit.page.evaluate("segunc.state.get().threshold") == float(shown) == 0.5
 
 
-def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(tmp_path: Path, visit: Visit) -> None:
+def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(
+    tmp_path: Path, visit: Visit
+) -> None:
     maps = write_events_scene(tmp_path / "maps")
     page = visit.open(write_page(maps, tmp_path / "review", flag={"entropy": 0.5}))
     page.keyboard.press("w")

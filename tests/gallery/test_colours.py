@@ -15,10 +15,22 @@ from segunc.verbs.init import PALETTE
 SIGHT = {
     "normal": np.eye(3),
     # Machado, Oliveira & Fernandes 2009, severity 1.0, on linear RGB.
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
 }
-TO_XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+TO_XYZ = [
+    [0.4124564, 0.3575761, 0.1804375],
+    [0.2126729, 0.7151522, 0.0721750],
+    [0.0193339, 0.1191920, 0.9503041],
+]
 VERDICTS = ("true-alarm", "false-alarm", "missed", "unsure", "nothing-wrong")
 
 
@@ -26,7 +38,11 @@ def seen(colours: Any, sight: str) -> Any:
     """CIE Lab under D65 of RGB colours ``[N, 3]``."""
     share = np.asarray(colours) / 255
     linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-    xyz = np.clip(linear @ np.array(SIGHT[sight]).T, 0, 1) @ np.array(TO_XYZ).T / [0.95047, 1, 1.08883]
+    xyz = (
+        np.clip(linear @ np.array(SIGHT[sight]).T, 0, 1)
+        @ np.array(TO_XYZ).T
+        / [0.95047, 1, 1.08883]
+    )
     f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
     return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1)
 

@@ -14,16 +14,24 @@ from tests.maps.fakes import CLASSES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, scene: Scene, visit: Visit) -> None:
+def test_values_under_the_pointer_are_those_on_disk(
+    name: str, full_page: Path, scene: Scene, visit: Visit
+) -> None:
     visit.open_frame(full_page, name)
     page = visit.page
     box = page.locator("#stage .world").bounding_box()
     reader = MapsReader(scene.maps)
     for x, y in ((0, 0), (SIZE[1] - 1, SIZE[0] - 1), (7, 12), (26, 21), (13, 29)):
-        page.mouse.move(box["x"] + (x + 0.5) * box["width"] / SIZE[1], box["y"] + (y + 0.5) * box["height"] / SIZE[0])
+        page.mouse.move(
+            box["x"] + (x + 0.5) * box["width"] / SIZE[1],
+            box["y"] + (y + 0.5) * box["height"] / SIZE[0],
+        )
         visit.valued()
         cells = dict(
-            page.eval_on_selector_all("#values dd", "cells => cells.map(c => [c.dataset.content, [c.textContent, c.dataset.value]])")
+            page.eval_on_selector_all(
+                "#values dd",
+                "cells => cells.map(c => [c.dataset.content, [c.textContent, c.dataset.value]])",
+            )
         )
         assert cells["pixel"][0] == f"{x}, {y}"
         for score in SCORES:
@@ -39,11 +47,17 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
         assert (cells["label/anomaly"][0] != "–") == (name in NAMES[:4])
 
 
-def test_layers_are_painted_in_their_fixed_colours(full_page: Path, scene: Scene, visit: Visit) -> None:
+def test_layers_are_painted_in_their_fixed_colours(
+    full_page: Path, scene: Scene, visit: Visit
+) -> None:
     reader, name = MapsReader(scene.maps), NAMES[1]
     for score in ("entropy", "epistemic"):
         visit.open_frame(full_page, name, f"&layer={score}")
-        expected = colourise(carried(reader.read(name, score)), display_range(score)).reshape(-1, 3).astype(int)
+        expected = (
+            colourise(carried(reader.read(name, score)), display_range(score))
+            .reshape(-1, 3)
+            .astype(int)
+        )
         painted = visit.pixels("#stage canvas")[:, :3]
         # One step of 256 where the browser rounds in float64 what the tool rounds in float32.
         assert np.abs(painted - expected).max() <= 8
@@ -54,7 +68,9 @@ def test_layers_are_painted_in_their_fixed_colours(full_page: Path, scene: Scene
     visit.open_frame(full_page, name, "&layer=error")
     wrong = reader.prediction(name) != np.where(np.arange(SIZE[1]) < 20, 0, 2)
     wrong[0] = False
-    assert ((visit.pixels("#stage canvas") == (213, 94, 0, 255)).all(axis=1) == wrong.ravel()).all()  # vermillion
+    assert (
+        (visit.pixels("#stage canvas") == (213, 94, 0, 255)).all(axis=1) == wrong.ravel()
+    ).all()  # vermillion
     visit.open_frame(full_page, NAMES[5])
     assert visit.page.is_disabled("input[value=error]")  # it has no label
     assert not visit.page.is_disabled("input[value=entropy]")
@@ -72,12 +88,17 @@ def test_a_class_of_the_legend_is_shown_alone(full_page: Path, scene: Scene, vis
     """Palettes of data sets have colours that are one to some eyes; each class of the legend is a button with its name."""
     visit.open_frame(full_page, NAMES[0], "&layer=prediction")
     visit.until("document.querySelectorAll('#legends button').length >= 2")
-    before, codes = visit.pixels("#stage canvas"), MapsReader(scene.maps).prediction(NAMES[0]).ravel()
+    before, codes = (
+        visit.pixels("#stage canvas"),
+        MapsReader(scene.maps).prediction(NAMES[0]).ravel(),
+    )
     names = visit.page.locator("#legends button").all_inner_texts()
     assert names == [CLASSES[code] for code in np.unique(codes)]
     visit.page.locator("#legends button").first.focus()
     visit.page.keyboard.press("Enter")
-    visit.until("segunc.state.get().only !== null && document.querySelector('#legends [aria-pressed=true]') !== null")
+    visit.until(
+        "segunc.state.get().only !== null && document.querySelector('#legends [aria-pressed=true]') !== null"
+    )
     alone, chosen = visit.pixels("#stage canvas"), codes == codes.min()
     assert (alone[chosen] == before[chosen]).all()
     assert len(np.unique(alone[~chosen], axis=0)) == 1
@@ -131,10 +152,22 @@ def test_zoom_and_pan_keep_the_point_under_the_pointer(full_page: Path, visit: V
 
 def test_a_link_leads_to_the_same_view(full_page: Path, visit: Visit) -> None:
     state = "&layer=epistemic&score=epistemic&panes=2&second=label%2Ftruth&opacity=0.5&zoom=3&x=0.4&y=0.6&flags=1"
-    visit.open_frame(full_page, NAMES[1], f"{state}&threshold=0.03&probe=12%2C7&nonsense=1&statistic=mode")
+    visit.open_frame(
+        full_page, NAMES[1], f"{state}&threshold=0.03&probe=12%2C7&nonsense=1&statistic=mode"
+    )
     found = visit.page.evaluate("segunc.state.get()")
     keys = ("layer", "score", "panes", "second", "opacity", "zoom", "x", "y", "threshold")
-    assert [found[k] for k in keys] == ["epistemic", "epistemic", "2", "label/truth", 0.5, 3, 0.4, 0.6, 0.03]
+    assert [found[k] for k in keys] == [
+        "epistemic",
+        "epistemic",
+        "2",
+        "label/truth",
+        0.5,
+        3,
+        0.4,
+        0.6,
+        0.03,
+    ]
     assert found["statistic"] == "region"  # there is no other of that name
     assert visit.page.inner_text("[data-content=pixel]") == "12, 7"
     link = visit.page.evaluate("segunc.state.link()")
@@ -155,7 +188,10 @@ def test_condensed_maps_are_shown_in_pixels_of_the_frame(
     values = MapsReader(scene.maps).read(NAMES[0], "entropy")
     blocks = values.reshape(15, 2, 20, 2).mean((1, 3))
     visit.open_frame(index, NAMES[0], "&flags=1&score=entropy&threshold=0.6&probe=7,12")
-    shown = float(visit.page.locator("#values dd[data-content='entropy']").get_attribute("data-value") or "nan")
+    shown = float(
+        visit.page.locator("#values dd[data-content='entropy']").get_attribute("data-value")
+        or "nan"
+    )
     assert abs(shown - blocks[6, 3]) <= np.ptp(blocks) / 500
     visit.shown("#values dd[data-content='entropy']", f"{shown:.3f} ± 0.00")
     (region,) = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region)")
@@ -184,19 +220,27 @@ def test_panes_share_frame_zoom_and_pointer(full_page: Path, visit: Visit) -> No
     assert shown[:2] == ["image", "prediction"]
     assert len({"entropy", *shown}) == 4
     page.keyboard.press("+")
-    transforms = page.evaluate("[...document.querySelectorAll('#panes .world')].map((world) => world.style.transform)")
+    transforms = page.evaluate(
+        "[...document.querySelectorAll('#panes .world')].map((world) => world.style.transform)"
+    )
     assert len(set(transforms)) == 1
-    crosses = page.evaluate("[...document.querySelectorAll('#panes .probe')].map((cross) => cross.style.transform)")
+    crosses = page.evaluate(
+        "[...document.querySelectorAll('#panes .probe')].map((cross) => cross.style.transform)"
+    )
     assert len(set(crosses)) == 1
     # What is flagged is outlined in all of them.
-    paths = page.evaluate("[...document.querySelectorAll('#panes .flags .edge-light')].map((line) => line.getAttribute('d'))")
+    paths = page.evaluate(
+        "[...document.querySelectorAll('#panes .flags .edge-light')].map((line) => line.getAttribute('d'))"
+    )
     assert (len(paths), len(set(paths))) == (4, 1)
     # The pointer on one pane is a cross on the others, and tells the values below it.
     page.keyboard.press("f")
     box = panes.nth(1).bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2 + 3, box["y"] + box["height"] / 2 + 3)
     visit.shown("#values dd[data-content='pixel']", "20, 15")
-    at = page.evaluate("[...document.querySelectorAll('.pane:not([hidden]) .probe')].map((cross) => cross.style.transform)")
+    at = page.evaluate(
+        "[...document.querySelectorAll('.pane:not([hidden]) .probe')].map((cross) => cross.style.transform)"
+    )
     assert len(set(at)) == 1
     assert at[0] != crosses[0]
     panes.nth(0).locator("select").select_option("epistemic")
@@ -205,7 +249,9 @@ def test_panes_share_frame_zoom_and_pointer(full_page: Path, visit: Visit) -> No
     assert (first != other).any()
 
 
-def test_a_second_pane_shows_another_layer_and_says_what_is_not_there(full_page: Path, visit: Visit) -> None:
+def test_a_second_pane_shows_another_layer_and_says_what_is_not_there(
+    full_page: Path, visit: Visit
+) -> None:
     visit.open_frame(full_page, NAMES[1], "&layer=entropy&panes=2")
     (pane,) = visit.page.locator(".pane:visible").all()
     assert pane.locator("select").input_value() == "image"
@@ -230,10 +276,18 @@ def test_axe_finds_nothing_in_any_view(full_page: Path, visit: Visit, theme: str
     visit.page.emulate_media(color_scheme=theme)
     for width, height in ((1400, 900), (960, 600), (390, 844)):
         visit.page.set_viewport_size({"width": width, "height": height})
-        for fragment in ("", "view=alarms", "view=run", f"{frame}&flags=1&threshold=0.4&region=0", f"{frame}&panes=4"):
+        for fragment in (
+            "",
+            "view=alarms",
+            "view=run",
+            f"{frame}&flags=1&threshold=0.4&region=0",
+            f"{frame}&panes=4",
+        ):
             page = visit.open(full_page, fragment)
             page.wait_for_timeout(150)
             found = Axe().run(page, options=AXE)
-            assert not found.violations_count, f"{fragment} at {width} x {height}: {found.generate_report()}"
+            assert not found.violations_count, (
+                f"{fragment} at {width} x {height}: {found.generate_report()}"
+            )
     page.keyboard.press("?")
     assert not Axe().run(page, options=AXE).violations_count

@@ -15,10 +15,19 @@ from tests.maps.fakes import PALETTE
 
 OWN = "window.owned=1"
 FRAMES = (
-    *(f'"><img src=x onerror={OWN}>', f"</script><script>{OWN}</script>", f"<svg onload={OWN}>", f"';{OWN};'"),
+    *(
+        f'"><img src=x onerror={OWN}>',
+        f"</script><script>{OWN}</script>",
+        f"<svg onload={OWN}>",
+        f"';{OWN};'",
+    ),
     *(f"${{{OWN}}}", f"javascript:{OWN}", "--><!--<plaintext>", "\u2028\u202e{{constructor}}"),
 )
-CLASSES = (f"<img src=x onerror={OWN}>", f"</option></select><script>{OWN}</script>", f'" onfocus={OWN} autofocus="')
+CLASSES = (
+    f"<img src=x onerror={OWN}>",
+    f"</option></select><script>{OWN}</script>",
+    f'" onfocus={OWN} autofocus="',
+)
 NOTE = f"<iframe srcdoc='<script>parent.{OWN}</script>'></iframe><script>{OWN}</script>\n=cmd|' /C calc'!A0"
 INSERTED = "script:not([src]), script[src^='data:'], svg[onload], img[src='x'], iframe, plaintext, object, embed"
 
@@ -26,12 +35,21 @@ INSERTED = "script:not([src]), script[src^='data:'], svg[onload], img[src='x'], 
 def hostile_maps(root: Path) -> Path:
     """Maps whose classes, model and settings have hostile names, too."""
     run: dict[str, Any] = {"draws": 8, "seed": 1, "scope": CLASSES[0], "input": CLASSES[1]}
-    model: dict[str, Any] = {"architecture": CLASSES[0], "method": CLASSES[1], "members": 4, "provenance": {NOTE: NOTE}}
-    manifest = build_manifest(run, ("entropy",), device=NOTE, classes=CLASSES, palette=PALETTE, model=model)
+    model: dict[str, Any] = {
+        "architecture": CLASSES[0],
+        "method": CLASSES[1],
+        "members": 4,
+        "provenance": {NOTE: NOTE},
+    }
+    manifest = build_manifest(
+        run, ("entropy",), device=NOTE, classes=CLASSES, palette=PALETTE, model=model
+    )
     with MapsWriter(root / "maps", manifest) as writer:
         for place, name in enumerate(FRAMES):
             prediction = np.full(SIZE, place % 3, np.uint8)
-            writer.write(name, {"prediction": prediction, "entropy": np.full(SIZE, place / 9, np.float32)})
+            writer.write(
+                name, {"prediction": prediction, "entropy": np.full(SIZE, place / 9, np.float32)}
+            )
     return root / "maps"
 
 
@@ -45,7 +63,9 @@ def test_names_and_notes_are_texts(tmp_path: Path, visit: Visit) -> None:
     index = write_page(maps, tmp_path / "review", scores=["all"])
     visit.page.on("dialog", lambda dialog: visit.complaints.append(dialog.message))
     policy = "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: blob: data:"
-    assert f'http-equiv="Content-Security-Policy" content="{policy}"' in index.read_text(encoding="utf-8")
+    assert f'http-equiv="Content-Security-Policy" content="{policy}"' in index.read_text(
+        encoding="utf-8"
+    )
     page = visit.open(index, "order=source")
     assert sorted(visit.names()) == sorted(FRAMES)
     assert_nothing_ran(visit)
@@ -64,7 +84,9 @@ def test_names_and_notes_are_texts(tmp_path: Path, visit: Visit) -> None:
     download.value.save_as(tmp_path / "verdicts.json")
     run = run_id(MapsReader(maps))
     verdicts = read_verdicts(tmp_path / "verdicts.json", run, MapsReader(maps).frames)
-    assert [(one.frame, one.note, one.reviewer) for one in verdicts] == [(FRAMES[-1], NOTE, CLASSES[0])]
+    assert [(one.frame, one.note, one.reviewer) for one in verdicts] == [
+        (FRAMES[-1], NOTE, CLASSES[0])
+    ]
     # Laid beside the page, and imported into another's.
     write_verdicts(index.parent, run, verdicts)
     second = Visit(page.context.browser)  # type: ignore[arg-type]

@@ -11,7 +11,15 @@ from segunc import review
 from segunc.gallery.page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, name_reviewer, write_page, write_video_scene
+from tests.gallery.scenes import (
+    NAMES,
+    SIZE,
+    Scene,
+    Visit,
+    name_reviewer,
+    write_page,
+    write_video_scene,
+)
 
 
 def export(visit: Visit, ending: str, path: Path) -> Path:
@@ -60,11 +68,16 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     second.shown("#progress", "60 of 60 judged")
     theirs = export(second, "json", tmp_path / "ben.json")
     second.page.set_input_files("#import-file", mine)
-    second.shown("#notices", "60 verdicts taken, 0 were here or newer. Reviewers disagree on 12 frames")
+    second.shown(
+        "#notices", "60 verdicts taken, 0 were here or newer. Reviewers disagree on 12 frames"
+    )
     second.shown("#progress", "60 of 60 judged")
     second.page.select_option("#filter-verdict", "disagree")
     second.shown("#count", "12 of 60 frames")
-    assert second.page.locator("#cards .badge").first.inner_text() in ("Ana: nothing wrong", "=Ben: true alarm")
+    assert second.page.locator("#cards .badge").first.inner_text() in (
+        "Ana: nothing wrong",
+        "=Ben: true alarm",
+    )
     second.close()
     merged = review(maps=maps, verdicts=[mine, theirs], out=index.parent)
     assert "60 frames judged by both: 80.0% agree, Cohen's kappa 0.75" in merged.verdicts
@@ -93,11 +106,15 @@ def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> Visit:
     return visit
 
 
-def test_a_region_is_judged_and_the_frame_follows(flagged: Visit, scene: Scene, tmp_path: Path) -> None:
+def test_a_region_is_judged_and_the_frame_follows(
+    flagged: Visit, scene: Scene, tmp_path: Path
+) -> None:
     visit, page, values = flagged, flagged.page, MapsReader(scene.maps).read(NAMES[0], "entropy")
     over = np.argwhere(values >= 0.6)
     page.keyboard.press("r")
-    visit.shown("#regions [aria-pressed=true]", f"1 · {len(over)} px, max {float(values.max()):.3g}"[:8])
+    visit.shown(
+        "#regions [aria-pressed=true]", f"1 · {len(over)} px, max {float(values.max()):.3g}"[:8]
+    )
     page.keyboard.press("s")
     visit.shown("#regions", "false")
     assert page.locator("button.derived").inner_text().startswith("false alarm")
@@ -105,10 +122,17 @@ def test_a_region_is_judged_and_the_frame_follows(flagged: Visit, scene: Scene, 
     page.keyboard.press("Escape")
     assert page.is_visible("#frame-view")  # the region is left, not the frame
     page.keyboard.press("a")
-    assert page.locator("button[data-verdict=true-alarm]").first.get_attribute("aria-pressed") == "true"
+    assert (
+        page.locator("button[data-verdict=true-alarm]").first.get_attribute("aria-pressed")
+        == "true"
+    )
     run = run_id(MapsReader(scene.maps))
     of_frame, of_region = read_verdicts(export(visit, "json", tmp_path / "v.json"), run, NAMES)
-    assert (of_frame.verdict, of_frame.region, of_region.verdict) == ("true-alarm", None, "false-alarm")
+    assert (of_frame.verdict, of_frame.region, of_region.verdict) == (
+        "true-alarm",
+        None,
+        "false-alarm",
+    )
     region: Any = of_region.region
     runs = zip(region.mask[::2], region.mask[1::2], strict=True)
     pixels = {pixel for start, length in runs for pixel in range(start, start + length)}

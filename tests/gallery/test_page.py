@@ -26,7 +26,16 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.objects import found_up_to
-from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, SIZE, Scene, carried, write_maps, write_page
+from tests.gallery.scenes import (
+    LABEL_MAP,
+    NAMES,
+    SCORES,
+    SIZE,
+    Scene,
+    carried,
+    write_maps,
+    write_page,
+)
 from tests.maps.fakes import edit_log, edit_manifest
 
 
@@ -46,17 +55,23 @@ def notices(index: Path) -> str:
 
 def test_page_is_self_contained_and_says_what_made_the_maps(full_page: Path) -> None:
     addresses = re.findall(r'\s(?:src|href|poster)="([^"#][^"]*)"', full_page.read_text())
-    assert len(addresses) == len([*(full_page.parent / "assets").iterdir(), *(full_page.parent / "data").iterdir()])
+    assert len(addresses) == len(
+        [*(full_page.parent / "assets").iterdir(), *(full_page.parent / "data").iterdir()]
+    )
     assert all((full_page.parent / address).is_file() for address in addresses)
     for path in (full_page, *(full_page.parent / "assets").iterdir()):
         assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", path.read_text()), path
     rows, page = table(full_page, "frames"), table(full_page, "page")
     assert [row["name"] for row in rows] == list(NAMES)
-    assert {"image", "prediction", *SCORES, "label/anomaly", "label/truth"} <= {*rows[0]["contents"]}
+    assert {"image", "prediction", *SCORES, "label/anomaly", "label/truth"} <= {
+        *rows[0]["contents"]
+    }
     assert "label/truth" not in rows[5]["contents"]
     for row in rows:
         for content in row["contents"]:
-            assert (full_page.parent / "frames" / f"{row['place']:06d}" / f"{content}.js").is_file(), content
+            assert (
+                full_page.parent / "frames" / f"{row['place']:06d}" / f"{content}.js"
+            ).is_file(), content
     assert page["line"] == "ABNN, 4 members, 24 draws"
     facts = dict(page["facts"])
     assert facts["model.parameters.alpha"] == "0.05"
@@ -69,11 +84,15 @@ def test_maps_are_carried_in_steps_of_their_range(full_page: Path, scene: Scene)
     reader = MapsReader(scene.maps)
     for score in (*SCORES, "prediction"):
         text = (full_page.parent / "frames" / "000001" / f"{score}.js").read_text()
-        found = re.fullmatch(r'segunc\.receive\("frames/000001/[\w-]+", (\{.*\}), "([^"]+)"\);\n', text)
+        found = re.fullmatch(
+            r'segunc\.receive\("frames/000001/[\w-]+", (\{.*\}), "([^"]+)"\);\n', text
+        )
         head, data = json.loads(found[1]), zlib.decompress(base64.b64decode(found[2]))
         differences = np.frombuffer(data, np.uint8).reshape(head["height"], head["width"])
         codes = np.cumsum(differences, axis=0, dtype=np.uint8)
-        values = reader.prediction(NAMES[1]) if score == "prediction" else reader.read(NAMES[1], score)
+        values = (
+            reader.prediction(NAMES[1]) if score == "prediction" else reader.read(NAMES[1], score)
+        )
         expected, ends = (values, {}) if score == "prediction" else condense(values, 960)
         np.testing.assert_array_equal(codes, expected)
         assert head == {"height": 30, "width": 40, **ends}
@@ -82,13 +101,18 @@ def test_maps_are_carried_in_steps_of_their_range(full_page: Path, scene: Scene)
             assert abs(carried(values) - values).max() <= np.ptp(values) / 508 * 1.001
     small, ends = condense(values := reader.read(NAMES[1], "entropy"), 20)
     blocks = values.reshape(15, 2, 20, 2).mean((1, 3))
-    assert abs(ends["low"] + small / 254 * (ends["high"] - ends["low"]) - blocks).max() <= np.ptp(blocks) / 500
+    assert (
+        abs(ends["low"] + small / 254 * (ends["high"] - ends["low"]) - blocks).max()
+        <= np.ptp(blocks) / 500
+    )
     assert (condense(np.full((3, 4), 0.5, np.float32), 960)[0] == 0).all()
     codes, ends = condense(np.array([[np.nan, -1, np.inf, 3]], np.float32), 960)
     assert (codes.tolist(), ends) == ([[255, 0, 255, 254]], {"low": -1, "high": 3})
 
 
-GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)]))
+GRIDS = arrays.arrays(
+    np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)])
+)
 
 
 @given(GRIDS, arrays.arrays(np.uint8, (6, 7), elements=st.sampled_from([0, 1, 255])))
@@ -98,7 +122,9 @@ def test_found_is_decided_exactly_at_the_threshold(values: Any, label: Any) -> N
     up_to = found_up_to(values[objects.number > 0], objects)
     assert counted.any() == (len(up_to) > 0) == (label == 1).any()
     for threshold in np.arange(0, 10, dtype=np.float32) / 8:
-        reached = [values[objects.number == number + 1] >= threshold for number in range(len(up_to))]
+        reached = [
+            values[objects.number == number + 1] >= threshold for number in range(len(up_to))
+        ]
         assert (up_to >= threshold).tolist() == [over.sum() >= len(over) / 2 for over in reached]
 
 
@@ -114,11 +140,15 @@ def test_objects_are_8_connected_without_specks() -> None:
     assert (objects.number[15, 15], counted.tolist()) == (1, [True])
 
 
-def test_scores_are_chosen_and_a_limit_keeps_the_worst(scene: Scene, copy: Path, tmp_path: Path) -> None:
+def test_scores_are_chosen_and_a_limit_keeps_the_worst(
+    scene: Scene, copy: Path, tmp_path: Path
+) -> None:
     page = table(write_page(scene.maps, tmp_path / "usual"), "page")
     assert list(page["scores"]) == ["entropy", "epistemic"]
     assert dict(page["facts"])["Scores left out (review --scores all)"] == "deterministic-max-logit"
-    assert list(table(write_page(scene.maps, tmp_path / "all", scores=["all"]), "page")["scores"]) == list(SCORES)
+    assert list(
+        table(write_page(scene.maps, tmp_path / "all", scores=["all"]), "page")["scores"]
+    ) == list(SCORES)
     index = write_page(scene.maps, tmp_path / "review", limit=2, scores=["epistemic", "epistemic"])
     assert (column(index, "name"), column(index, "place")) == (list(NAMES[4:]), [4, 5])
     assert column(index, "contents") == [["prediction", "epistemic", "image"]] * 2
@@ -129,9 +159,13 @@ def test_scores_are_chosen_and_a_limit_keeps_the_worst(scene: Scene, copy: Path,
     # The darkest frame is the strangest and the most certain.
     ranked = write_page(strange, tmp_path / "ranked", limit=1)
     assert (column(ranked, "name"), table(ranked, "page")["ranking"]) == ([NAMES[0]], "anomaly")
-    edit_manifest(copy, lambda content: content["run"].update(draws=1))  # nothing says how draws differ
+    edit_manifest(
+        copy, lambda content: content["run"].update(draws=1)
+    )  # nothing says how draws differ
     assert list(table(write_page(copy, tmp_path / "single"), "page")["scores"]) == ["entropy"]
-    assert list(table(write_page(copy, tmp_path / "asked", scores=["epistemic"]), "page")["scores"]) == ["epistemic"]
+    assert list(
+        table(write_page(copy, tmp_path / "asked", scores=["epistemic"]), "page")["scores"]
+    ) == ["epistemic"]
 
 
 def test_a_limit_ranks_old_maps_as_the_page_does(tmp_path: Path) -> None:
@@ -142,25 +176,38 @@ def test_a_limit_ranks_old_maps_as_the_page_does(tmp_path: Path) -> None:
             values = np.full(SIZE, level, np.float32)
             values[5:15, 5:15] = spot
             record = writer.store(name, {"entropy": values, "prediction": np.zeros(SIZE, np.uint8)})
-            writer.commit({key: value for key, value in record.items() if key not in ("region", "component")})
+            writer.commit(
+                {key: value for key, value in record.items() if key not in ("region", "component")}
+            )
     for limit, kept in ((1, ["spot"]), (2, ["even", "spot"])):
-        assert column(write_page(tmp_path / "maps", tmp_path / str(limit), limit=limit), "name") == kept
+        assert (
+            column(write_page(tmp_path / "maps", tmp_path / str(limit), limit=limit), "name")
+            == kept
+        )
 
 
 def test_a_range_that_is_asked_for_keeps_what_was_measured(scene: Scene, tmp_path: Path) -> None:
     reader = MapsReader(write_maps(scene.images, tmp_path / "maps", scores=("anomaly",)))
-    wide, narrow = (page_ranges(reader, ["anomaly"], {"anomaly": (0, high)})["anomaly"] for high in (6, 2))
+    wide, narrow = (
+        page_ranges(reader, ["anomaly"], {"anomaly": (0, high)})["anomaly"] for high in (6, 2)
+    )
     assert (wide.measured_to, wide.high, narrow.measured_to, narrow.high) == (3, 6, None, 2)
 
 
-def test_the_verb_writes_a_page_and_imports_verdicts(scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_writes_a_page_and_imports_verdicts(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "review"
     words = ["review", "--maps", str(scene.maps)]
     assert main([*words, "--anomaly-labels", str(scene.anomaly), "--out", str(out)]) == 0
     run = table(out / "index.html", "page")["run"]
-    verdicts = [{"frame": NAMES[1], "verdict": "missed", "note": "dark", "time": "2026-01-01T00:00:00Z"}]
+    verdicts = [
+        {"frame": NAMES[1], "verdict": "missed", "note": "dark", "time": "2026-01-01T00:00:00Z"}
+    ]
     path = tmp_path / "verdicts.json"
-    path.write_text(json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": verdicts}))
+    path.write_text(
+        json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": verdicts})
+    )
     capsys.readouterr()
     assert main([*words, "--import", str(path), "--out", str(out)]) == 0
     assert "| missed | 1 | 16.7% | 0 |" in capsys.readouterr().out
@@ -169,7 +216,10 @@ def test_the_verb_writes_a_page_and_imports_verdicts(scene: Scene, tmp_path: Pat
     for more, said in (
         (["--import", str(path), "--out", str(tmp_path)], "is no review page of the maps"),
         ([], "the page has no place"),
-        (["--labels", str(scene.labels), "--out", str(out)], "nothing says which values of --labels are which classes"),
+        (
+            ["--labels", str(scene.labels), "--out", str(out)],
+            "nothing says which values of --labels are which classes",
+        ),
     ):
         assert main([*words, *more]) == 2
         assert said in capsys.readouterr().err
@@ -184,7 +234,13 @@ def test_a_run_under_way_shows_what_is_finished(copy: Path, tmp_path: Path) -> N
     index = write_page(copy, tmp_path / "review")
     assert column(index, "name") == list(NAMES[:3])
     assert column(index, "time") == [0, 0.5, 2]
-    assert {*column(index, "statistics")[0]["entropy"]} == {"region", "mean", "max", "p99", "component"}
+    assert {*column(index, "statistics")[0]["entropy"]} == {
+        "region",
+        "mean",
+        "max",
+        "p99",
+        "component",
+    }
     assert "has not finished (status running, 3 frames so far)" in notices(index)
     assert table(index, "page")["failed"] == failed
 
@@ -224,7 +280,9 @@ def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -
     assert "holds the values [7]" in problems[2][0]
     (tmp_path / "strangers").mkdir()
     shutil.copy(labels / f"{NAMES[3]}.png", tmp_path / "strangers" / "z.png")
-    other = LabelMap("two", LABEL_MAP.classes[:2], LABEL_MAP.palette[:2], {0: 0, 1: 1, 2: 255, 255: 255})
+    other = LabelMap(
+        "two", LABEL_MAP.classes[:2], LABEL_MAP.palette[:2], {0: 0, 1: 1, 2: 255, 255: 255}
+    )
     wrong: dict[str, dict[str, Any]] = {
         "no label in": {"anomaly_labels": tmp_path / "strangers"},
         "without the label map": {"labels": scene.labels},
@@ -238,11 +296,16 @@ def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -
 def test_maps_of_another_tool(tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     (maps / "surprise").mkdir(parents=True)
-    np.save(maps / "surprise" / "f.npy", np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16))
+    np.save(
+        maps / "surprise" / "f.npy", np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16)
+    )
     np.save(maps / "surprise" / "g.npy", np.full((9, 16), np.nan, np.float32))
     index = write_page(maps, tmp_path / "review")
     assert column(index, "name") == ["f", "g"]
-    assert [statistics["surprise"].get("max") for statistics in column(index, "statistics")] == [5, None]
+    assert [statistics["surprise"].get("max") for statistics in column(index, "statistics")] == [
+        5,
+        None,
+    ]
     assert "NaN or infinite" in column(index, "problems")[1][0]
     page = table(index, "page")
     assert page["line"].startswith("maps of another tool")
@@ -252,7 +315,9 @@ def test_maps_of_another_tool(tmp_path: Path) -> None:
         write_page(maps, maps / "review")
 
 
-def test_pixels_outside_a_mask_are_ignored_in_labels(copy: Path, scene: Scene, tmp_path: Path) -> None:
+def test_pixels_outside_a_mask_are_ignored_in_labels(
+    copy: Path, scene: Scene, tmp_path: Path
+) -> None:
     mask = np.full((30, 40), 255, np.uint8)
     mask[:, :20] = 0  # the first object of every frame
     cv2.imwrite(str(copy / "mask.png"), mask)
@@ -265,9 +330,17 @@ def test_pixels_outside_a_mask_are_ignored_in_labels(copy: Path, scene: Scene, t
 
 def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path: Path) -> None:
     given: Any = {"anomaly_labels": scene.anomaly, "flag": {"entropy": 0.5}}
-    half, tenth = (write_page(scene.maps, tmp_path / str(share), share, **given) for share in (0.5, 0.1))
-    assert [table(index, "page")["scores"]["entropy"]["found_share"] for index in (half, tenth)] == [0.5, 0.1]
-    pairs = [(a["entropy"], b["entropy"]) for a, b in zip(column(half, "found"), column(tenth, "found"), strict=True) if a]
+    half, tenth = (
+        write_page(scene.maps, tmp_path / str(share), share, **given) for share in (0.5, 0.1)
+    )
+    assert [
+        table(index, "page")["scores"]["entropy"]["found_share"] for index in (half, tenth)
+    ] == [0.5, 0.1]
+    pairs = [
+        (a["entropy"], b["entropy"])
+        for a, b in zip(column(half, "found"), column(tenth, "found"), strict=True)
+        if a
+    ]
     assert {np.sign(b - a) for a, b in pairs} == {1}
 
 

@@ -13,10 +13,15 @@ from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_vi
 WORST_FIRST = list(reversed(NAMES))
 
 
-def test_gallery_is_sorted_worst_first_by_any_statistic(full_page: Path, scene: Scene, visit: Visit) -> None:
+def test_gallery_is_sorted_worst_first_by_any_statistic(
+    full_page: Path, scene: Scene, visit: Visit
+) -> None:
     page = visit.open(full_page)
     records = MapsReader(scene.maps).records
-    strength = {name: (records[name]["region"]["entropy"], records[name]["mean"]["entropy"]) for name in NAMES}
+    strength = {
+        name: (records[name]["region"]["entropy"], records[name]["mean"]["entropy"])
+        for name in NAMES
+    }
     # The object of the darkest frame stands before a brighter frame without one.
     assert visit.names() == sorted(NAMES, key=strength.__getitem__, reverse=True) != WORST_FIRST
     page.select_option("#filter-statistic", "mean")
@@ -40,7 +45,12 @@ def test_gallery_is_searched_and_filtered(full_page: Path, visit: Visit) -> None
     visit.shown("#count", "Give a threshold")
     page.fill("#gallery-threshold", "0.6")
     assert visit.names() == [NAMES[2], NAMES[1]]  # of two objects one is enough to miss
-    others = {"normal": NAMES[3:4], "unlabelled": NAMES[4:], "flagged": NAMES[4:], "below": NAMES[:4]}
+    others = {
+        "normal": NAMES[3:4],
+        "unlabelled": NAMES[4:],
+        "flagged": NAMES[4:],
+        "below": NAMES[:4],
+    }
     for kind, shown in {"found": NAMES[:1], **others}.items():
         page.select_option(show, kind)
         assert visit.names() == list(reversed(shown)), kind
@@ -52,7 +62,9 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     assert page.locator("#help[open] dt").count() > 25
     assert "entropy: share of ln C" in page.locator("#help").inner_text()
     page.keyboard.press("Escape")
-    page.wait_for_timeout(300)  # the browser gives the focus back a little after a dialog has closed
+    page.wait_for_timeout(
+        300
+    )  # the browser gives the focus back a little after a dialog has closed
     page.keyboard.press("ArrowRight")  # on a fresh page, where nothing has the focus
     for key, place in (("Enter", 1), ("j", 2), ("k", 1), (".", 0)):
         page.keyboard.press(key)
@@ -72,7 +84,9 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     page.keyboard.press("e")
     page.keyboard.type("Ana")  # whose note it is, asked once
     page.keyboard.press("Enter")
-    visit.until("document.activeElement.id === 'note'")  # a dialog's close event comes a little after it
+    visit.until(
+        "document.activeElement.id === 'note'"
+    )  # a dialog's close event comes a little after it
     page.keyboard.type("gm?")  # letters belong to the note while it is written
     assert page.input_value("#note") == "gm?"
     page.keyboard.press("Escape")
@@ -106,7 +120,9 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
     page.keyboard.press("Space")
     assert not page.evaluate("segunc.timeline.playing()")
     assert page.locator(".axis span").all_inner_texts() == ["0:00", "0:01"]
-    points = re.findall(r"[ML](\d+) ([\d.]+)", page.locator(".plot .first").get_attribute("d") or "")
+    points = re.findall(
+        r"[ML](\d+) ([\d.]+)", page.locator(".plot .first").get_attribute("d") or ""
+    )
     assert [int(x) for x, _ in points] == list(range(40))
     assert min(range(40), key=lambda i: float(points[i][1])) == 30
 
@@ -124,7 +140,9 @@ def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit
     opened = [int(name) for name in visit.names()]
     assert opened[0] == 30
     assert all(0 < abs(member - 30) < 20 for member in opened[1:6])
-    assert int(page.locator("#cards li").first.get_attribute("aria-setsize") or 0) == len(heads) + 38
+    assert (
+        int(page.locator("#cards li").first.get_attribute("aria-setsize") or 0) == len(heads) + 38
+    )
     page.keyboard.press("Home")
     page.keyboard.press("x")
     assert [int(name) for name in visit.names()] == heads
@@ -134,7 +152,9 @@ def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit
     assert page.locator("#filter-moments").is_disabled()
 
 
-def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(full_page: Path, tmp_path: Path, browser: Any) -> None:
+def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(
+    full_page: Path, tmp_path: Path, browser: Any
+) -> None:
     shutil.copy(full_page, tmp_path / "index.html")
     page = browser.new_page()
     page.goto((tmp_path / "index.html").as_uri())
@@ -143,13 +163,18 @@ def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(full_page
     page.goto(f"{full_page.as_uri()}#view=frame&frame=gone&score=entropy")
     assert not page.locator("#lost").is_visible()
     visit_notice = page.inner_text("#notices")
-    assert "asks for what this page does not hold: frame gone. The rest of it is shown." in visit_notice
+    assert (
+        "asks for what this page does not hold: frame gone. The rest of it is shown."
+        in visit_notice
+    )
     assert page.is_visible("#gallery-view")
     page.close()
 
 
 @pytest.mark.parametrize("size", [(1400, 900), (960, 600), (390, 844)])
-def test_the_first_screen_explains_itself_and_covers_nothing(size: tuple[int, int], full_page: Path, visit: Visit) -> None:
+def test_the_first_screen_explains_itself_and_covers_nothing(
+    size: tuple[int, int], full_page: Path, visit: Visit
+) -> None:
     visit.page.set_viewport_size({"width": size[0], "height": size[1]})
     page = visit.open(full_page)
     assert page.locator("#intro li").count() == 3

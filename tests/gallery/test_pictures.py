@@ -29,7 +29,15 @@ from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.gallery.scenes import NAMES, SCORES, Scene, draw, write_maps, write_page, write_video_scene
+from tests.gallery.scenes import (
+    NAMES,
+    SCORES,
+    Scene,
+    draw,
+    write_maps,
+    write_page,
+    write_video_scene,
+)
 from tests.maps.fakes import manifest
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
@@ -49,7 +57,14 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     texts: dict[str, int] = {}
     put = drawing.cv2.putText
 
-    def note(picture: np.ndarray, text: str, origin: tuple[int, int], font: int, scale: float, *rest: object) -> object:
+    def note(
+        picture: np.ndarray,
+        text: str,
+        origin: tuple[int, int],
+        font: int,
+        scale: float,
+        *rest: object,
+    ) -> object:
         (width, height), below = drawing.cv2.getTextSize(text, font, scale, 1)
         assert origin[0] >= 0
         assert origin[0] + width <= picture.shape[1], f"'{text}' leaves the picture"
@@ -93,15 +108,30 @@ def test_one_value_has_one_colour_in_a_calm_and_a_wild_frame() -> None:
     np.testing.assert_array_equal(a[100:], b[100:])
     assert (a[:100] != b[:100]).any(axis=2).mean() > 0.99
     mixed = blend(np.full(256, 100, np.float32), np.arange(256)).astype(int)
-    np.testing.assert_allclose(mixed[255], 0.15 * 100 + 0.85 * colour_table()[255].astype(int), atol=1)
+    np.testing.assert_allclose(
+        mixed[255], 0.15 * 100 + 0.85 * colour_table()[255].astype(int), atol=1
+    )
     np.testing.assert_allclose(mixed[0], 0.9 * 100 + 0.1 * colour_table()[0].astype(int), atol=1)
 
 
 @pytest.mark.parametrize(("height", "width"), [(60, 80), (1024, 2048)])
-def test_legend_names_score_unit_range_and_model_at_every_size(texts: dict[str, int], height: int, width: int) -> None:
+def test_legend_names_score_unit_range_and_model_at_every_size(
+    texts: dict[str, int], height: int, width: int
+) -> None:
     values = np.zeros((height, width), np.float32)
-    picture = draw_overlay(image(height, width), values, legend("epistemic"), caption="Straße: frame 000120, 0:00:04.800")
-    said = {"Epistemic (model)", "0 = all draws agree; more: they contradict each other", "0", "0.05", ">= 0.1"}
+    picture = draw_overlay(
+        image(height, width),
+        values,
+        legend("epistemic"),
+        caption="Straße: frame 000120, 0:00:04.800",
+    )
+    said = {
+        "Epistemic (model)",
+        "0 = all draws agree; more: they contradict each other",
+        "0",
+        "0.05",
+        ">= 0.1",
+    }
     assert said | {"Stra?e: frame 000120, 0:00:04.800"} <= texts.keys()
     assert any(text.startswith("ABNN, 4 members, 24 draws") for text in texts)
     assert min(texts.values()) >= MINIMUM_TEXT - 1
@@ -111,7 +141,9 @@ def test_legend_names_score_unit_range_and_model_at_every_size(texts: dict[str, 
 
 def test_sizes_of_labels_and_maps() -> None:
     with pytest.raises(InputError, match="8x4 pixels for an image of 640x360"):
-        draw_overlay(image(), np.zeros((360, 640), np.float32), legend(), anomaly=np.zeros((4, 8), bool))
+        draw_overlay(
+            image(), np.zeros((360, 640), np.float32), legend(), anomaly=np.zeros((4, 8), bool)
+        )
     with pytest.raises(InputError, match="is too large"):
         draw_overlay(image(40_000, 1), np.zeros((1, 1), np.float32), legend())
     scores = np.zeros((9, 16), np.float32)
@@ -127,7 +159,10 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
     flagged = legend(threshold=np.float32(0.4))
     anomaly = np.zeros((360, 640), bool)
     anomaly[20:60, 20:60] = True
-    plain, outlined = draw_overlay(flat, values, legend()), draw_overlay(flat, values, flagged, anomaly=anomaly)
+    plain, outlined = (
+        draw_overlay(flat, values, legend()),
+        draw_overlay(flat, values, flagged, anomaly=anomaly),
+    )
     assert {"Entropy", "Flagged: entropy >= 0.4", "Outlined: labelled anomaly"} <= texts.keys()
     assert (plain[120:180, 310:390] == outlined[120:180, 310:390]).all()
     for colour, place in ((FLAGGED, np.s_[95:205, 295:405]), (LABELLED, np.s_[15:65, 15:65])):
@@ -141,27 +176,45 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path) -> None:
     scores = ("entropy", "deterministic-max-logit")
     written = draw(scene.maps, tmp_path / "out", score=scores, anomaly_labels=scene.anomaly)
     assert written.failed == {}
-    assert names(tmp_path / "out") == sorted(f"overlay-{score}/{name}.png" for score in scores for name in NAMES)
-    assert written.pictures["overlay-entropy"] == [tmp_path / "out/overlay-entropy" / f"{name}.png" for name in NAMES]
+    assert names(tmp_path / "out") == sorted(
+        f"overlay-{score}/{name}.png" for score in scores for name in NAMES
+    )
+    assert written.pictures["overlay-entropy"] == [
+        tmp_path / "out/overlay-entropy" / f"{name}.png" for name in NAMES
+    ]
     reader = MapsReader(scene.maps)
     for score, shown in page_ranges(reader, scores).items():  # of the whole set, as on the page
         mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
         source = read_image(scene.images / f"{NAMES[1]}.png")
         of_score = Legend.of(reader.manifest, score, shown)
-        picture = draw_overlay(source, reader.read(NAMES[1], score), of_score, anomaly=mask, caption=f"Frame {NAMES[1]}")
-        np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
+        picture = draw_overlay(
+            source,
+            reader.read(NAMES[1], score),
+            of_score,
+            anomaly=mask,
+            caption=f"Frame {NAMES[1]}",
+        )
+        np.testing.assert_array_equal(
+            read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture
+        )
 
 
-def test_frames_formats_and_ranges_are_chosen_and_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path) -> None:
+def test_frames_formats_and_ranges_are_chosen_and_anomaly_comes_first_where_it_is(
+    scene: Scene, tmp_path: Path
+) -> None:
     written = draw(scene.maps, tmp_path, frames=[NAMES[0], "sub/*"], format="jpg")
-    assert [path.name for path in written.pictures["overlay-entropy"]] == [f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)]
+    assert [path.name for path in written.pictures["overlay-entropy"]] == [
+        f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)
+    ]
     ranges = {"entropy": (0.0, 0.01)}
     draw(scene.maps, tmp_path, score=["entropy"], frames=[NAMES[5]], ranges=ranges)
     picture = read_image(tmp_path / "overlay-entropy" / f"{NAMES[5]}.png")[:480]
@@ -169,7 +222,9 @@ def test_frames_formats_and_ranges_are_chosen_and_anomaly_comes_first_where_it_i
     assert np.ptp(grey, axis=2).max() <= 1.5
     maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
     assert list(draw(maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
-    assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
+    assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == [
+        "overlay-entropy"
+    ]
 
 
 def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_path: Path) -> None:
@@ -182,7 +237,9 @@ def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_
         draw(maps, tmp_path / "out")
     # Images of other frames: every frame fails, and says why.
     written = draw(maps, tmp_path / "out", images=scene.images)
-    assert written.failure.startswith("3 frames could not be drawn, first 000000 (frame 000000 has no image")
+    assert written.failure.startswith(
+        "3 frames could not be drawn, first 000000 (frame 000000 has no image"
+    )
 
 
 def test_bad_requests(scene: Scene, copy: Path, tmp_path: Path) -> None:
@@ -218,7 +275,10 @@ def flat(colour: Any, height: int = 61, width: int = 81) -> np.ndarray:
 def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
     """Times and pictures, RGB by BT.601."""
     with av.open(str(path)) as container:
-        frames = [(frame.time, frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray()) for frame in container.decode(video=0)]
+        frames = [
+            (frame.time, frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray())
+            for frame in container.decode(video=0)
+        ]
     return [time for time, _ in frames], [picture for _, picture in frames]
 
 
@@ -245,7 +305,10 @@ def test_unfinished_video_leaves_no_file_and_keeps_the_old_one(tmp_path: Path) -
     out = tmp_path / "overlay.webm"
     out.write_bytes(b"old")
     paths = jpegs(tmp_path / "overlay", *map(flat, (10, 18, 26)))
-    for damage, message in ((paths[2].read_bytes()[:-30], "cannot be read"), (encode_jpeg(flat(9, 9)), "another size")):
+    for damage, message in (
+        (paths[2].read_bytes()[:-30], "cannot be read"),
+        (encode_jpeg(flat(9, 9)), "another size"),
+    ):
         paths[2].write_bytes(damage)
         with pytest.raises(PartialFailure, match=rf"000002\.jpg .*{message}"):
             write_video(paths, out, 25)

@@ -13,7 +13,14 @@ from segunc.core.errors import InputError
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import open_maps
-from segunc.maps.verdicts import JudgedRegion, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
+from segunc.maps.verdicts import (
+    JudgedRegion,
+    Verdict,
+    agreement_table,
+    merge_verdicts,
+    read_verdicts,
+    summary_table,
+)
 from tests.gallery.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
@@ -38,7 +45,10 @@ def write(folder: Path, **changes: Any) -> Path:
         ({"verdicts": [ENTRY | {"region": {"box": [0, 0, 2, 2]}}]}, "verdicts, 0, region"),
         ({"verdicts": [ENTRY | {"region": REGION | {"mask": [1.5, 2]}}]}, "verdicts, 0, region"),
         ({"verdicts": [ENTRY | {"region": REGION | {"area": -1}}]}, "verdicts, 0, region"),
-        ({"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]}, "'nothing-wrong' is none of"),
+        (
+            {"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]},
+            "'nothing-wrong' is none of",
+        ),
         ({"verdicts": [ENTRY | {"region": REGION}] * 2}, "two verdicts on a region of frame 'a'"),
         ({"run": "fedc"}, "verdicts on the run fedc"),
         ({"verdicts": [ENTRY | {"note": None}]}, "verdicts, 0, note"),
@@ -67,11 +77,16 @@ def test_a_file_gives_verdicts_on_frames_and_regions(tmp_path: Path) -> None:
 
 def test_files_are_merged_and_two_reviewers_compared() -> None:
     def given(reviewer: str, time: str = "1", **verdicts: str) -> list[Verdict]:
-        return [Verdict(frame, verdict, time=time, reviewer=reviewer) for frame, verdict in verdicts.items()]
+        return [
+            Verdict(frame, verdict, time=time, reviewer=reviewer)
+            for frame, verdict in verdicts.items()
+        ]
 
     ana = given("Ana", a="missed", b="missed", c="true-alarm", d="nothing-wrong")
     later = given("Ana", "2", d="true-alarm")
-    part = Verdict("d", "false-alarm", reviewer="Ben", region=JudgedRegion((0, 0, 1, 1), 1, (3, 4), (0, 1)))
+    part = Verdict(
+        "d", "false-alarm", reviewer="Ben", region=JudgedRegion((0, 0, 1, 1), 1, (3, 4), (0, 1))
+    )
     ben = [*given("Ben", a="missed", b="true-alarm", c="true-alarm", e="missed"), part]
     merged = merge_verdicts([ana, ben, later])
     assert len(merged) == 4 + 5
@@ -84,7 +99,12 @@ def test_files_are_merged_and_two_reviewers_compared() -> None:
 
 
 def test_summary_counts_every_frame_once() -> None:
-    verdicts = [Verdict("a", "missed", "x"), Verdict("b", "missed"), Verdict("c", "", "y"), Verdict("d", "unsure")]
+    verdicts = [
+        Verdict("a", "missed", "x"),
+        Verdict("b", "missed"),
+        Verdict("c", "", "y"),
+        Verdict("d", "unsure"),
+    ]
     lines = summary_table(verdicts, 10).splitlines()
     counts = {row.split("|")[1].strip(): row.split("|")[2:5] for row in lines[2:]}
     assert [cell.strip() for cell in counts["missed"]] == ["2", "20.0%", "0"]
@@ -92,10 +112,15 @@ def test_summary_counts_every_frame_once() -> None:
     assert sum(int(row[0]) for row in counts.values()) == 10
 
 
-def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_evaluates_verdicts_on_maps(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kinds = dict(zip(NAMES, ["true-alarm", "false-alarm", "false-alarm"], strict=False))
     rows = [ENTRY | {"frame": frame, "verdict": kind} for frame, kind in kinds.items()]
-    path, out = write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows), tmp_path / "judged.json"
+    path, out = (
+        write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows),
+        tmp_path / "judged.json",
+    )
     words = ["evaluate", "--maps", str(scene.maps), "--verdicts", str(path), "--out", str(out)]
     assert main(words) == 0
     said = capsys.readouterr().out
@@ -104,7 +129,12 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert "too few resampled units: 3" in said
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
-    assert segunc.evaluate(maps=scene.maps, verdicts=[path], frames=NAMES[0]).numbers["counts"]["judged_frames"] == 1
+    assert (
+        segunc.evaluate(maps=scene.maps, verdicts=[path], frames=NAMES[0]).numbers["counts"][
+            "judged_frames"
+        ]
+        == 1
+    )
     for other in (["--plots", "x"], ["--groups", "^f"]):
         assert main([*words, *other]) == 2
         assert f"--verdicts and {other[0]}" in capsys.readouterr().err

@@ -35,9 +35,13 @@ def write_pictures(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -
     return names
 
 
-def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, int] = (48, 64)) -> None:
+def write_video(
+    path: Path, count: int, *, fps: float = 25.0, size: tuple[int, int] = (48, 64)
+) -> None:
     code = {".webm": "VP80", ".avi": "MJPG", ".mp4": "mp4v"}[path.suffix]
-    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*code), fps, size[::-1])
+    writer = cv2.VideoWriter(
+        str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*code), fps, size[::-1]
+    )
     assert writer.isOpened()
     for index in range(count):
         picture = np.full((*size, 3), 20 + index * 4 % 200, np.uint8)
@@ -46,7 +50,12 @@ def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, i
     writer.release()
 
 
-def write_timed_video(path: Path, times: Sequence[float], size: tuple[int, int] = (48, 64), options: dict[str, str] | None = None) -> None:
+def write_timed_video(
+    path: Path,
+    times: Sequence[float],
+    size: tuple[int, int] = (48, 64),
+    options: dict[str, str] | None = None,
+) -> None:
     """A video whose frames stand at these seconds; a growing white bar says which frame it is. Needs PyAV."""
     av = pytest.importorskip("av")
     codec = {".webm": "libvpx", ".mkv": "mpeg4", ".mp4": "mpeg4"}[path.suffix]
@@ -112,6 +121,8 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
     }
 
 
-def predict(given: Path, out: Path, *, run: Any = (), on_note: Any = None, **writer: Any) -> Summary:
+def predict(
+    given: Path, out: Path, *, run: Any = (), on_note: Any = None, **writer: Any
+) -> Summary:
     to = MapsWriter(out, manifest(**dict(run)), **writer)
     return run_pipeline(open_source(given), process, to, on_note=on_note)

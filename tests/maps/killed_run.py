@@ -23,7 +23,9 @@ def main() -> None:
     given, out, moment, count, run = sys.argv[1:]
     moments = itertools.count(1)
 
-    def or_die(function: Callable[..., Any], kind: str, before: Callable[..., Any] = lambda *_: None) -> Any:
+    def or_die(
+        function: Callable[..., Any], kind: str, before: Callable[..., Any] = lambda *_: None
+    ) -> Any:
         def wrapped(*arguments: Any) -> Any:
             if kind == moment and next(moments) == int(count):
                 before(*arguments)

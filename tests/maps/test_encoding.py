@@ -14,7 +14,14 @@ import pytest
 from PIL import Image
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import decode_compact, decode_stored, decode_unit, encode_compact, encode_unit, read_score_file
+from segunc.maps.encoding import (
+    decode_compact,
+    decode_stored,
+    decode_unit,
+    encode_compact,
+    encode_unit,
+    read_score_file,
+)
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
@@ -29,7 +36,10 @@ KINDS = {
     "int64 bool": (".npy",),
 }
 HEIGHT, WIDTH = 47, 64  # odd and even
-ACROSS = np.linspace(0, 1, WIDTH, dtype=np.float32)[None, :] * np.linspace(0.2, 1, HEIGHT, dtype=np.float32)[:, None]
+ACROSS = (
+    np.linspace(0, 1, WIDTH, dtype=np.float32)[None, :]
+    * np.linspace(0.2, 1, HEIGHT, dtype=np.float32)[:, None]
+)
 MAPS = {
     "prediction": (np.arange(HEIGHT * WIDTH) % 3).reshape(HEIGHT, WIDTH).astype(np.uint8),
     "entropy": ACROSS,
@@ -39,7 +49,13 @@ MAPS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [(f"map{ending}", dtype) for dtypes, endings in KINDS.items() for dtype in dtypes.split() for ending in endings]
+    ("name", "dtype"),
+    [
+        (f"map{ending}", dtype)
+        for dtypes, endings in KINDS.items()
+        for dtype in dtypes.split()
+        for ending in endings
+    ],
 )
 def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: str) -> None:
     values = np.abs(RAMP).astype(dtype) if "uint" in dtype else RAMP.astype(dtype)
@@ -53,7 +69,9 @@ def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: st
 
 @pytest.mark.parametrize("name", ["map.png", "map.tif", "map.npy", "map.hdf5"])
 @pytest.mark.parametrize("kept", [0.0, 0.97])
-def test_a_truncated_file_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, kept: float) -> None:
+def test_a_truncated_file_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, kept: float
+) -> None:
     generator = np.random.default_rng(0)
     path = write_map(tmp_path / name, generator.integers(0, 65535, (40, 50), np.uint16))
     data = path.read_bytes()
@@ -75,9 +93,13 @@ def test_a_truncated_file_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[
         ("none.npy", None, r"cannot be read \(No such file"),
     ],
 )
-def test_what_is_no_map_is_refused(tmp_path: Path, name: str, values: np.ndarray | None, said: str) -> None:
+def test_what_is_no_map_is_refused(
+    tmp_path: Path, name: str, values: np.ndarray | None, said: str
+) -> None:
     if values is not None:
-        np.save(tmp_path / name, values) if name != "map.png" else write_map(tmp_path / name, values)
+        np.save(tmp_path / name, values) if name != "map.png" else write_map(
+            tmp_path / name, values
+        )
     with pytest.raises(InputError, match=f"{name} {said}"):
         read_score_file(tmp_path / name)
 
@@ -93,11 +115,23 @@ def _virtual(file: Any) -> None:
     [
         (lambda f: f.create_dataset("group/value", data=RAMP), "holds no data set 'value'"),
         (lambda f: f.create_group("value"), "holds no data set 'value'"),
-        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds no data set 'value'"),
-        (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
+        (
+            lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")),
+            "holds no data set 'value'",
+        ),
+        (
+            lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]),
+            "from other files",
+        ),
         (_virtual, "from other files"),
-        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), r"has the shape \(\)"),
-        (lambda f: f.create_dataset("value", data=[["text"]], dtype=h5py.string_dtype()), "is of type object"),
+        (
+            lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")),
+            r"has the shape \(\)",
+        ),
+        (
+            lambda f: f.create_dataset("value", data=[["text"]], dtype=h5py.string_dtype()),
+            "is of type object",
+        ),
     ],
 )
 def test_an_hdf5_map_is_held_by_its_file_and_may_be_compressed(
@@ -131,7 +165,9 @@ def test_a_compact_map_is_the_mean_of_four_pixels_at_8_bits() -> None:
     np.testing.assert_array_equal(even, np.rint(255 * np.sqrt([[0.06]])))
     np.testing.assert_allclose(decode_unit(even), 0.06, atol=0.002)
     back = decode_compact(np.full((2, 3), 51, np.uint8), 3, 6, floats=False)
-    np.testing.assert_array_equal(back, np.full((3, 6), 51 * 257, np.uint16))  # (51 / 255)^2 exactly
+    np.testing.assert_array_equal(
+        back, np.full((3, 6), 51 * 257, np.uint16)
+    )  # (51 / 255)^2 exactly
     halves = np.array([[-20.0, -20.0], [3.5, 3.5]], np.float16).repeat(2, axis=1)
     back = decode_compact(encode_compact(halves.repeat(2, axis=0)), 4, 4, floats=True)
     np.testing.assert_array_equal(back[[0, 3]], halves)
@@ -150,35 +186,57 @@ def test_compact_files_are_small_and_every_reader_gets_the_frames_size(tmp_path:
         assert not values[31:].any()
         np.testing.assert_array_equal(values[:31], compact.read("a/one", score)[:31])
     np.testing.assert_array_equal(compact.prediction("a/one"), MAPS["prediction"])
-    bounds = (("entropy", 0.005, 0.02), ("epistemic", 0.0011, 0.005), ("deterministic-max-logit", 0.03, 0.4))
+    bounds = (
+        ("entropy", 0.005, 0.02),
+        ("epistemic", 0.0011, 0.005),
+        ("deterministic-max-logit", 0.03, 0.4),
+    )
     for score, inside, edge in bounds:
         one, other = full.read_stored("a/one", score), compact.read_stored("a/one", score)
-        assert (one.dtype, one.shape, full.form(score)) == (other.dtype, other.shape, compact.form(score))
+        assert (one.dtype, one.shape, full.form(score)) == (
+            other.dtype,
+            other.shape,
+            compact.form(score),
+        )
         off = np.abs(full.read("a/one", score) - compact.read("a/one", score))
-        assert 0 < off[2:-2, 2:-2].max() < inside  # a map moved by half a pixel would be further off
+        assert (
+            0 < off[2:-2, 2:-2].max() < inside
+        )  # a map moved by half a pixel would be further off
         assert off.max() < edge
     # What a frame amounts to is said of the maps before.
-    lines = [json.loads((tmp_path / name / "frames.jsonl").read_text()) for name in ("full", "compact")]
+    lines = [
+        json.loads((tmp_path / name / "frames.jsonl").read_text()) for name in ("full", "compact")
+    ]
     assert (lines[0]["max"], lines[0]["component"]) == (lines[1]["max"], lines[1]["component"])
 
 
 def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path) -> None:
     out = tmp_path / "maps"
     described = written(out, compact=True).manifest["maps"]  # type: ignore[index]
-    assert (described["entropy"]["dtype"], described["entropy"]["value"]) == ("uint8", "(code / 255)^2")
+    assert (described["entropy"]["dtype"], described["entropy"]["value"]) == (
+        "uint8",
+        "(code / 255)^2",
+    )
     assert described["deterministic-max-logit"]["value"].startswith("float16 whose bits")
     assert "value" not in described["prediction"]
     with pytest.raises(InputError, match="written with compact = True \\(now None\\)"):
         MapsWriter(out, manifest())
     edit_manifest(out, lambda content: content["maps"]["entropy"].update(value="code / 7"))
-    with pytest.raises(InputError, match="the values of 'entropy' are code / 7, which this segunc does not know"):
+    with pytest.raises(
+        InputError, match="the values of 'entropy' are code / 7, which this segunc does not know"
+    ):
         MapsReader(out)
 
 
 VALUES = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
 CODES = encode_unit(VALUES)
 FLAT, PICTURE = np.zeros((3, 4), np.float32), np.zeros((3, 4, 3), np.uint8)
-OURS = {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": FLAT, "deterministic-max-logit": FLAT}
+OURS = {
+    "prediction": CODES // 65535,
+    "entropy": VALUES,
+    "epistemic": FLAT,
+    "deterministic-max-logit": FLAT,
+}
 
 
 def lay(folder: Path, *places: str, values: np.ndarray = VALUES) -> Path:
@@ -195,10 +253,21 @@ def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> Non
     for name, score in (("a/1", "energy"), ("a/2", "energy"), ("a/1", "void")):
         np.testing.assert_array_equal(reader.read(name, score), VALUES)
     # Whole numbers without a range of their own are values.
-    for kept in (np.float64, np.uint8, np.uint16, np.float16, np.int16, np.int64, np.uint32, np.bool_):
+    for kept in (
+        np.float64,
+        np.uint8,
+        np.uint16,
+        np.float16,
+        np.int16,
+        np.int64,
+        np.uint32,
+        np.bool_,
+    ):
         write_map(tmp_path / "void/a/2.npy", np.array([[0, 1]], kept))
         stored = MapsReader(tmp_path).read_stored("a/2", "void")
-        assert stored.dtype == (np.float64 if kept in (np.int16, np.int64, np.uint32, np.bool_) else kept)
+        assert stored.dtype == (
+            np.float64 if kept in (np.int16, np.int64, np.uint32, np.bool_) else kept
+        )
         np.testing.assert_array_equal(stored, [[0, 1]])
 
 
@@ -243,14 +312,18 @@ def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None
     theirs = MapsReader(tmp_path / "theirs")
     assert (theirs.manifest, theirs.form("entropy")) == (None, "linear")
     np.testing.assert_allclose(theirs.read("1", "entropy"), CODES / 65535, rtol=1e-6)
-    np.testing.assert_allclose(decode_stored(np.array([[51]], np.uint8), "linear"), [[0.2]], rtol=1e-6)
+    np.testing.assert_allclose(
+        decode_stored(np.array([[51]], np.uint8), "linear"), [[0.2]], rtol=1e-6
+    )
     with MapsWriter(tmp_path / "ours", manifest()) as writer:
         writer.write("1", OURS)
     ours = MapsReader(tmp_path / "ours")
     forms = [ours.form(score) for score in ("entropy", "deterministic-max-logit", "unknown")]
     assert forms == ["unit-code", "linear", "linear"]
     np.testing.assert_array_equal(ours.read("1", "entropy"), decode_unit(CODES))
-    np.testing.assert_array_equal(ours.read_stored("1", "entropy"), theirs.read_stored("1", "entropy"))
+    np.testing.assert_array_equal(
+        ours.read_stored("1", "entropy"), theirs.read_stored("1", "entropy")
+    )
 
 
 def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> None:
@@ -269,7 +342,13 @@ def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> 
 def test_two_files_of_one_frame_are_both_named_and_hidden_files_none(tmp_path: Path) -> None:
     """A Mac decomposes accents and lays a hidden file beside each of its own on a foreign disk."""
     composed, decomposed = "caf\u00e9", "cafe\u0301"
-    lay(tmp_path, f"a/{composed}.npy", f"b/{decomposed}.npy", f"a/._{composed}.npy", "a/.cache/x.npy")
+    lay(
+        tmp_path,
+        f"a/{composed}.npy",
+        f"b/{decomposed}.npy",
+        f"a/._{composed}.npy",
+        "a/.cache/x.npy",
+    )
     reader = MapsReader(tmp_path)
     assert (reader.frames, reader.has(composed, "b")) == ([composed], True)
     for second in (f"{decomposed}.npy", f"{composed}.tif"):

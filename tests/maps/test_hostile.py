@@ -24,7 +24,15 @@ NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", 
 VERBS = {
     "overlay": ("overlay", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
     "review": ("review", "--maps", "MAPS", "--out", "OUT"),
-    "evaluate": ("evaluate", "--maps", "MAPS", "--anomaly-labels", "IN", "--out", "OUT/metrics.json"),
+    "evaluate": (
+        "evaluate",
+        "--maps",
+        "MAPS",
+        "--anomaly-labels",
+        "IN",
+        "--out",
+        "OUT/metrics.json",
+    ),
     "summary": ("summary", "--maps", "MAPS", "--out", "OUT/moments.csv"),
 }
 
@@ -43,7 +51,9 @@ def home(tmp_path: Path) -> Path:
 
 def tree(home: Path) -> dict[str, Any]:
     return {
-        str(path.relative_to(home)): os.readlink(path) if path.is_symlink() else path.is_dir() or path.read_bytes()
+        str(path.relative_to(home)): os.readlink(path)
+        if path.is_symlink()
+        else path.is_dir() or path.read_bytes()
         for path in home.rglob("*")
     }
 
@@ -53,7 +63,9 @@ def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str
     before, out = tree(home), home.parent / "out"
     places = {"MAPS": home / "maps", "IN": home / "in"}
     for verb, words in VERBS.items():
-        assert main([str(places.get(word, word)).replace("OUT", str(out)) for word in words]) == 2, verb
+        assert (
+            main([str(places.get(word, word)).replace("OUT", str(out)) for word in words]) == 2
+        ), verb
         lines = capsys.readouterr().err.splitlines()
         assert len([line for line in lines if said in line]) == len(lines) == 1, (verb, lines)
         assert tree(home) == before, verb
@@ -79,8 +91,14 @@ def test_names_are_safe_or_refused(tmp_path: Path) -> None:
         assert inside(tmp_path, name) == tmp_path / name
 
 
-@pytest.mark.parametrize(("place", "name"), [("shards", ""), *product(("score", "frame", "file"), ("../x", "/x", "\udcff", 5))], ids=repr)
-def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any) -> None:
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("shards", ""), *product(("score", "frame", "file"), ("../x", "/x", "\udcff", 5))],
+    ids=repr,
+)
+def test_a_name_that_is_none_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any
+) -> None:
     if name == "/x":
         name = str(home / "x")
     said = "is named"
@@ -97,13 +115,18 @@ def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixtur
     refused_everywhere(home, capsys, said)
 
 
-@pytest.mark.parametrize("stranger", ["notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg", "link", "b/c"])
+@pytest.mark.parametrize(
+    "stranger",
+    ["notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg", "link", "b/c"],
+)
 def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str) -> None:
     path = home / "maps" / stranger
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(home / "x") if stranger == "link" else path.write_text("mine")
     before = tree(home)
-    with pytest.raises(InputError, match=rf"holds {stranger}, which is no file of the run") as error:
+    with pytest.raises(
+        InputError, match=rf"holds {stranger}, which is no file of the run"
+    ) as error:
         MapsWriter(home / "maps", manifest(), overwrite=True)
     assert "\n" not in str(error.value)
     assert tree(home) == before
@@ -112,13 +135,22 @@ def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str)
 @pytest.mark.parametrize(
     "link",
     [
-        *("manifest.json", "frames.jsonl", "entropy", "entropy/a/frame_000.png", ".lock", ".lock-start"),
+        *(
+            "manifest.json",
+            "frames.jsonl",
+            "entropy",
+            "entropy/a/frame_000.png",
+            ".lock",
+            ".lock-start",
+        ),
         *(f"{place}.segunc-partial" for place in (".manifest.json", "entropy/a/.frame_000.png")),
     ],
 )
 @pytest.mark.parametrize("hard", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_predict_writes_and_removes_nothing_behind_a_link(home: Path, link: str, hard: bool, overwrite: bool) -> None:
+def test_predict_writes_and_removes_nothing_behind_a_link(
+    home: Path, link: str, hard: bool, overwrite: bool
+) -> None:
     path, moved = home / "maps" / link, home / "moved"
     if path.exists():
         path.rename(moved)
@@ -128,15 +160,21 @@ def test_predict_writes_and_removes_nothing_behind_a_link(home: Path, link: str,
         pytest.skip("folders have no hard links, and a lock is written into what is there")
     path.hardlink_to(moved) if hard else path.symlink_to(moved)
     before = outside(tree(home))
-    with contextlib.suppress(InputError, OSError):  # a link is replaced where that is safe, else refused
+    with contextlib.suppress(
+        InputError, OSError
+    ):  # a link is replaced where that is safe, else refused
         predict(home / "in", home / "maps", overwrite=overwrite)
     assert outside(tree(home)) == before
 
 
 @pytest.mark.parametrize("link", ["manifest.json", "frames.jsonl", "mask.png"])
-def test_no_verb_reads_behind_a_link(home: Path, capsys: pytest.CaptureFixture[str], link: str) -> None:
+def test_no_verb_reads_behind_a_link(
+    home: Path, capsys: pytest.CaptureFixture[str], link: str
+) -> None:
     path = home / "maps" / link
-    path.rename(home / "moved") if path.exists() else shutil.copy(home / "secret.png", home / "moved")
+    path.rename(home / "moved") if path.exists() else shutil.copy(
+        home / "secret.png", home / "moved"
+    )
     path.symlink_to(home / "moved")
     if link == "mask.png":
         edit_manifest(home / "maps", lambda content: content.update(mask={}))
@@ -167,15 +205,26 @@ def shown(maps: Path, images: Path | None = None) -> tuple[list[str], str | None
     """Names of the images that a page shows, and its line on those that it does not."""
     reader = MapsReader(maps)
     source, missing = open_images(reader, images, reader.frames)
-    return [] if source is None else [frame.name for frame in source.frames() if frame.image is not None], missing
+    return [] if source is None else [
+        frame.name for frame in source.frames() if frame.image is not None
+    ], missing
 
 
-def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_images_of_the_recorded_bytes_are_shown(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maps, names = home / "maps", ["a/frame_000", "b/frame_001"]
     with monkeypatch.context() as patched:
         patched.setattr(sources, "image_files", lambda folder: pytest.fail(f"{folder} was listed"))
-        for place, images in ((home / "in", names), (home / "in/*/*.png", names), ("/", []), (home, [])):
-            edit_manifest(maps, lambda content, place=place: content["run"].update(input=str(place)))
+        for place, images in (
+            (home / "in", names),
+            (home / "in/*/*.png", names),
+            ("/", []),
+            (home, []),
+        ):
+            edit_manifest(
+                maps, lambda content, place=place: content["run"].update(input=str(place))
+            )
             assert shown(maps)[0] == images
         edit_log(maps, lambda record: record.update(name="secret"))
         assert shown(maps)[0] == []

@@ -53,7 +53,9 @@ def lines(out: Path) -> list[str]:
 
 
 def run(tmp_path: Path, process: Any = process, **settings: Any) -> Summary:
-    return run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()), **settings)
+    return run_pipeline(
+        open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()), **settings
+    )
 
 
 def test_frames_are_in_source_order_whatever_their_size(tmp_path: Path) -> None:
@@ -86,12 +88,17 @@ def test_frames_fail_alone_and_are_retried_into_their_place(tmp_path: Path) -> N
     def partly(frame: Frame) -> Maps | Exception:
         if frame.name == names[1]:
             return ValueError("smaller than the network's stride")
-        broken = {"entropy": np.full((24, 32), np.nan, np.float32)} if frame.name == names[3] else {}
+        broken = (
+            {"entropy": np.full((24, 32), np.nan, np.float32)} if frame.name == names[3] else {}
+        )
         return {**process(frame), **broken}
 
     summary = run(tmp_path, partly)
     assert summary.failure.startswith(f"3 of 6 frames failed, first {names[1]}")
-    reasons = {entry["name"]: entry["reason"] for entry in json.loads((out / "manifest.json").read_text())["failed"]}
+    reasons = {
+        entry["name"]: entry["reason"]
+        for entry in json.loads((out / "manifest.json").read_text())["failed"]
+    }
     for name, reason in zip(names[1:4], ("stride", "truncated or damaged", "NaN"), strict=True):
         assert reason in reasons[name]
     assert lines(out) == [names[0], names[4], names[5]]
@@ -103,7 +110,9 @@ def test_frames_fail_alone_and_are_retried_into_their_place(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
-def test_failure_of_the_network_keeps_what_was_finished(tmp_path: Path, error: BaseException) -> None:
+def test_failure_of_the_network_keeps_what_was_finished(
+    tmp_path: Path, error: BaseException
+) -> None:
     write_pictures(tmp_path / "in", 8)
     predict(tmp_path / "in", tmp_path / "whole")
     out, calls = tmp_path / "out", iter(range(8))
@@ -140,14 +149,19 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
     assert summary.finished + summary.skipped == 6
 
 
-def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_behind_its_first_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_behind_its_first_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_pictures(tmp_path / "in", 8)
     out = tmp_path / "out"
     predict(tmp_path / "in", tmp_path / "whole")
     first = json.loads((tmp_path / "whole/frames.jsonl").read_text().splitlines()[0])
     took = sum((tmp_path / "whole" / file).stat().st_size for file in first["files"].values())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 7 * took - 1))
-    with pytest.raises(InputError, match=r"of 7 more frames take .* GB, but .* GB are free .*Hint: .*`compact` or fewer"):
+    with pytest.raises(
+        InputError,
+        match=r"of 7 more frames take .* GB, but .* GB are free .*Hint: .*`compact` or fewer",
+    ):
         predict(tmp_path / "in", out)
     assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
     assert 1 <= len(lines(out)) < 8
@@ -188,8 +202,12 @@ def test_nothing_runs_ahead(tmp_path: Path, slow: str) -> None:
         run_pipeline(source, watch, writer, prefetch=3, writers=1)
     # Three frames queued, one being made, one waiting to be queued, and the one that is computed.
     assert max(ahead) <= 3 + 3
-    assert lines(tmp_path / "out") == [f"{number:06d}" for number in range(len(lines(tmp_path / "out")))]
-    assert not [t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))]
+    assert lines(tmp_path / "out") == [
+        f"{number:06d}" for number in range(len(lines(tmp_path / "out")))
+    ]
+    assert not [
+        t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))
+    ]
 
 
 def test_progress_lines_hold_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +216,10 @@ def test_progress_lines_hold_rate_and_time_left(monkeypatch: pytest.MonkeyPatch)
     with ConsoleProgress(stream) as show:
         show.count(20, 100, "2 failed", 8)
         show.count(21, None)
-    assert stream.getvalue().splitlines() == ["20 of 100 frames, 1.00 frames/s, 01:20 left, 2 failed", "21 frames, 1.50 frames/s"]
+    assert stream.getvalue().splitlines() == [
+        "20 of 100 frames, 1.00 frames/s, 01:20 left, 2 failed",
+        "21 frames, 1.50 frames/s",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -223,12 +244,18 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_run_continues_to_the_same_bytes(
     pictures: Path, tmp_path: Path, given: str, compact: bool, kills: list[tuple[str, int]]
 ) -> None:
-    source, out, run = pictures.with_name(given), tmp_path / "killed", {"compact": True} if compact else {}
+    source, out, run = (
+        pictures.with_name(given),
+        tmp_path / "killed",
+        {"compact": True} if compact else {},
+    )
     predict(source, tmp_path / "unbroken", run=run)
     expected = folder_bytes(tmp_path / "unbroken")
     for moment, count in kills:
         words = [str(source), str(out), moment, str(count), json.dumps(run)]
-        killed = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, timeout=60, check=False)
+        killed = subprocess.run(
+            [sys.executable, str(SCRIPT), *words], capture_output=True, timeout=60, check=False
+        )
         assert killed.returncode == -signal.SIGKILL
         assert json.loads((out / "manifest.json").read_text())["status"] == "running"
         assert folder_bytes(out) != expected
@@ -241,13 +268,17 @@ def test_killed_run_continues_to_the_same_bytes(
     assert json.loads((out / "manifest.json").read_text())["status"] == "finished"
 
 
-def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(pictures: Path, tmp_path: Path) -> None:
+def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(
+    pictures: Path, tmp_path: Path
+) -> None:
     out, fewer = tmp_path / "out", tmp_path / "fewer"
     predict(pictures, out)
     write_pictures(fewer, 7)
     (fewer / "a/frame_001.png").unlink()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=r"holds maps of frame a/frame_001 as number 1 of .*fewer, where"):
+    with pytest.raises(
+        InputError, match=r"holds maps of frame a/frame_001 as number 1 of .*fewer, where"
+    ):
         predict(fewer, out)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     # Images that come behind the others are added.

@@ -64,8 +64,13 @@ def test_an_unfinished_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "in" / f"{names[4]}.png").write_bytes(b"broken")
     assert "1 of 2 frames failed" in predict(tmp_path / "in", out, shard=Shard(2, 3)).failure
     state = read_manifest(out) or {}
-    assert (state["missing_shards"], [each["name"] for each in state["failed"]]) == (["1/3", "3/3"], [names[4]])
-    assert "has not finished (status interrupted, 1 frames so far)" in (MapsReader(out).unfinished or "")
+    assert (state["missing_shards"], [each["name"] for each in state["failed"]]) == (
+        ["1/3", "3/3"],
+        [names[4]],
+    )
+    assert "has not finished (status interrupted, 1 frames so far)" in (
+        MapsReader(out).unfinished or ""
+    )
     for shard in (Shard(), Shard(1, 2)):
         with pytest.raises(InputError, match=r"begun in 3 shards, not in .*not finished: 1/3, 3/3"):
             predict(tmp_path / "in", out, shard=shard)
@@ -107,7 +112,13 @@ def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path)
 
 def record(place: int) -> dict[str, Any]:
     files, sums = {"entropy": f"entropy/{place:06d}.png"}, {"entropy": (1, "0123456789abcdef")}
-    return {"name": f"{place:06d}", "index": place, "files": files, "sums": sums, "mean": {"entropy": 0.123456789}}
+    return {
+        "name": f"{place:06d}",
+        "index": place,
+        "files": files,
+        "sums": sums,
+        "mean": {"entropy": 0.123456789},
+    }
 
 
 def written(folder: Path, *places: int) -> Path:
@@ -121,7 +132,9 @@ def places_of(path: Path) -> list[int]:
 
 @settings(deadline=None)
 @given(st.permutations(range(12)), st.integers(0, 12))
-def test_any_order_over_two_runs_ends_sorted(tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int) -> None:
+def test_any_order_over_two_runs_ends_sorted(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int
+) -> None:
     path = tmp_path_factory.mktemp("log") / "frames.jsonl"
     for part in (order[:cut], order[cut:]):
         log = FrameLog(path)
@@ -135,7 +148,9 @@ def test_any_order_over_two_runs_ends_sorted(tmp_path_factory: pytest.TempPathFa
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_torn_doubled_and_refused_lines_are_forgotten_and_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+def test_torn_doubled_and_refused_lines_are_forgotten_and_every_flipped_bit_is_noticed(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, 0, 1, 2, 2, 3)
     path.write_bytes(path.read_bytes() + seal_line(record(4))[:30])
     log = FrameLog(path)

@@ -60,7 +60,9 @@ def test_files_are_what_the_contract_says(out: Path) -> None:
     assert (first["name"], first["size"]) == ("a/one", [6, 8])
     assert first["files"]["deterministic-max-logit"] == "deterministic-max-logit/a/one.npy"
     assert first["mean"]["epistemic"] == pytest.approx(expected["epistemic"].mean(), rel=1e-3)
-    assert first["max"]["deterministic-max-logit"] == pytest.approx(expected["deterministic-max-logit"].max(), rel=1e-3)
+    assert first["max"]["deterministic-max-logit"] == pytest.approx(
+        expected["deterministic-max-logit"].max(), rel=1e-3
+    )
     assert not list(out.rglob(".*"))
     reader = MapsReader(out)
     assert (reader.frames, reader.scores) == (list(NAMES), list(SCORES))
@@ -75,7 +77,10 @@ def test_files_are_what_the_contract_says(out: Path) -> None:
 
 
 def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
-    encoded = {"entropy": encode_unit(maps()["entropy"]), "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16)}
+    encoded = {
+        "entropy": encode_unit(maps()["entropy"]),
+        "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
+    }
     writer = MapsWriter(tmp_path, manifest())
     writer.write("a/one", maps() | encoded)
     for score, values in encoded.items():  # which are taken as they are
@@ -93,11 +98,19 @@ def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
     described = {"file": "npy", "dtype": "float16", "unit": "negative max logit", "range": None}
     assert content["maps"]["deterministic-max-logit"] == described
     assert content["environment"]["numpy"] == np.__version__
-    assert content["classes"] == {"names": list(fakes.CLASSES), "palette": [list(colour) for colour in fakes.PALETTE]}
+    assert content["classes"] == {
+        "names": list(fakes.CLASSES),
+        "palette": [list(colour) for colour in fakes.PALETTE],
+    }
 
 
 @pytest.mark.parametrize(
-    ("changed", "key"), [({"draws": 8}, "draws = 24 (now 8)"), ({"maps": ["entropy"]}, "maps"), ({"scope": "decoder"}, "scope = None")]
+    ("changed", "key"),
+    [
+        ({"draws": 8}, "draws = 24 (now 8)"),
+        ({"maps": ["entropy"]}, "maps"),
+        ({"scope": "decoder"}, "scope = None"),
+    ],
 )
 def test_other_settings_are_refused_by_name(out: Path, changed: dict[str, Any], key: str) -> None:
     before = (out / "frames.jsonl").read_bytes()
@@ -115,7 +128,11 @@ def test_overwrite_removes_our_maps(out: Path) -> None:
     (out / "frames.jsonl").write_bytes((out / "frames.jsonl").read_bytes()[:-20])
     with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
         assert len(writer.lines) == 0
-        assert sorted(path.name for path in out.iterdir()) == [".lock", "frames.jsonl", "manifest.json"]
+        assert sorted(path.name for path in out.iterdir()) == [
+            ".lock",
+            "frames.jsonl",
+            "manifest.json",
+        ]
         writer.write("new", maps())
     assert MapsReader(out).frames == ["new"]
     assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
@@ -147,7 +164,10 @@ def test_foreign_folder_is_never_touched(tmp_path: Path, overwrite: bool) -> Non
     [
         ({"entropy": np.full((6, 8), np.nan, np.float32)}, "NaN"),
         ({"entropy": np.zeros((6, 7), np.float32)}, "map entropy of frame x"),
-        ({"deterministic-max-logit": np.zeros((6, 8), np.uint16)}, "deterministic-max-logit is of type uint16"),
+        (
+            {"deterministic-max-logit": np.zeros((6, 8), np.uint16)},
+            "deterministic-max-logit is of type uint16",
+        ),
         ({"prediction": np.full((6, 8), 256)}, "class ids"),
         ({"surprise": np.zeros((6, 8), np.float32)}, "surprise"),
     ],
@@ -185,7 +205,9 @@ def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str
     reader = MapsReader(home / "maps")
     for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
         flip(path, int(bit))
-        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*`verify`"):
+        with pytest.raises(
+            InputError, match=rf"{FRAME}.* was changed since it was written.*`verify`"
+        ):
             reader._read(FRAME, file.split("/")[0])
         path.write_bytes(whole)
     path.unlink()
@@ -193,7 +215,9 @@ def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str
         reader._read(FRAME, file.split("/")[0])
     # Another size is noticed always, a flipped bit when asked.
     path.write_bytes(whole[:50])
-    assert again(home) == ["1 finished frames are made again: their maps or images are missing, damaged or others"]
+    assert again(home) == [
+        "1 finished frames are made again: their maps or images are missing, damaged or others"
+    ]
     assert folder_bytes(home / "maps") == before
     flip(path, 300)
     assert again(home) == []
@@ -247,8 +271,15 @@ def test_damaged_shards_are_refused_and_are_never_another_tools(tmp_path: Path) 
 SIDES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
-@given(st.integers(0, 10**6), SIDES, st.booleans(), st.sampled_from(["epistemic", "deterministic-energy"]))
-def test_statistics_are_those_of_numpy(seed: int, size: tuple[int, int], masked: bool, score: str) -> None:
+@given(
+    st.integers(0, 10**6),
+    SIDES,
+    st.booleans(),
+    st.sampled_from(["epistemic", "deterministic-energy"]),
+)
+def test_statistics_are_those_of_numpy(
+    seed: int, size: tuple[int, int], masked: bool, score: str
+) -> None:
     generator = np.random.default_rng(seed)
     values = generator.random(size, np.float32) ** 3 * (1 if score == "epistemic" else -40)
     stored = encode_score(score, np.round(values, 2))  # with many ties
@@ -262,7 +293,9 @@ def test_statistics_are_those_of_numpy(seed: int, size: tuple[int, int], masked:
     pixels = real if kept is None else real[kept]
     assert numbers["mean"] == pytest.approx(pixels.mean(), rel=1e-7)
     assert numbers["max"] == pytest.approx(pixels.max(), rel=1e-7)
-    assert numbers["p99"] == pytest.approx(np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7)
+    assert numbers["p99"] == pytest.approx(
+        np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7
+    )
     high = (real >= threshold) & (True if kept is None else kept)
     labels, count = ndimage.label(high, structure=np.ones((3, 3)))
     assert numbers["component"] == (np.bincount(labels.ravel())[1:].max() if count else 0)
@@ -306,7 +339,9 @@ def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> 
     assert whole.region is None
     assert masked.region is not None
     assert masked.region.sha256 == region.sha256 == Region(tmp_path / "red.png").sha256
-    np.testing.assert_array_equal(masked.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32))
+    np.testing.assert_array_equal(
+        masked.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32)
+    )
     described = (read_manifest(tmp_path / "masked") or {})["mask"]
     assert (described["sha256"], described["kept"]) == (region.sha256, pytest.approx(2 / 3))
     with pytest.raises(InputError, match="mask = "):
@@ -316,7 +351,11 @@ def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> 
 def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
     cv2.imwrite(str(tmp_path / "black.png"), np.zeros((4, 4), np.uint8))
     (tmp_path / "broken.png").write_bytes(b"no PNG")
-    masks = {"black.png": "black all over", "broken.png": "is not a PNG", "missing.png": "cannot be read"}
+    masks = {
+        "black.png": "black all over",
+        "broken.png": "is not a PNG",
+        "missing.png": "cannot be read",
+    }
     for name, said in (masks | {"mask.jpg": "exactly 0"}).items():
         with pytest.raises(InputError, match=said):
             Region(tmp_path / name)
@@ -327,15 +366,22 @@ def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
 
 
 FRAMES = st.tuples(
-    st.one_of(st.floats(-5, 5), st.just(math.nan)), st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0, None]), st.sampled_from(["day", "night"])
+    st.one_of(st.floats(-5, 5), st.just(math.nan)),
+    st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0, None]),
+    st.sampled_from(["day", "night"]),
 )
 
 
-@given(st.lists(FRAMES, max_size=30), st.integers(1, 8), st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0]))
+@given(
+    st.lists(FRAMES, max_size=30), st.integers(1, 8), st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0])
+)
 def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
     frames: list[tuple[float, float | None, str]], count: int, apart: float
 ) -> None:
-    moments = [Moment(Path(video), f"v/{place}", time, value) for place, (value, time, video) in enumerate(frames)]
+    moments = [
+        Moment(Path(video), f"v/{place}", time, value)
+        for place, (value, time, video) in enumerate(frames)
+    ]
 
     def near(one: Moment, other: Moment) -> bool:
         known = one.time is not None and other.time is not None and one.folder == other.folder
@@ -370,15 +416,25 @@ def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
     timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
     assert sorted(m.name[0] for m in timed) == ["a", "b"]  # of each folder one
     assert all(m.time == 0.5 * (names.index(m.name) % 3) for m in timed)
-    result = segunc.summary(out, score="epistemic", statistic="mean", top=20, out=tmp_path / "summary.csv")
-    assert [m.name for m in result.moments] == [m.name for m in worst_moments([out], "epistemic", count=20)]
+    result = segunc.summary(
+        out, score="epistemic", statistic="mean", top=20, out=tmp_path / "summary.csv"
+    )
+    assert [m.name for m in result.moments] == [
+        m.name for m in worst_moments([out], "epistemic", count=20)
+    ]
     assert "neighbours may be listed" in result.notes[0]
     rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
     assert [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows] == [
-        (part, str(rank), m.name, m.value) for part in ("moments", "label") for rank, m in enumerate(result.moments, start=1)
+        (part, str(rank), m.name, m.value)
+        for part in ("moments", "label")
+        for rank, m in enumerate(result.moments, start=1)
     ]
     assert segunc.summary(out, fps=2).notes == ()
-    records = {name: {"index": index} for index, name in enumerate(("a/0", "a/2", "a/4", "b/1", "b/3")) if index != 1}  # that failed
+    records = {
+        name: {"index": index}
+        for index, name in enumerate(("a/0", "a/2", "a/4", "b/1", "b/3"))
+        if index != 1
+    }  # that failed
     assert [*frame_times(records, records, {"run": {"every": 2}}, 4.0)] == [0, 1, 0, 0.5]
     for score, statistic, said in (
         ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),

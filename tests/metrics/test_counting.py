@@ -52,10 +52,15 @@ def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("times", [1, 12, 128])
-@pytest.mark.parametrize("stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"])
+@pytest.mark.parametrize(
+    "stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"]
+)
 @pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
 def test_published_fixtures(labels, scores, expected, stored, times):
-    keys, labels = score_keys(stored(np.tile(np.array(scores, np.float32), times))), np.tile(labels, times)
+    keys, labels = (
+        score_keys(stored(np.tile(np.array(scores, np.float32), times))),
+        np.tile(labels, times),
+    )
     assert numbers(keys, labels) == pytest.approx(expected, rel=1e-12)
 
 
@@ -66,9 +71,16 @@ def test_the_recall_of_exactly_19_in_20_reaches_95_percent_and_one_class_alone_h
     curve = detection_curve(count_keys(score_keys(scores), labels))
     assert fpr_at_recall(curve) == 0.0
     assert fpr_at_recall(curve, recall=0.96) == 1.0
-    for labels, reason in ((np.zeros(4), NO_ANOMALY), (np.ones(4), NO_NORMAL), (np.zeros(0), NO_ANOMALY)):
+    for labels, reason in (
+        (np.zeros(4), NO_ANOMALY),
+        (np.ones(4), NO_NORMAL),
+        (np.zeros(0), NO_ANOMALY),
+    ):
         counts = count_keys(np.arange(len(labels), dtype=np.uint16), labels)
-        assert (areas(detection_curve(counts)), detection_curve(counts).undefined) == ((None, None, None), reason)
+        assert (areas(detection_curve(counts)), detection_curve(counts).undefined) == (
+            (None, None, None),
+            reason,
+        )
 
 
 labels_of_40 = hnp.arrays(np.uint8, (5, 8), elements=st.sampled_from([0, 1, 255]))
@@ -81,7 +93,12 @@ def by_keys(stored: np.ndarray, anomaly: np.ndarray) -> np.ndarray:
 
 
 @settings(max_examples=80, deadline=None)
-@given(hnp.arrays(np.float16, (5, 8), elements=st.sampled_from(EXTREMES) | st.floats(-65504, 65504, width=16)), labels_of_40)
+@given(
+    hnp.arrays(
+        np.float16, (5, 8), elements=st.sampled_from(EXTREMES) | st.floats(-65504, 65504, width=16)
+    ),
+    labels_of_40,
+)
 def test_floats_are_counted_as_their_keys(scores, anomaly):
     np.testing.assert_array_equal(count_scores(scores, anomaly), by_keys(scores, anomaly))
 
@@ -160,7 +177,10 @@ def test_few_anomalies_are_exact_and_more_than_edges_cost_the_mass_of_a_bin() ->
 
 
 def test_zeros_of_both_signs_are_equal_and_ignored_scores_may_be_anything() -> None:
-    scores, labels = np.array([0.0, -0.0, np.nan, 0.1], np.float32), np.array([1, 0, 255, 0], np.uint8)
+    scores, labels = (
+        np.array([0.0, -0.0, np.nan, 0.1], np.float32),
+        np.array([1, 0, 255, 0], np.uint8),
+    )
     bins = find([(scores, labels)], 16)
     assert bins.count(scores, labels)[:, bins.keys(np.float32(0))].tolist() == [1, 1]
     with pytest.raises(InputError, match="NaN or infinite"):

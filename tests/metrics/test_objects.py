@@ -16,17 +16,25 @@ def sizes(*edges: float) -> ObjectBins:
     return ObjectBins("size", edges, tuple(f"from {edge}" for edge in (0, *edges)))
 
 
-def scene(seed: int, kind: str = "float", size: tuple[int, int] = (40, 60)) -> tuple[np.ndarray, np.ndarray]:
+def scene(
+    seed: int, kind: str = "float", size: tuple[int, int] = (40, 60)
+) -> tuple[np.ndarray, np.ndarray]:
     """A score map and an anomaly label with objects of many sizes, some that touch at corners only, and ignored pixels."""
     random = np.random.default_rng(seed)
     smooth = ndimage.gaussian_filter(random.random(size), 1.3)
     anomaly = (smooth > np.quantile(smooth, 0.8)).astype(np.uint8)
     anomaly[random.random(size) < 0.03] = 255
     scores = np.round(random.normal(size=size) + 1.2 * (anomaly == 1), 1)
-    return (scores.astype(np.float16) if kind == "float" else np.uint16(np.clip(scores * 500 + 2000, 0, 4000))), anomaly
+    return (
+        scores.astype(np.float16)
+        if kind == "float"
+        else np.uint16(np.clip(scores * 500 + 2000, 0, 4000))
+    ), anomaly
 
 
-def by_hand(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> list[list[float | None]]:
+def by_hand(
+    scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins
+) -> list[list[float | None]]:
     """Every number from the pixels of each object, in a sweep over all thresholds there are."""
     normal = np.concatenate([stored[anomaly == 0] for stored, anomaly in scenes]).astype(np.float64)
     objects: list[list[np.ndarray]] = [[] for _ in bins.names]
@@ -36,8 +44,12 @@ def by_hand(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> li
             mask = labels == i
             lowest = (np.flatnonzero(mask.any(1)).max() + 1) / len(mask)
             known = {"size": mask.sum(), "distance": lowest}[bins.kind]
-            objects[sum(known >= edge for edge in bins.edges)].append(stored[mask].astype(np.float64))
-    thresholds = np.unique(np.concatenate([normal, *(pixels for some in objects for pixels in some)]))
+            objects[sum(known >= edge for edge in bins.edges)].append(
+                stored[mask].astype(np.float64)
+            )
+    thresholds = np.unique(
+        np.concatenate([normal, *(pixels for some in objects for pixels in some)])
+    )
     lowest = min((t for t in thresholds if (normal >= t).sum() * 20 <= len(normal)), default=np.inf)
     rows: list[list[float | None]] = []
     for some in objects:
@@ -45,23 +57,43 @@ def by_hand(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> li
             rows.append([None, None, None, None, 0, 0])
             continue
         pixels = np.concatenate(some)
-        labels, values = np.repeat([0, 1], [len(normal), len(pixels)]), np.concatenate([normal, pixels])
+        labels, values = (
+            np.repeat([0, 1], [len(normal), len(pixels)]),
+            np.concatenate([normal, pixels]),
+        )
         false, true, _ = sklearn_metrics.roc_curve(labels, values, drop_intermediate=False)
-        areas = sklearn_metrics.roc_auc_score(labels, values), sklearn_metrics.average_precision_score(labels, values)
+        areas = (
+            sklearn_metrics.roc_auc_score(labels, values),
+            sklearn_metrics.average_precision_score(labels, values),
+        )
         found = np.mean([(one >= lowest).sum() * 2 >= len(one) for one in some])
-        rows.append([*map(float, areas), float(false[true >= 0.95][0]), float(found), len(some), len(pixels)])
+        rows.append(
+            [
+                *map(float, areas),
+                float(false[true >= 0.95][0]),
+                float(found),
+                len(some),
+                len(pixels),
+            ]
+        )
     return rows
 
 
-def counted(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> tuple[np.ndarray, np.ndarray]:
+def counted(
+    scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins
+) -> tuple[np.ndarray, np.ndarray]:
     normal = sum(count_scores(stored, anomaly)[0] for stored, anomaly in scenes)
     keys = [score_keys(stored[anomaly == 1]) for stored, anomaly in scenes]
     objects = [Objects.of(anomaly) for _, anomaly in scenes]
-    return normal, sum(object_counts(*given, bins, KEYS) for given in zip(keys, objects, strict=True))
+    return normal, sum(
+        object_counts(*given, bins, KEYS) for given in zip(keys, objects, strict=True)
+    )
 
 
 @pytest.mark.parametrize("stored", ["float", "codes"])
-@pytest.mark.parametrize("bins", [sizes(3, 10, 40), sizes(1000), *map(ObjectBins.of, KINDS)], ids=["many", "one", *KINDS])
+@pytest.mark.parametrize(
+    "bins", [sizes(3, 10, 40), sizes(1000), *map(ObjectBins.of, KINDS)], ids=["many", "one", *KINDS]
+)
 def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, stored: str) -> None:
     scenes = [scene(seed, stored) for seed in range(3)]
     rows = object_numbers(*counted(scenes, bins))
@@ -71,8 +103,12 @@ def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, store
         assert [*row.values()] == (pytest.approx(right, rel=1e-12) if right[4] else right)
 
 
-@pytest.mark.parametrize(("above", "pixels", "found"), [(2, 4, 1.0), (1, 4, 0.0), (2, 5, 0.0), (3, 5, 1.0), (1, 1, 1.0)])
-def test_an_object_is_found_where_half_of_its_pixels_are_above(above: int, pixels: int, found: float) -> None:
+@pytest.mark.parametrize(
+    ("above", "pixels", "found"), [(2, 4, 1.0), (1, 4, 0.0), (2, 5, 0.0), (3, 5, 1.0), (1, 1, 1.0)]
+)
+def test_an_object_is_found_where_half_of_its_pixels_are_above(
+    above: int, pixels: int, found: float
+) -> None:
     stored = np.zeros((1, 100), np.float16)
     anomaly = np.zeros((1, 100), np.uint8)
     anomaly[0, :pixels], stored[0, :above] = 1, 2

@@ -32,16 +32,23 @@ from segunc.metrics.prediction import (
 def test_segmentation_equals_scikit_learn_and_only_classes_that_occur_nowhere_leave_the_mean():
     generator = np.random.default_rng(1)
     labels = generator.integers(0, 5, (40, 50)).astype(np.uint8)
-    predicted_ids = np.where(generator.random(labels.shape) < 0.6, labels, generator.integers(0, 5, labels.shape))
+    predicted_ids = np.where(
+        generator.random(labels.shape) < 0.6, labels, generator.integers(0, 5, labels.shape)
+    )
     counted = generator.random(labels.shape) >= 0.1
-    labels[~counted], predicted_ids[~counted] = 255, 200  # ignored pixels may be predicted as anything
+    labels[~counted], predicted_ids[~counted] = (
+        255,
+        200,
+    )  # ignored pixels may be predicted as anything
     matrix = confusion_matrix(labels, predicted_ids, 5)
     truth, predicted = labels[counted], predicted_ids[counted]
     np.testing.assert_array_equal(matrix, sklearn_metrics.confusion_matrix(truth, predicted))
     iou = sklearn_metrics.jaccard_score(truth, predicted, average=None)
     np.testing.assert_allclose(class_iou(matrix), iou, rtol=1e-15)
     assert mean_iou(matrix) == pytest.approx(float(iou.mean()), rel=1e-15)
-    assert accuracy(matrix) == pytest.approx(sklearn_metrics.accuracy_score(truth, predicted), rel=1e-15)
+    assert accuracy(matrix) == pytest.approx(
+        sklearn_metrics.accuracy_score(truth, predicted), rel=1e-15
+    )
     labels = np.array([0, 0, 1, 1])
     predicted_ids = np.array([0, 2, 1, 1])  # class 2 is predicted only, class 3 occurs nowhere
     matrix = confusion_matrix(labels, predicted_ids, 4)
@@ -70,7 +77,9 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     logits = 2.0 * torch.randn(4, 7, 16, 20, generator=generator)
     random = torch.randint(0, 6, (4, 16, 20), generator=generator)
-    labels = torch.where(torch.rand(4, 16, 20, generator=generator) < 0.5, logits[:, :6].argmax(1), random)
+    labels = torch.where(
+        torch.rand(4, 16, 20, generator=generator) < 0.5, logits[:, :6].argmax(1), random
+    )
     labels[torch.rand(labels.shape, generator=generator) < 0.1] = 255
     return logits.softmax(1), labels
 
@@ -85,7 +94,9 @@ def test_ece_equals_torchmetrics_on_probabilities(batch):
     options = {"num_classes": 7, "n_bins": 15, "norm": "l1", "ignore_index": 255}
     expected = multiclass_calibration_error(probabilities, labels, **options)
     sums = np.zeros((3, 15))
-    for frame, label in zip(probabilities.numpy(), labels.numpy(), strict=True):  # streaming, frame by frame
+    for frame, label in zip(
+        probabilities.numpy(), labels.numpy(), strict=True
+    ):  # streaming, frame by frame
         counted = label != 255
         sums += bins_of(frame.max(0)[counted], (frame.argmax(0) == label)[counted])
     assert expected_calibration_error(sums) == pytest.approx(float(expected), abs=1e-6)
@@ -108,14 +119,20 @@ def test_ece_of_a_closed_form_and_of_bins_that_are_closed_below_the_last_one_abo
 def test_nll_equals_cross_entropy_and_brier_its_definition_in_any_strips(batch, monkeypatch):
     probabilities, labels = batch
     sums = np.zeros(3, np.int64)
-    for frame, label in zip(probabilities.numpy(), labels.numpy(), strict=True):  # streaming, frame by frame
+    for frame, label in zip(
+        probabilities.numpy(), labels.numpy(), strict=True
+    ):  # streaming, frame by frame
         sums += probability_scores(frame, label)
     nll, brier = mean_scores(sums)
-    assert nll == pytest.approx(float(cross_entropy(probabilities.log(), labels, ignore_index=255)), rel=1e-6)
+    assert nll == pytest.approx(
+        float(cross_entropy(probabilities.log(), labels, ignore_index=255)), rel=1e-6
+    )
     counted = (labels != 255).numpy()
     rows = probabilities.movedim(1, -1).double().numpy()[counted]
     rows /= rows.sum(1, keepdims=True)  # scikit-learn checks the sum in float64
-    expected = sklearn_metrics.brier_score_loss(labels.numpy()[counted], rows, labels=range(7), scale_by_half=False)
+    expected = sklearn_metrics.brier_score_loss(
+        labels.numpy()[counted], rows, labels=range(7), scale_by_half=False
+    )
     assert brier == pytest.approx(expected, rel=1e-6)
     assert sums[0] == counted.sum()
     frame, label = batch[0][0].numpy(), batch[1][0].numpy()
@@ -127,18 +144,24 @@ def test_nll_equals_cross_entropy_and_brier_its_definition_in_any_strips(batch, 
 def test_closed_forms_of_nll_and_brier_and_nothing_counted_is_none():
     uniform, labels = np.full((4, 1, 3), 0.25, np.float32), np.array([[0, 3, 255]], np.uint8)
     expected = (np.log(4), 0.75)
-    assert mean_scores(probability_scores(uniform, labels)) == pytest.approx(expected, abs=0.5 / STEPS_PER_UNIT)
+    assert mean_scores(probability_scores(uniform, labels)) == pytest.approx(
+        expected, abs=0.5 / STEPS_PER_UNIT
+    )
     sure = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
     assert mean_scores(probability_scores(sure, np.array([0, 1], np.uint8))) == (0.0, 0.0)
     nll, brier = mean_scores(probability_scores(sure, np.array([1, 0], np.uint8)))
     assert brier == 2.0
-    assert nll == pytest.approx(87.34, abs=0.01)  # an underflow of one probability must not make the sum infinite
+    assert nll == pytest.approx(
+        87.34, abs=0.01
+    )  # an underflow of one probability must not make the sum infinite
     assert expected_calibration_error(np.zeros((3, 15))) is None
     nothing = np.full((2, 1, 3), 0.5, np.float32), np.full((1, 3), 255, np.uint8)
     assert mean_scores(probability_scores(*nothing)) == (None, None)
 
 
-@pytest.mark.parametrize("probabilities", [[[[3.0]], [[4.0]]], [[[np.nan]], [[np.nan]]]], ids=["logits", "NaN"])
+@pytest.mark.parametrize(
+    "probabilities", [[[[3.0]], [[4.0]]], [[[np.nan]], [[np.nan]]]], ids=["logits", "NaN"]
+)
 def test_bad_probabilities_are_refused(probabilities):
     with pytest.raises(InputError, match="sum to 1"):
         probability_scores(np.array(probabilities, np.float32), np.zeros((1, 1), np.uint8))
@@ -152,9 +175,17 @@ def risks_in_order(wrong: np.ndarray) -> np.ndarray:
 def test_tied_numbers_are_the_mean_over_all_orders_of_the_ties():
     score = np.array([0, 1, 1, 1, 2, 2, 3])
     wrong = np.array([0, 1, 0, 0, 1, 0, 1])
-    curve = risk_coverage(np.stack([np.bincount(score[wrong == row], minlength=4) for row in (0, 1)]))
-    orders = [wrong[[0, *first, *second, 6]] for first in permutations((1, 2, 3)) for second in permutations((4, 5))]
-    assert aurc(curve) == pytest.approx(np.mean([risks_in_order(order).mean() for order in orders]), rel=1e-13)
+    curve = risk_coverage(
+        np.stack([np.bincount(score[wrong == row], minlength=4) for row in (0, 1)])
+    )
+    orders = [
+        wrong[[0, *first, *second, 6]]
+        for first in permutations((1, 2, 3))
+        for second in permutations((4, 5))
+    ]
+    assert aurc(curve) == pytest.approx(
+        np.mean([risks_in_order(order).mean() for order in orders]), rel=1e-13
+    )
     risks = np.mean([risks_in_order(order) for order in orders], axis=0)
     np.testing.assert_allclose(curve.risk_at(np.arange(1, 8) / 7), risks, rtol=1e-13)
 

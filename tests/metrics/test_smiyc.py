@@ -46,7 +46,9 @@ def slow_table(frame: Frame) -> Table:
     ordered = sorted(edges)
     table = {}
     for low, high in pairwise(ordered):
-        table[low] = [int(((some >= np.float64(low)) & (some < np.float64(high))).sum()) for some in values]
+        table[low] = [
+            int(((some >= np.float64(low)) & (some < np.float64(high))).sum()) for some in values
+        ]
     return table
 
 
@@ -66,9 +68,13 @@ def slow_result(frames: list[Frame]) -> dict[str, float | None]:
         f1 = 2 * true / (2 * true + false + (positives - true))
         points.append((true / positives, false / negatives, precision, f1, edge))
     pairs = list(pairwise(points))
-    best = max(points, key=lambda point: point[3])  # the first, that is the highest threshold, of equals
+    best = max(
+        points, key=lambda point: point[3]
+    )  # the first, that is the highest threshold, of equals
     return {
-        "auroc": fsum((after[1] - before[1]) * (after[0] + before[0]) / 2 for before, after in pairs),
+        "auroc": fsum(
+            (after[1] - before[1]) * (after[0] + before[0]) / 2 for before, after in pairs
+        ),
         "aupr": fsum((after[0] - before[0]) * after[2] for before, after in pairs),
         "fpr95": next(point[1] for point in points if point[0] >= 0.95),
         "best_f1": best[3],
@@ -84,7 +90,12 @@ def random_frame(seed: int, size: int = 3000, share: float = 0.05, kind: str = "
     generator = np.random.default_rng(seed)
     labels = (generator.random(size) < share).astype(np.uint8)
     raw = generator.normal(size=size) + 1.5 * labels + 0.3 * seed
-    scores = {"unit": 1 / (1 + np.exp(-raw)), "logit": 5 * raw - 12, "ties": np.round(raw), "large": 900 * raw}[kind]
+    scores = {
+        "unit": 1 / (1 + np.exp(-raw)),
+        "logit": 5 * raw - 12,
+        "ties": np.round(raw),
+        "large": 900 * raw,
+    }[kind]
     labels[generator.random(size) < 0.1] = 255
     return scores.astype(np.float16), labels
 
@@ -97,7 +108,9 @@ def assert_same_bins(bins: SmiycBins, table: Table) -> None:
 
 @pytest.mark.parametrize("kind", ["unit", "logit", "ties", "large"])
 def test_bins_and_numbers_equal_the_definition_to_the_bit(kind):
-    frames = [random_frame(seed, 3000, 0.05 * seed, kind) for seed in range(4)]  # the first has no anomaly
+    frames = [
+        random_frame(seed, 3000, 0.05 * seed, kind) for seed in range(4)
+    ]  # the first has no anomaly
     for frame in frames:
         assert_same_bins(bins_of(frame), slow_table(frame))
     result = smiyc_result(merge_bins([*map(bins_of, frames)]))
@@ -109,7 +122,11 @@ def test_bins_and_numbers_equal_the_definition_to_the_bit(kind):
 @given(
     st.lists(
         st.tuples(
-            hnp.arrays(np.float16, 30, elements=st.integers(-8, 8).map(float) | st.floats(-60, 60, width=16)),
+            hnp.arrays(
+                np.float16,
+                30,
+                elements=st.integers(-8, 8).map(float) | st.floats(-60, 60, width=16),
+            ),
             hnp.arrays(np.uint8, 30, elements=st.sampled_from([0, 0, 1, 255])),
         ),
         min_size=1,
@@ -127,7 +144,9 @@ def test_any_small_frames_equal_the_definition_to_the_bit(frames):
 def test_published_fixtures(labels, scores, expected, times):
     frame = (np.tile(np.float16(scores), times), np.tile(np.uint8(labels), times))
     result = smiyc_result(bins_of(frame))
-    assert [result[name] for name in ("aupr", "auroc", "fpr95", "best_f1")] == pytest.approx(expected, rel=1e-12)
+    assert [result[name] for name in ("aupr", "auroc", "fpr95", "best_f1")] == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -135,7 +154,9 @@ def test_published_fixtures(labels, scores, expected, times):
 def test_shards_merge_to_the_whole_to_the_bit(order, cut):
     parts = [bins_of(random_frame(seed, 600, 0.1)) for seed in range(5)]
     whole = merge_bins(parts)
-    merged = merge_bins([merge_bins([parts[i] for i in some]) for some in (order[:cut], order[cut:]) if some])
+    merged = merge_bins(
+        [merge_bins([parts[i] for i in some]) for some in (order[:cut], order[cut:]) if some]
+    )
     np.testing.assert_array_equal(merged.edges, whole.edges)
     np.testing.assert_array_equal(merged.counts, whole.counts)
     assert smiyc_result(merged) == smiyc_result(whole)
@@ -147,7 +168,13 @@ def test_one_class_alone_ignored_frames_and_constant_scores():
     for label in (0, 1, 255):
         assert set(smiyc_result(bins_of((zeros, np.full(6, label, np.uint8)))).values()) == {None}
     constant = smiyc_result(bins_of((zeros + np.float16(40), labels)))
-    assert constant == {"auroc": 0.5, "aupr": 0.4, "fpr95": 1.0, "best_f1": 4 / 7, "threshold": 40.0}
+    assert constant == {
+        "auroc": 0.5,
+        "aupr": 0.4,
+        "fpr95": 1.0,
+        "best_f1": 4 / 7,
+        "threshold": 40.0,
+    }
 
 
 Pixels = set[tuple[int, int]]
@@ -168,7 +195,9 @@ def flood(mask: np.ndarray) -> list[Pixels]:
     return found
 
 
-def slow_values(predicted: np.ndarray, truth: np.ndarray, track: Track) -> tuple[list[Fraction], list[Fraction]]:
+def slow_values(
+    predicted: np.ndarray, truth: np.ndarray, track: Track
+) -> tuple[list[Fraction], list[Fraction]]:
     """sIoU of each truth component and PPV of each predicted one, as exact fractions."""
     every = {(y, x) for y in range(truth.shape[0]) for x in range(truth.shape[1])}
     truths = flood(truth)
@@ -183,13 +212,17 @@ def slow_values(predicted: np.ndarray, truth: np.ndarray, track: Track) -> tuple
     for k in truths:
         union_of_touching: Pixels = set().union(*(p for p in predictions if p & k))
         elsewhere = union_of_touching & set().union(*(other for other in truths if other is not k))
-        siou.append(Fraction(len(k & union_of_touching), len(k | union_of_touching) - len(elsewhere)))
+        siou.append(
+            Fraction(len(k & union_of_touching), len(k | union_of_touching) - len(elsewhere))
+        )
     anywhere: Pixels = set().union(*truths)
     return siou, [Fraction(len(p & anywhere), len(p)) for p in predictions]
 
 
 def slow_counts(predicted: np.ndarray, truth: np.ndarray, track: Track) -> list[int]:
-    siou, ppv = ([float(value) for value in values] for values in slow_values(predicted, truth, track))
+    siou, ppv = (
+        [float(value) for value in values] for values in slow_values(predicted, truth, track)
+    )
     found = [sum(value >= tau for value in siou) for tau in TAUS]
     false = [sum(value < tau for value in ppv) for tau in TAUS]
     sums = [sum(round(value * 2**40) for value in values) for values in (siou, ppv)]
@@ -211,14 +244,25 @@ masks = hnp.arrays(np.bool_, (11, 13))
 def test_random_masks_equal_the_definition(predicted, truth, track, dense):
     if dense:  # many touching components, and backgrounds smaller than the size limit
         truth = truth | np.roll(truth, 1, 0) | np.roll(truth, 3, 1)
-    assert match_components(predicted, truth, track).tolist() == slow_counts(predicted, truth, track)
+    assert match_components(predicted, truth, track).tolist() == slow_counts(
+        predicted, truth, track
+    )
 
 
-@pytest.mark.parametrize(("track", "predicted", "truth"), [("smiyc-anomaly", 500, 100), ("smiyc-obstacle", 50, 10)])
+@pytest.mark.parametrize(
+    ("track", "predicted", "truth"), [("smiyc-anomaly", 500, 100), ("smiyc-obstacle", 50, 10)]
+)
 def test_components_of_exactly_the_limit_stay(track, predicted, truth):
-    for size, kind, count in ((predicted, 34, 1), (predicted - 1, 34, 0), (truth, 33, 1), (truth - 1, 33, 0)):
+    for size, kind, count in (
+        (predicted, 34, 1),
+        (predicted - 1, 34, 0),
+        (truth, 33, 1),
+        (truth - 1, 33, 0),
+    ):
         label, scores = np.zeros((60, 60), np.uint8), np.zeros((60, 60), np.float16)
-        where = np.unravel_index(np.arange(size), (60, 60))  # whole rows from the top: one component
+        where = np.unravel_index(
+            np.arange(size), (60, 60)
+        )  # whole rows from the top: one component
         if kind == 33:
             label[where] = 1
         else:
@@ -233,12 +277,16 @@ def test_ignored_pixels_split_predictions_and_may_be_no_number():
     label[0, 0] = 255  # an ignored score may be anything
     assert component_counts(scores, label, 0.5, "smiyc-obstacle")[34] == 2
     with pytest.raises(InputError, match="NaN"):
-        component_counts(np.full((4, 4), np.nan, np.float16), np.zeros((4, 4), np.uint8), 0.5, "smiyc-anomaly")
+        component_counts(
+            np.full((4, 4), np.nan, np.float16), np.zeros((4, 4), np.uint8), 0.5, "smiyc-anomaly"
+        )
 
 
 @pytest.mark.parametrize(("threshold", "pixels"), [(0.5003, 0), (0.5001, 1)])
 def test_the_threshold_is_rounded_to_float16_as_in_the_original(threshold, pixels):
-    scores = np.full((20, 20), 0.5005, np.float16)  # 0.50048828125, to which 0.5003 is nearer than to 0.5
+    scores = np.full(
+        (20, 20), 0.5005, np.float16
+    )  # 0.50048828125, to which 0.5003 is nearer than to 0.5
     counts = component_counts(scores, np.zeros((20, 20), np.uint8), threshold, "smiyc-obstacle")
     assert counts[34] == pixels
 
@@ -252,7 +300,9 @@ def test_the_published_row():
 
 def test_a_set_is_the_sum_of_its_frames_and_numbers_without_components_are_none():
     generator, track = np.random.default_rng(0), Track(5, 3)
-    frames = [(generator.random((40, 40)) < 0.4, generator.random((40, 40)) < 0.35) for _ in range(6)]
+    frames = [
+        (generator.random((40, 40)) < 0.4, generator.random((40, 40)) < 0.35) for _ in range(6)
+    ]
     whole = component_result(np.sum([match_components(*frame, track) for frame in frames], axis=0))
     values = [slow_values(*frame, track) for frame in frames]
     for name, place in (("siou_gt", 0), ("ppv", 1)):
@@ -267,5 +317,9 @@ def test_a_set_is_the_sum_of_its_frames_and_numbers_without_components_are_none(
     ]
     for predicted, truth, undefined, mean in cases:
         result = component_result(match_components(predicted, truth, TRACKS["smiyc-anomaly"]))
-        assert {name for name, value in result.items() if value is None} == undefined <= UNDEFINED.keys()
+        assert (
+            {name for name, value in result.items() if value is None}
+            == undefined
+            <= UNDEFINED.keys()
+        )
         assert set(result["f1"].values()) == {result["mean_f1"]} == {mean}

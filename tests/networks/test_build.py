@@ -57,14 +57,25 @@ def test_the_same_seed_builds_the_same_network() -> None:
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-REFUSED = ({"decoder_colour": 3}, {"decoder_channels": [8, 8]}, {"classes": 4}, {"encoder_weights": "imagenet"})
+REFUSED = (
+    {"decoder_colour": 3},
+    {"decoder_channels": [8, 8]},
+    {"classes": 4},
+    {"encoder_weights": "imagenet"},
+)
 
 
 @pytest.mark.parametrize(
     ("architecture", "encoder", "options"),
-    [("Onet", "resnet18", {}), ("Unet", "tu-no_such_model", {}), *(("Unet", "resnet18", each) for each in REFUSED)],
+    [
+        ("Onet", "resnet18", {}),
+        ("Unet", "tu-no_such_model", {}),
+        *(("Unet", "resnet18", each) for each in REFUSED),
+    ],
 )
-def test_what_cannot_be_built_is_refused_in_a_line(architecture: str, encoder: str, options: dict[str, Any]) -> None:
+def test_what_cannot_be_built_is_refused_in_a_line(
+    architecture: str, encoder: str, options: dict[str, Any]
+) -> None:
     with pytest.raises(InputError) as caught:
         build_network(describe(architecture, encoder, **options))
     assert "\n" not in str(caught.value)
@@ -76,7 +87,9 @@ def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
     with pytest.raises(InputError, match="check the order of the axes"):
         network(torch.zeros(1, 8, 8, 3))
     with pytest.raises(InputError, match="4 output channels, but 3"):
-        SegmentationNetwork(torch.nn.Conv2d(3, 4, 1), describe("x", "y"), 1)(torch.zeros(1, 3, 8, 8))
+        SegmentationNetwork(torch.nn.Conv2d(3, 4, 1), describe("x", "y"), 1)(
+            torch.zeros(1, 3, 8, 8)
+        )
 
 
 @pytest.mark.parametrize(
@@ -90,8 +103,12 @@ def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
         ((360, 480), (720, 960), (100, 200), (100, 200)),  # an override decides alone
     ],
 )
-def test_inference_size(wanted: Any, frame: tuple[int, int], override: Any, seen: tuple[int, int]) -> None:
-    assert inference_size(replace(describe("x", "y"), inference_size=wanted), frame, override) == seen
+def test_inference_size(
+    wanted: Any, frame: tuple[int, int], override: Any, seen: tuple[int, int]
+) -> None:
+    assert (
+        inference_size(replace(describe("x", "y"), inference_size=wanted), frame, override) == seen
+    )
 
 
 IMAGES = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -112,7 +129,9 @@ def encoder(name: str) -> nn.Module:
     ],
     ids=["torchvision", "timm", "torchvision into timm", "joined names"],
 )
-def test_the_file_that_everybody_has_is_taken(tmp_path: Path, name: str, theirs: type[nn.Module]) -> None:
+def test_the_file_that_everybody_has_is_taken(
+    tmp_path: Path, name: str, theirs: type[nn.Module]
+) -> None:
     torch.manual_seed(1)
     network = theirs()
     torch.save(network.state_dict(), tmp_path / "weights.pth")
@@ -120,12 +139,16 @@ def test_the_file_that_everybody_has_is_taken(tmp_path: Path, name: str, theirs:
     notes = load_encoder_weights(ours, name, str(tmp_path / "weights.pth"))
     assert "left out" in notes[0]
     values = {value.numpy().tobytes() for value in network.state_dict().values()}
-    assert all(v.numpy().tobytes() in values for v in ours.state_dict().values() if v.is_floating_point())
+    assert all(
+        v.numpy().tobytes() in values for v in ours.state_dict().values() if v.is_floating_point()
+    )
 
 
 def test_timm_s_network_is_reproduced_exactly(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    network = timm.create_model("tf_efficientnet_lite0", pretrained=False, features_only=True).eval()
+    network = timm.create_model(
+        "tf_efficientnet_lite0", pretrained=False, features_only=True
+    ).eval()
     whole = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     network.load_state_dict(whole.state_dict(), strict=False)
     torch.save(whole.state_dict(), tmp_path / "weights.pth")
@@ -139,7 +162,10 @@ def test_timm_s_network_is_reproduced_exactly(tmp_path: Path) -> None:
 def test_a_whole_network_s_file_gives_its_encoder(tmp_path: Path) -> None:
     torch.manual_seed(1)
     network = smp.Unet("resnet18", encoder_weights=None, classes=3)
-    torch.save({"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}}, tmp_path / "run.ckpt")
+    torch.save(
+        {"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}},
+        tmp_path / "run.ckpt",
+    )
     ours = encoder("resnet18")
     (note,) = load_encoder_weights(ours, "resnet18", str(tmp_path / "run.ckpt"))
     assert "took the weights under 'state_dict.model.encoder'; left out" in note
@@ -148,10 +174,17 @@ def test_a_whole_network_s_file_gives_its_encoder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "theirs", "said"),
-    [("resnet18", "resnet50", "do not fit"), ("resnet50", "resnet101", "unknown")],  # further blocks are no classifier
+    [
+        ("resnet18", "resnet50", "do not fit"),
+        ("resnet50", "resnet101", "unknown"),
+    ],  # further blocks are no classifier
 )
-def test_the_file_of_another_encoder_is_refused(tmp_path: Path, name: str, theirs: str, said: str) -> None:
-    torch.save(torchvision.models.get_model(theirs, weights=None).state_dict(), tmp_path / "weights.pth")
+def test_the_file_of_another_encoder_is_refused(
+    tmp_path: Path, name: str, theirs: str, said: str
+) -> None:
+    torch.save(
+        torchvision.models.get_model(theirs, weights=None).state_dict(), tmp_path / "weights.pth"
+    )
     with pytest.raises(InputError, match=said):
         load_encoder_weights(encoder(name), name, str(tmp_path / "weights.pth"))
 
@@ -164,7 +197,10 @@ def test_names_of_smp_need_a_connection_and_are_checked(monkeypatch: pytest.Monk
         raise OSError("We couldn't connect to the hub\nand so on")
 
     monkeypatch.setattr("segmentation_models_pytorch.encoders.hf_hub_download", no_connection)
-    with pytest.raises(InputError, match=r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\)"):
+    with pytest.raises(
+        InputError,
+        match=r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\)",
+    ):
         load_encoder_weights(encoder("resnet18"), "resnet18", "imagenet")
 
 
@@ -172,11 +208,25 @@ HALF = (0.5, 0.5, 0.5)
 
 
 def test_each_encoder_has_the_normalisation_of_its_weights() -> None:
-    for name in ("tu-tf_efficientnet_lite0", "inceptionv4", "inceptionresnetv2", "xception", "timm-mobilenetv3_small_minimal_100"):
+    for name in (
+        "tu-tf_efficientnet_lite0",
+        "inceptionv4",
+        "inceptionresnetv2",
+        "xception",
+        "timm-mobilenetv3_small_minimal_100",
+    ):
         assert encoder_normalisation(name) == (HALF, HALF)
-    assert encoder_normalisation("tu-mobilenetv3_large_100") == encoder_normalisation("resnet50"), "not the tf_ of timm-mobilenetv3"
-    assert encoder_normalisation("resnet50") == encoder_normalisation("mit_b0") == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    assert "expect (0.5, 0.5, 0.5) and" in normalisation_note("tu-tf_efficientnet_lite0", *encoder_normalisation("resnet50"))
+    assert encoder_normalisation("tu-mobilenetv3_large_100") == encoder_normalisation("resnet50"), (
+        "not the tf_ of timm-mobilenetv3"
+    )
+    assert (
+        encoder_normalisation("resnet50")
+        == encoder_normalisation("mit_b0")
+        == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    )
+    assert "expect (0.5, 0.5, 0.5) and" in normalisation_note(
+        "tu-tf_efficientnet_lite0", *encoder_normalisation("resnet50")
+    )
     assert not normalisation_note("resnet50", *encoder_normalisation("mit_b0"))
 
 
@@ -188,7 +238,9 @@ def test_an_encoder_of_timm(name: str) -> None:
     assert (folded is second) == (name == "test_vit")
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     with torch.inference_mode():
-        (before,), (after,) = (FeatureExtractor(network, [second.deepest])(images) for network in (second, folded))
+        (before,), (after,) = (
+            FeatureExtractor(network, [second.deepest])(images) for network in (second, folded)
+        )
     assert (before - after).abs().max() <= 1e-5 * before.abs().max()
 
 
@@ -197,8 +249,12 @@ class Tricky(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.wanted, self.twice, self.twins = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(4))
-        self.of_plain, self.of_wanted, self.of_twice, self.shared, self.alone = (nn.BatchNorm2d(3) for _ in range(5))
+        self.plain, self.wanted, self.twice, self.twins = (
+            nn.Conv2d(3, 3, 3, padding=1) for _ in range(4)
+        )
+        self.of_plain, self.of_wanted, self.of_twice, self.shared, self.alone = (
+            nn.BatchNorm2d(3) for _ in range(5)
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         images = self.of_wanted(self.wanted(self.of_plain(self.plain(images))))

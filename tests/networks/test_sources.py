@@ -46,7 +46,9 @@ def logits(network: nn.Module, images: torch.Tensor) -> Any:
 
 def resnet_file(path: Path, wrapper: str = "") -> nn.Module:
     torch.manual_seed(0)
-    network: nn.Module = torchvision.models.get_model("lraspp_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=3)
+    network: nn.Module = torchvision.models.get_model(
+        "lraspp_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=3
+    )
     torch.save({f"{wrapper}{name}": value for name, value in network.state_dict().items()}, path)
     return network
 
@@ -54,14 +56,20 @@ def resnet_file(path: Path, wrapper: str = "") -> nn.Module:
 @pytest.mark.parametrize("wrapper", ["", "student.network."])
 def test_torchvision_by_name_with_a_file_of_any_prefix(tmp_path: Path, wrapper: str) -> None:
     theirs = resnet_file(tmp_path / "weights.pth", wrapper)
-    ours = imported(tmp_path, "torchvision:lraspp_mobilenet_v3_large", weights=tmp_path / "weights.pth")
+    ours = imported(
+        tmp_path, "torchvision:lraspp_mobilenet_v3_large", weights=tmp_path / "weights.pth"
+    )
     assert torch.equal(logits(ours, IMAGES), logits(theirs, normalised(IMAGES))["out"])
     assert ours.description.classes == ("road", "car", "sky")
 
 
-def test_torchvision_knows_its_normalisation_and_the_classes_of_its_own_weights(tmp_path: Path) -> None:
+def test_torchvision_knows_its_normalisation_and_the_classes_of_its_own_weights(
+    tmp_path: Path,
+) -> None:
     name = "deeplabv3_mobilenet_v3_large"
-    network = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=21, aux_loss=True)
+    network = torchvision.models.get_model(
+        name, weights=None, weights_backbone=None, num_classes=21, aux_loss=True
+    )
     torch.save(network.state_dict(), tmp_path / "weights.pth")
     unsaid = {"classes": None, "mean": None, "std": None}
     ours = imported(tmp_path, f"torchvision:{name}", weights=tmp_path / "weights.pth", **unsaid)
@@ -77,7 +85,9 @@ def test_smp_reads_what_save_pretrained_wrote(tmp_path: Path) -> None:
     ours = imported(tmp_path, f"smp:{tmp_path / 'theirs'}")
     assert torch.equal(logits(ours, IMAGES), logits(theirs, normalised(IMAGES)))
     config = json.loads((tmp_path / "theirs/config.json").read_text())
-    (tmp_path / "theirs/config.json").write_text(json.dumps(config | {"encoder_weights": "imagenet"}))
+    (tmp_path / "theirs/config.json").write_text(
+        json.dumps(config | {"encoder_weights": "imagenet"})
+    )
     imported(tmp_path, f"smp:{tmp_path / 'theirs'}", mean=None, std=None, out=tmp_path / "again")
     assert load_network(tmp_path / "again").description.mean == (0.485, 0.456, 0.406)
 
@@ -102,7 +112,9 @@ nothing = 3
 """
 
 
-def write_module(folder: Path, result: str = "self.layers(images)", before: str = "torch.manual_seed(0)") -> None:
+def write_module(
+    folder: Path, result: str = "self.layers(images)", before: str = "torch.manual_seed(0)"
+) -> None:
     (folder / "their_networks").mkdir(exist_ok=True)
     (folder / "their_networks/__init__.py").write_text("")
     (folder / "their_networks/one.py").write_text(MODULE.format(result=result, before=before))
@@ -123,7 +135,9 @@ TORCHVISION = "torchvision:lraspp_mobilenet_v3_large"
 PYTHON = "python:their_networks.one:build"
 
 
-def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_factory_of_ones_own_is_run_where_its_user_agreed(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours = imported(theirs, PYTHON, trust=True, arguments={"width": 5})
     with pytest.raises(InputError, match="holds a network already"):
         imported(theirs, PYTHON, trust=True)
@@ -138,12 +152,18 @@ def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkey
     assert torch.equal(logits(load_network(theirs / "imported"), IMAGES), logits(ours, IMAGES))
 
 
-def test_a_module_of_no_package_is_bound_to_its_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_no_package_is_bound_to_its_folder(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_module(theirs, before="import their_help")
     (theirs / "their_networks/one.py").rename(theirs / "their_one.py")
     (theirs / "their_help.py").write_text("width = 3\n")
     options = {"trust": True, "out": theirs / "alone"}
-    import_network(ImportOptions(source="python:their_one:build", classes=CLASSES, size=SIZE, **NORMAL, **options))
+    import_network(
+        ImportOptions(
+            source="python:their_one:build", classes=CLASSES, size=SIZE, **NORMAL, **options
+        )
+    )
     forget("their_one", "their_help")
     load_network(theirs / "alone")
     forget("their_one", "their_help")
@@ -163,25 +183,45 @@ def forget(*names: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"before": "raise SystemExit"}, "runs code of yours.*`trust`"),  # nothing runs without trust
+        (
+            {"before": "raise SystemExit"},
+            "runs code of yours.*`trust`",
+        ),  # nothing runs without trust
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
         ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
-        ({"source": "python:their_networks.two:build", "trust": True}, r"No module named .their_networks\.two"),
-        ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
+        (
+            {"source": "python:their_networks.two:build", "trust": True},
+            r"No module named .their_networks\.two",
+        ),
+        (
+            {"source": "python:their_networks.one:nothing", "trust": True},
+            "is no function of its module",
+        ),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
         ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
         ({"trust": True, "classes": "road,car"}, "3 output channels, but 2"),
-        ({"trust": True, "result": "self.layers(images)[..., ::2]"}, "of 64 x 48 for frames of 64 x 96"),
+        (
+            {"trust": True, "result": "self.layers(images)[..., ::2]"},
+            "of 64 x 48 for frames of 64 x 96",
+        ),
         ({"trust": True, "result": "self.layers(images) * float('nan')"}, "not finite"),
-        ({"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"}, "depend on the other frames"),
+        (
+            {"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"},
+            "depend on the other frames",
+        ),
         ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
-        ({"trust": True, "result": "torch.ops.their.kernel(images)"}, "fails on two frames.*kernel"),
+        (
+            {"trust": True, "result": "torch.ops.their.kernel(images)"},
+            "fails on two frames.*kernel",
+        ),
         ({"trust": True, "before": "raise OSError('no\\nlicence')"}, "raises OSError: no licence"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str, Any], said: str) -> None:
+def test_bad_input_is_one_line_and_writes_nothing(
+    theirs: Path, change: dict[str, Any], said: str
+) -> None:
     module = {name: change.pop(name) for name in ("result", "before") if name in change}
     write_module(theirs, **module)
     resnet_file(theirs / "weights.pth")
@@ -200,14 +240,30 @@ PRETRAINED = {"pretrained": True}
 @pytest.mark.parametrize(
     ("kind", "architecture", "encoder", "options"),
     [
-        *(("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {}) for hub in ("hf_hub", "local-dir")),
-        *(("smp", "Unet", name, {}) for name in ("hf-hub:x/y", "tu-timm/resnet18", "timm/resnet18", "tu-../x")),
-        *(("smp", "Unet", "tu-resnet18", options) for options in (PRETRAINED, {"pretrained_cfg": {"url": "https://x"}})),
-        *(("torchvision", "fcn_resnet50", "", {key: "DEFAULT"}) for key in ("weights", "weights_backbone")),
+        *(
+            ("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {})
+            for hub in ("hf_hub", "local-dir")
+        ),
+        *(
+            ("smp", "Unet", name, {})
+            for name in ("hf-hub:x/y", "tu-timm/resnet18", "timm/resnet18", "tu-../x")
+        ),
+        *(
+            ("smp", "Unet", "tu-resnet18", options)
+            for options in (PRETRAINED, {"pretrained_cfg": {"url": "https://x"}})
+        ),
+        *(
+            ("torchvision", "fcn_resnet50", "", {key: "DEFAULT"})
+            for key in ("weights", "weights_backbone")
+        ),
     ],
 )
 def test_a_description_that_points_outside_is_refused_without_a_connection(
-    kind: str, architecture: str, encoder: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    architecture: str,
+    encoder: str,
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
 
@@ -215,10 +271,16 @@ def test_a_description_that_points_outside_is_refused_without_a_connection(
         asked.append(where)  # who asks may swallow the error
         raise OSError("no connection")
 
-    for place, name in ((socket.socket, "connect"), (socket, "create_connection"), (socket, "getaddrinfo")):
+    for place, name in (
+        (socket.socket, "connect"),
+        (socket, "create_connection"),
+        (socket, "getaddrinfo"),
+    ):
         monkeypatch.setattr(place, name, refuse)
     with pytest.raises(InputError) as error:
-        build_network(NetworkDescription(architecture, encoder, ("a", "b"), options=options, kind=kind))
+        build_network(
+            NetworkDescription(architecture, encoder, ("a", "b"), options=options, kind=kind)
+        )
     assert asked == []
     assert "\n" not in str(error.value)
 
@@ -258,13 +320,24 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def import_sized(
-    folder: Path, size: Any = (100, 168), classes: str = OUTPUTS, drop: str | None = None, **arguments: Any
+    folder: Path,
+    size: Any = (100, 168),
+    classes: str = OUTPUTS,
+    drop: str | None = None,
+    **arguments: Any,
 ) -> tuple[nn.Module, Any]:
     import net_of_theirs
 
     options = ImportOptions(
         source="python:net_of_theirs:build",
-        **{"classes": classes, "drop_classes": drop, "mean": (0, 0, 0), "std": (1, 1, 1), "size": size, "trust": True},
+        **{
+            "classes": classes,
+            "drop_classes": drop,
+            "mean": (0, 0, 0),
+            "std": (1, 1, 1),
+            "size": size,
+            "trust": True,
+        },
         **{"arguments": arguments, "out": folder / "model"},
     )
     import_network(options)
@@ -282,7 +355,9 @@ def padded(network: nn.Module, images: torch.Tensor, divisor: int) -> Any:
 def test_the_divisor_is_found_and_frames_are_padded_to_it(own_module: Path, depth: int) -> None:
     network, ours = import_sized(own_module, depth=depth)
     assert (ours.description.divisor, ours.stride) == (2**depth, 2**depth)
-    torch.testing.assert_close(ours(FRAMES), padded(network, FRAMES, 2**depth), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        ours(FRAMES), padded(network, FRAMES, 2**depth), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_network_of_one_size_is_imported_and_not_augmented_by_scales(own_module: Path) -> None:
@@ -294,19 +369,30 @@ def test_a_network_of_one_size_is_imported_and_not_augmented_by_scales(own_modul
 
 @pytest.mark.parametrize(
     ("classes", "drop", "outputs", "left"),
-    [(OUTPUTS, "void", 4, [0, 2, 3]), ("cityscapes", "19", 20, [*range(19)]), ("road,car", "0,2", 4, [1, 3])],
+    [
+        (OUTPUTS, "void", 4, [0, 2, 3]),
+        ("cityscapes", "19", 20, [*range(19)]),
+        ("road,car", "0,2", 4, [1, 3]),
+    ],
 )
 @torch.no_grad()
-def test_what_is_left_is_the_network_without_the_outputs(own_module: Path, classes: str, drop: str, outputs: int, left: list[int]) -> None:
+def test_what_is_left_is_the_network_without_the_outputs(
+    own_module: Path, classes: str, drop: str, outputs: int, left: list[int]
+) -> None:
     network, ours = import_sized(own_module, classes=classes, drop=drop, outputs=outputs)
     torch.testing.assert_close(ours(FRAMES), network(FRAMES)[:, left], rtol=1e-5, atol=1e-6)
     recorded = json.loads((own_module / "model/network.json").read_text())["dropped_outputs"]
     assert sorted([*recorded, *left]) == [*range(outputs)]
     if classes == "cityscapes":
         labels = label_map("cityscapes")
-        assert (ours.description.classes, ours.description.palette) == (labels.classes, tuple(labels.palette))
+        assert (ours.description.classes, ours.description.palette) == (
+            labels.classes,
+            tuple(labels.palette),
+        )
     result = Sampler(ours)(FRAMES[:1], keep_probabilities=True)
-    torch.testing.assert_close(result.probabilities, network(FRAMES)[:1, left].softmax(1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        result.probabilities, network(FRAMES)[:1, left].softmax(1), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,7 +403,9 @@ def test_what_is_left_is_the_network_without_the_outputs(own_module: Path, class
         ("4", "road,void,car", False, r"drop.classes"),
     ],
 )
-def test_outputs_that_cannot_be_dropped_are_refused(own_module: Path, drop: str, classes: str, softmax: bool, said: str) -> None:
+def test_outputs_that_cannot_be_dropped_are_refused(
+    own_module: Path, drop: str, classes: str, softmax: bool, said: str
+) -> None:
     with pytest.raises(InputError, match=said):
         import_sized(own_module, classes=classes, drop=drop, softmax=softmax)
     assert not (own_module / "model").exists()

@@ -40,9 +40,13 @@ def fit(base, config, out, *, device="auto", say=print):
     model, data = load_for_fitting(base, config, resolve_device(device))
     counts = torch.ones(model.network.description.num_classes)
     with torch.inference_mode():
-        for _, image, *_ in frames_as_seen(model, data, "train", config.settings.frames, "class-shares"):
+        for _, image, *_ in frames_as_seen(
+            model, data, "train", config.settings.frames, "class-shares"
+        ):
             counts += model.network(image).argmax(1).flatten().bincount(minlength=len(counts)).cpu()
-    found = ClassShares(tuple((counts / counts.sum()).tolist()), fitted_on(config, "train"), model.sha256)
+    found = ClassShares(
+        tuple((counts / counts.sum()).tolist()), fitted_on(config, "train"), model.sha256
+    )
     found.attach(base, config, out, "class-shares", say)
     return found
 
@@ -53,6 +57,11 @@ def rarity(logits, shares):
 
 METHODS.register("class-shares", Method("class-shares", ClassSharesConfig, fit, finished=True))
 ATTACHMENTS.register("class_shares", ClassShares)
-EVIDENCE.register("class shares", Evidence("[C] of training pixels", "constant", "without shares", "class-shares"))
+EVIDENCE.register(
+    "class shares", Evidence("[C] of training pixels", "constant", "without shares", "class-shares")
+)
 needs = ("base logits", "class shares")
-SCORES.register("rarity", Score("rarity", "how rare the class is", "made up", "nats", 0, None, "float16", needs, rarity))
+SCORES.register(
+    "rarity",
+    Score("rarity", "how rare the class is", "made up", "nats", 0, None, "float16", needs, rarity),
+)

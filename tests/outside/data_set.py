@@ -8,7 +8,13 @@ DATASETS.register(
     DatasetEntry(
         name="side-by-side",
         source="https://example.org/side-by-side",
-        layouts=(Layout(same_folders("{}", "{}", ("train", "val", "test")), image_ending="_rgb", label_ending="_gt"),),
+        layouts=(
+            Layout(
+                same_folders("{}", "{}", ("train", "val", "test")),
+                image_ending="_rgb",
+                label_ending="_gt",
+            ),
+        ),
         labels="toy",
     ),
 )

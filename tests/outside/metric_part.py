@@ -22,5 +22,7 @@ class LabelledPixels(ArrayPart):
         return {("pixels",): float(counts[0])}
 
 
-def parts(scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]) -> list[LabelledPixels]:
+def parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]
+) -> list[LabelledPixels]:
     return [LabelledPixels()]

@@ -9,8 +9,12 @@ from segunc.networks.files import KINDS
 class Tiny(nn.Module):
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), nn.BatchNorm2d(width), nn.ReLU())
-        self.head = nn.Sequential(nn.Conv2d(width, classes, 1), nn.Upsample(scale_factor=2, mode="bilinear"))
+        self.features = nn.Sequential(
+            nn.Conv2d(3, width, 3, 2, 1), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        self.head = nn.Sequential(
+            nn.Conv2d(width, classes, 1), nn.Upsample(scale_factor=2, mode="bilinear")
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images))

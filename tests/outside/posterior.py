@@ -33,7 +33,11 @@ class UniformNoise(Settings):
 def fit(base, config, out, **options):
     from segunc.training.finetune_run import FinetuneRun
 
-    return FinetuneRun(base, config, out, **options).finish(config.settings, "uniform noise on gamma")
+    return FinetuneRun(base, config, out, **options).finish(
+        config.settings, "uniform noise on gamma"
+    )
 
 
-METHODS.register("uniform-noise", Method("uniform-noise", UniformNoise, fit, UniformNoise.from_tensors))
+METHODS.register(
+    "uniform-noise", Method("uniform-noise", UniformNoise, fit, UniformNoise.from_tensors)
+)

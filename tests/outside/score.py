@@ -13,13 +13,23 @@ def margin(probabilities: Tensor) -> Tensor:
 
 
 MARGIN = Score(
-    *("margin", "how near the second class is to the first", "Scheffer et al. 2001", "1 - (largest - second)"),
+    *(
+        "margin",
+        "how near the second class is to the first",
+        "Scheffer et al. 2001",
+        "1 - (largest - second)",
+    ),
     *(0, 1, "unit16", ("probabilities",), margin),
     colours=(0, 0.8),
     threshold=0.7,
     resized="evidence",
 )
 SPREAD = Score(
-    *("logit-spread", "how near the logits of the base network are to each other", "made up", "negative deviation"),
+    *(
+        "logit-spread",
+        "how near the logits of the base network are to each other",
+        "made up",
+        "negative deviation",
+    ),
     *(None, 0, "float16", ("base logits",), lambda logits: -logits.std(1)),
 )

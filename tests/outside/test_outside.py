@@ -57,7 +57,9 @@ def bring(name: str) -> ModuleType:
 @pytest.fixture
 def configured(trained: Job, tmp_path: Path) -> Callable[[str], Path]:
     def write(text: str) -> Path:
-        (tmp_path / "config.yaml").write_text(f"data: {{dataset: toy, root: {trained.data}}}\n{text}\n")
+        (tmp_path / "config.yaml").write_text(
+            f"data: {{dataset: toy, root: {trained.data}}}\n{text}\n"
+        )
         return tmp_path / "config.yaml"
 
     return write
@@ -79,7 +81,10 @@ def test_a_posterior(trained: Job, tmp_path: Path, configured: Callable[[str], P
     model = load_model(tmp_path / "model")
     assert model.posterior == outside.UniformNoise(0.4, "decoder")
     assert model.record["provenance"]["settings"]["width"] == 0.4
-    assert all(line["mean"]["epistemic"] > 0 for line in lines_of(tmp_path / "model", trained, tmp_path / "maps"))
+    assert all(
+        line["mean"]["epistemic"] > 0
+        for line in lines_of(tmp_path / "model", trained, tmp_path / "maps")
+    )
     said = refuse(*tune, configured(""), "--uniform_noise.width 0")
     assert "uniform_noise: width 0.0 is not a number above 0" in said
     with pytest.raises(InputError, match="a method 'abnn' already"):
@@ -89,7 +94,10 @@ def test_a_posterior(trained: Job, tmp_path: Path, configured: Callable[[str], P
 def test_an_attachment(trained: Job, tmp_path: Path, configured: Callable[[str], Path]) -> None:
     outside, fitted = bring("attachment"), tmp_path / "model"
     maps, result = tmp_path / "maps", tmp_path / "metrics.json"
-    shares = ("finetune --method class-shares --device cpu --config", configured("class_shares: {frames: 4}"))
+    shares = (
+        "finetune --method class-shares --device cpu --config",
+        configured("class_shares: {frames: 4}"),
+    )
     succeed(*shares, "--base", save_abnn(trained.base, tmp_path / "abnn"), "--out", fitted)
     model = load_model(fitted)
     record = model.attachments["class_shares"]
@@ -110,24 +118,49 @@ def test_an_attachment(trained: Job, tmp_path: Path, configured: Callable[[str],
     succeed("evaluate", *rarity, *data, "--out", result)
     assert 0 < json.loads(result.read_text())["scores"]["rarity"]["pooled"]["auroc"] < 1
     succeed("doctor --draws 2 --size 64x128 --device cpu", "--model", fitted)
-    said = refuse("predict", *rarity, "--model", trained.base, "--input", trained.frames, "--out", tmp_path / "more")
+    said = refuse(
+        "predict",
+        *rarity,
+        "--model",
+        trained.base,
+        "--input",
+        trained.frames,
+        "--out",
+        tmp_path / "more",
+    )
     assert "score rarity of a model without shares" in said
     assert "segunc finetune --method class-shares" in said
     # A new one takes away the sum, and another base is refused.
     config = configured("anomaly: {parts: [deterministic-energy, rarity], draws: 2}")
-    succeed("finetune --method anomaly --device cpu", "--base", fitted, "--config", config, "--out", fitted)
+    succeed(
+        "finetune --method anomaly --device cpu",
+        "--base",
+        fitted,
+        "--config",
+        config,
+        "--out",
+        fitted,
+    )
     model = load_model(fitted)
-    assert list(model.attachments) == ["class_shares", "anomaly"], "what is fitted on others is loaded after them"
+    assert list(model.attachments) == ["class_shares", "anomaly"], (
+        "what is fitted on others is loaded after them"
+    )
     assert {*model.attachments["anomaly"].parts} == {"deterministic-energy", "rarity"}
     configured("")
     succeed(*shares, "--base", fitted, "--out", fitted)
     assert list(load_model(fitted).attachments) == ["class_shares"]
     copy_model(fitted, tmp_path / "other")
     change_record(fitted / "class_shares.json", base_sha256="0" * 64)
-    with pytest.raises(InputError, match=r"class_shares\.json was fitted on another model, whose base_sha256 is 0{12}"):
+    with pytest.raises(
+        InputError,
+        match=r"class_shares\.json was fitted on another model, whose base_sha256 is 0{12}",
+    ):
         load_model(fitted)
     del ATTACHMENTS._entries["class_shares"]  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match=r"class_shares\.json.* a package that is not installed.*or remove the file"):
+    with pytest.raises(
+        InputError,
+        match=r"class_shares\.json.* a package that is not installed.*or remove the file",
+    ):
         load_model(tmp_path / "other")
     (tmp_path / "other" / "class_shares.json").unlink()
     (tmp_path / "other" / "notes.json").write_text('{"base_sha256": "of somebody"}')
@@ -152,7 +185,9 @@ def test_a_data_set_and_a_network(toy_set: Path, tmp_path: Path) -> None:
     bring("network")
     torch.manual_seed(0)
     toy, root, base = label_map("toy"), side_by_side(toy_set, tmp_path / "data"), tmp_path / "base"
-    description = NetworkDescription("Tiny", "", toy.classes, toy.palette, options={"width": 8}, kind="tiny")
+    description = NetworkDescription(
+        "Tiny", "", toy.classes, toy.palette, options={"width": 8}, kind="tiny"
+    )
     save_network(build_network(description).eval(), base)
     assert json.loads((base / "network.json").read_text())["kind"] == "tiny"
     config = tmp_path / "tune.yaml"
@@ -162,14 +197,20 @@ def test_a_data_set_and_a_network(toy_set: Path, tmp_path: Path) -> None:
     )
     model, maps, result = tmp_path / "abnn", tmp_path / "maps", tmp_path / "metrics.json"
     succeed("finetune --device cpu", "--base", base, "--config", config, "--out", model)
-    succeed("predict", FAST, "--model", model, "--input", f"{root / 'test'}/*_rgb.png", "--out", maps)
+    succeed(
+        "predict", FAST, "--model", model, "--input", f"{root / 'test'}/*_rgb.png", "--out", maps
+    )
     reader = MapsReader(maps)
     assert reader.frames == sorted(path.stem for path in (root / "test").glob("*_rgb.png"))
     assert any(reader.read(name, "epistemic").max() > 0 for name in reader.frames)
-    succeed("evaluate --dataset side-by-side", FAST, "--model", model, "--root", root, "--out", result)
+    succeed(
+        "evaluate --dataset side-by-side", FAST, "--model", model, "--root", root, "--out", result
+    )
     assert 0 <= json.loads(result.read_text())["segmentation"]["miou"] <= 1
     content = {**json.loads((base / "network.json").read_text()), "kind": "unheard-of"}
-    described = NetworkDescription.from_json({k: v for k, v in content.items() if k != "sha256"}, "ours")
+    described = NetworkDescription.from_json(
+        {k: v for k, v in content.items() if k != "sha256"}, "ours"
+    )
     content["sha256"] = network_sha256(load_file(base / "network.safetensors"), described)
     (base / "network.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="kind of network 'unheard-of'"):
@@ -177,7 +218,19 @@ def test_a_data_set_and_a_network(toy_set: Path, tmp_path: Path) -> None:
 
 
 def predict(job: Job, out: Path, *words: object) -> tuple[object, ...]:
-    return ("predict", FAST, "--scores", NAMES, "--model", job.base, "--input", job.frames, "--out", out, *words)
+    return (
+        "predict",
+        FAST,
+        "--scores",
+        NAMES,
+        "--model",
+        job.base,
+        "--input",
+        job.frames,
+        "--out",
+        out,
+        *words,
+    )
 
 
 @pytest.fixture
@@ -191,8 +244,14 @@ def maps(trained: Job, tmp_path: Path) -> Path:
 
 def test_a_score_and_a_section_of_metrics(trained: Job, maps: Path, tmp_path: Path) -> None:
     described = json.loads((maps / "manifest.json").read_text())["maps"]
-    assert (described["margin"]["value"], described["margin"]["component_threshold"]) == ("(code / 65535)^2", 0.7)
-    assert (described["logit-spread"]["dtype"], described["logit-spread"]["unit"]) == ("float16", score.SPREAD.unit)
+    assert (described["margin"]["value"], described["margin"]["component_threshold"]) == (
+        "(code / 65535)^2",
+        0.7,
+    )
+    assert (described["logit-spread"]["dtype"], described["logit-spread"]["unit"]) == (
+        "float16",
+        score.SPREAD.unit,
+    )
     reader = MapsReader(maps)
     for name in reader.frames:
         margin, msp = reader.read(name, "margin"), reader.read(name, "msp")
@@ -203,7 +262,13 @@ def test_a_score_and_a_section_of_metrics(trained: Job, maps: Path, tmp_path: Pa
         assert reader.read(name, "logit-spread").max() < 0
         assert (maps / "overlay" / f"{name}.jpg").is_file()
     out = ("--replicates 0", "--out", tmp_path / "metrics.json")
-    labels = ("--dataset toy", "--labels", trained.data / "gtFine" / "anomaly", "--anomaly-labels", trained.masks)
+    labels = (
+        "--dataset toy",
+        "--labels",
+        trained.data / "gtFine" / "anomaly",
+        "--anomaly-labels",
+        trained.masks,
+    )
     succeed("evaluate", "--maps", maps, *labels, *out)
     result = json.loads((tmp_path / "metrics.json").read_text())
     assert 0 < result["selective"]["margin"]["aurc"] < 1
@@ -213,7 +278,11 @@ def test_a_score_and_a_section_of_metrics(trained: Job, maps: Path, tmp_path: Pa
         path.write_text(json.dumps(result))
         result["labels"]["pixels"] += 1
     assert "labels.pixels ↑" in succeed("compare", *files, "--keys labels.pixels").stdout
-    data = ("--dataset toy-anomaly --split anomaly --precision float32 --threads 1", "--root", trained.data)
+    data = (
+        "--dataset toy-anomaly --split anomaly --precision float32 --threads 1",
+        "--root",
+        trained.data,
+    )
     succeed("evaluate", "--model", trained.base, *data, "--scores", NAMES, *out)
     one_pass = json.loads((tmp_path / "metrics.json").read_text())
     assert one_pass["scores"] == result["scores"]
@@ -229,9 +298,17 @@ def test_a_score_and_a_section_of_metrics(trained: Job, maps: Path, tmp_path: Pa
     succeed("summary --score margin", "--maps", maps)
 
 
-def test_maps_of_a_score_that_nobody_registers_are_refused(trained: Job, maps: Path, tmp_path: Path) -> None:
+def test_maps_of_a_score_that_nobody_registers_are_refused(
+    trained: Job, maps: Path, tmp_path: Path
+) -> None:
     del SCORES._entries["margin"]  # type: ignore[attr-defined]
-    labels = ("--replicates 0", "--anomaly-labels", trained.masks, "--out", tmp_path / "metrics.json")
+    labels = (
+        "--replicates 0",
+        "--anomaly-labels",
+        trained.masks,
+        "--out",
+        tmp_path / "metrics.json",
+    )
     for words in (
         ("evaluate", "--maps", maps, *labels),
         ("overlay --score entropy", "--maps", maps, "--out", tmp_path / "figures"),
@@ -240,18 +317,24 @@ def test_maps_of_a_score_that_nobody_registers_are_refused(trained: Job, maps: P
         assert "names the score 'margin', which is not known" in refuse(*words)
     assert "there is no score 'margin'" in refuse(*predict(trained, tmp_path / "more"))
     SCORES.register("margin", score.MARGIN)
-    edit_manifest(maps, lambda manifest: manifest["maps"]["entropy"].update(value="(code / 65535)^3"))
+    edit_manifest(
+        maps, lambda manifest: manifest["maps"]["entropy"].update(value="(code / 65535)^3")
+    )
     said = refuse("review", "--maps", maps, "--out", tmp_path / "second")
     assert "the values of 'entropy' are (code / 65535)^3" in said
 
 
-def test_an_installed_package_brings_its_score_and_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_brings_its_score_and_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module, name in ((score, "their_margin"), (metric_part, "their_part")):
         shutil.copy(str(module.__file__), tmp_path / f"{name}.py")
     info = tmp_path / "their_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[segunc.scores]\nmargin = their_margin:MARGIN\n[segunc.metrics]\nlabels = their_part:parts\n")
+    (info / "entry_points.txt").write_text(
+        "[segunc.scores]\nmargin = their_margin:MARGIN\n[segunc.metrics]\nlabels = their_part:parts\n"
+    )
     known = [*SCORES]
     monkeypatch.syspath_prepend(str(tmp_path))
     for table in TABLES:

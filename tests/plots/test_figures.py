@@ -26,7 +26,9 @@ VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
 def pixels(seed: int, number: int = 3000) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     truth = random.random(number) < 0.2
-    return encode_unit(1 / (1 + np.exp(3 - random.standard_normal(number) - 0.4 * seed * truth))), truth
+    return encode_unit(
+        1 / (1 + np.exp(3 - random.standard_normal(number) - 0.4 * seed * truth))
+    ), truth
 
 
 def counts(seed: int) -> Counts:
@@ -52,20 +54,43 @@ def risk() -> Figure:
 def reliable() -> Figure:
     bins = bin_counts(counts(2), 1 - VALUES)
     pixels, correct, confidence = bins[:, bins[0] > 0]
-    return plots.reliability_figure(plots.Line("my-abnn", confidence / pixels, correct / pixels, 0.1234))
+    return plots.reliability_figure(
+        plots.Line("my-abnn", confidence / pixels, correct / pixels, 0.1234)
+    )
 
 
-METHODS = ("deterministic", "fine-tuned, alpha 0", "ABNN", "ABNN, temperature", "MC dropout", "variational", "SWAG")
+METHODS = (
+    "deterministic",
+    "fine-tuned, alpha 0",
+    "ABNN",
+    "ABNN, temperature",
+    "MC dropout",
+    "variational",
+    "SWAG",
+)
 METHODS += ("Laplace", "SGLD", "SGHMC", "flips and scales", "ensemble of 4")
 
 
 def scatter() -> Figure:
     points = [
-        Point(name, 0.01 + 0.002 * i, (0.01, 0.02 + 0.002 * i), 0.3 - 0.01 * i, (0.2, 0.4) if i else None, name, i, i)
+        Point(
+            name,
+            0.01 + 0.002 * i,
+            (0.01, 0.02 + 0.002 * i),
+            0.3 - 0.01 * i,
+            (0.2, 0.4) if i else None,
+            name,
+            i,
+            i,
+        )
         for i, name in enumerate(METHODS)
     ]
     label = "entropy.pooled.aupr\nroad-anomaly, higher is better"
-    panels = [Panel(label, points, True), Panel(label, points[2:], False), Panel(label, points[:1], True)]
+    panels = [
+        Panel(label, points, True),
+        Panel(label, points[2:], False),
+        Panel(label, points[:1], True),
+    ]
     return scatter_figure(panels, "test: calibration.ece", False)
 
 
@@ -73,7 +98,8 @@ def test_named_are_the_points_that_nothing_cheaper_is_as_good_as() -> None:
     """Of a line the last one; a step that a reader cannot see is none."""
     values = {"base": 0.0, "no better": 0.001, "of 2": 0.5, "of 3": 0.9, "worse": 0.8, "best": 1.0}
     points = [
-        Point(name, x, None, y, None, "line" if name.startswith("of") else name) for x, (name, y) in enumerate(values.items(), start=1)
+        Point(name, x, None, y, None, "line" if name.startswith("of") else name)
+        for x, (name, y) in enumerate(values.items(), start=1)
     ]
     assert [point.name for point in frontier(Panel("", points, True))] == ["base", "of 3", "best"]
     assert [point.name for point in frontier(Panel("", points, False))] == ["base"]
@@ -86,11 +112,15 @@ def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figur
     figure.set_dpi(300)  # letters are a little wider in print than on a screen
     figure.draw_without_rendering()
     page = figure.bbox
-    texts = [text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()]
+    texts = [
+        text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()
+    ]
     assert len(texts) > 6
     for text in texts:
         extent = text.get_window_extent()
-        tick = text.get_text().startswith(("$", "0", "1", "2"))  # ticks beyond the limits exist and are not drawn
+        tick = text.get_text().startswith(
+            ("$", "0", "1", "2")
+        )  # ticks beyond the limits exist and are not drawn
         if not tick:
             assert page.padded(0.5).count_contains(extent.corners()) == 4, text
         assert text.get_fontsize() >= 6
@@ -103,9 +133,13 @@ def test_titles_axes_and_legends_are_words_with_units(make: Callable[[], Figure]
     figure = make()
     axes, shown = figure.axes[0], [text.get_text() for text in figure.legends[0].get_texts()]
     assert axes.get_title().endswith("all frames")
-    assert all("(" in label and label[0].isupper() for label in (axes.get_xlabel(), axes.get_ylabel()))
+    assert all(
+        "(" in label and label[0].isupper() for label in (axes.get_xlabel(), axes.get_ylabel())
+    )
     if make is not reliable:  # which shows the user's own name of the model
-        assert [text.rpartition("  ")[0] for text in shown[: len(NAMES)]] == [title_of(name) for name in NAMES]
+        assert [text.rpartition("  ")[0] for text in shown[: len(NAMES)]] == [
+            title_of(name) for name in NAMES
+        ]
         assert not any(name in text for text in shown for name in ("msp", "deterministic", "-"))
 
 
@@ -120,28 +154,39 @@ def test_drawn_curves_are_those_of_scikit_learn():
     ):
         drawn = np.column_stack(figure.axes[0].lines[number].get_data())
         assert len(drawn) > 1000
-        assert set(map(tuple, np.round(drawn, 9))) <= {tuple(np.round(point, 9)) for point in expected}
+        assert set(map(tuple, np.round(drawn, 9))) <= {
+            tuple(np.round(point, 9)) for point in expected
+        }
 
 
 def test_points_and_their_intervals_are_where_they_should_be():
     figure = scatter()
     assert tuple(text.get_text() for text in figure.legends[0].get_texts()) == METHODS
-    dots, fewer = ([line for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes[:2])
+    dots, fewer = (
+        [line for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes[:2]
+    )
     places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots]
     assert places == [(0.01 + 0.002 * i, 0.3 - 0.01 * i) for i in range(len(METHODS))]
     assert len({(line.get_marker(), line.get_color()) for line in dots}) == len(METHODS)
     assert len(fewer) == len(METHODS) - 2
     # In the first panel the first point alone is better than what is cheaper, in the second the last of all, far to the right.
-    assert [(text.get_text(), text.get_ha()) for text in figure.axes[0].texts] == [(METHODS[0], "left")]
+    assert [(text.get_text(), text.get_ha()) for text in figure.axes[0].texts] == [
+        (METHODS[0], "left")
+    ]
     assert [text.get_ha() for text in figure.axes[1].texts][-1] == "right"
-    assert len(figure.axes[0].lines) == 3 * len(METHODS) - 1  # with their intervals; the first has none upwards
+    assert (
+        len(figure.axes[0].lines) == 3 * len(METHODS) - 1
+    )  # with their intervals; the first has none upwards
 
 
 def test_reliability_draws_accuracy_over_confidence():
     bins = bin_counts(counts(2), 1 - VALUES)
     pixels, correct, confidence = bins[:, bins[0] > 0]
     figure = reliable()
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["my-abnn  0.123", "Perfect calibration"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "my-abnn  0.123",
+        "Perfect calibration",
+    ]
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), confidence / pixels)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), correct / pixels)
 
@@ -162,8 +207,14 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
         return plots.roc_figure([plots.roc_line("msp", detection_curve(counts(3)), 0)])
 
     first = save_figure(one_line(), tmp_path / "first.figure")
-    assert [path.name for path in first] == ["first.figure.pdf", "first.figure.svg", "first.figure.png"]
-    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.grid": False, "axes.facecolor": "red"}):
+    assert [path.name for path in first] == [
+        "first.figure.pdf",
+        "first.figure.svg",
+        "first.figure.png",
+    ]
+    with mpl.rc_context(
+        {"lines.linewidth": 9, "font.size": 30, "axes.grid": False, "axes.facecolor": "red"}
+    ):
         second = save_figure(one_line(), tmp_path / "second")
     for path, other in zip(first, second, strict=True):
         assert path.read_bytes() == other.read_bytes()

@@ -22,11 +22,21 @@ def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
     assert trainable == [f"trained.{name}" for name in ("gamma.0", "gamma.1", "beta.0", "beta.1")]
     fit(task, tmp_path, 3)
     posterior = task.posterior()
-    assert float((posterior.gamma - task.layout.weight).abs().amax(1).min()) > 1e-4, "every member moved"
-    assert posterior.gamma.double().sum(1).tolist() == pytest.approx([15.034942090511322, 15.028231263160706], abs=2e-5)
-    assert posterior.beta.double().sum(1).tolist() == pytest.approx([-1.80352769047022, -1.78143455367535], abs=2e-5)
-    assert posterior.gamma[:, 3].tolist() == pytest.approx([0.6320221424102783, 0.6323782205581665], abs=2e-6)
-    assert posterior.beta[:, 11].tolist() == pytest.approx([-0.46684736013412476, -0.46684736013412476], abs=2e-6)
+    assert float((posterior.gamma - task.layout.weight).abs().amax(1).min()) > 1e-4, (
+        "every member moved"
+    )
+    assert posterior.gamma.double().sum(1).tolist() == pytest.approx(
+        [15.034942090511322, 15.028231263160706], abs=2e-5
+    )
+    assert posterior.beta.double().sum(1).tolist() == pytest.approx(
+        [-1.80352769047022, -1.78143455367535], abs=2e-5
+    )
+    assert posterior.gamma[:, 3].tolist() == pytest.approx(
+        [0.6320221424102783, 0.6323782205581665], abs=2e-6
+    )
+    assert posterior.beta[:, 11].tolist() == pytest.approx(
+        [-0.46684736013412476, -0.46684736013412476], abs=2e-6
+    )
 
 
 def test_the_images_of_a_batch_meet_independent_draws_of_one_member() -> None:
@@ -35,12 +45,16 @@ def test_the_images_of_a_batch_meet_independent_draws_of_one_member() -> None:
     with torch.no_grad():
         task.trained.gamma[1].fill_(7.0)
     noise = draw_noise(mix_seed(0, 0, 0), range(4), 16)
-    torch.testing.assert_close(task.training_draws(4, 0).weight, task.layout.weight * (1 + 0.2 * noise))
+    torch.testing.assert_close(
+        task.training_draws(4, 0).weight, task.layout.weight * (1 + 0.2 * noise)
+    )
     assert not torch.allclose(noise[0], noise[1])
 
 
 def test_the_regulariser_is_the_log_prior_of_a_member_over_n_eff() -> None:
-    task = abnn_task(small_network(), members=2, prior_scale=0.2, effective_pixels=50.0, scope="decoder")
+    task = abnn_task(
+        small_network(), members=2, prior_scale=0.2, effective_pixels=50.0, scope="decoder"
+    )
     with torch.no_grad():
         task.trained.gamma[1].add_(torch.linspace(-0.5, 0.5, 16))
     offsets = torch.linspace(-0.5, 0.5, 16)[8:]
@@ -50,7 +64,9 @@ def test_the_regulariser_is_the_log_prior_of_a_member_over_n_eff() -> None:
     assert float(task.trained.regulariser(task.layout, 0)) == 0.0
 
 
-def test_random_classes_are_weighted_for_their_member_only_and_trained_members_keep_their_statistics() -> None:
+def test_random_classes_are_weighted_for_their_member_only_and_trained_members_keep_their_statistics() -> (
+    None
+):
     task = abnn_task(small_network(), members=3, random_classes=2, random_class_weight=5.0, seed=3)
     for member, chosen in enumerate(task.trained.random_classes):
         assert len(chosen) == 2
@@ -71,7 +87,9 @@ class Pooled(torch.nn.Module):
         super().__init__()
         self.calls = calls
         self.stem = torch.nn.Conv2d(3, 8, 3, 2, 1)
-        self.pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+        self.pool = torch.nn.Sequential(
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         features = self.stem(images)
@@ -79,10 +97,18 @@ class Pooled(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("sizes", "calls"), [([4, 4, 1], 1), ([1, 1, 1], 1), ([4, 4, 1], 3)])
-def test_statistics_of_batches_of_one_are_those_of_all_frames_and_calls(sizes: list[int], calls: int) -> None:
+def test_statistics_of_batches_of_one_are_those_of_all_frames_and_calls(
+    sizes: list[int], calls: int
+) -> None:
     torch.manual_seed(0)
     network, batches = Pooled(calls).eval(), [torch.rand(n, 3, 8, 8) for n in sizes]
-    pooled = torch.cat([call * network.stem(images).mean((2, 3)) for images in batches for call in range(1, calls + 1)])
+    pooled = torch.cat(
+        [
+            call * network.stem(images).mean((2, 3))
+            for images in batches
+            for call in range(1, calls + 1)
+        ]
+    )
     mean, square = pooled.mean(0), pooled.square().mean(0)
     convert(network)
     posterior = ABNNPosterior.around(AffineLayout(network), 0.0)
@@ -91,7 +117,10 @@ def test_statistics_of_batches_of_one_are_those_of_all_frames_and_calls(sizes: l
     torch.testing.assert_close(rescale, (1 + 1e-5) ** 0.5 / deviation, rtol=1e-3, atol=0)
     torch.testing.assert_close(reshift, -mean / deviation, rtol=1e-3, atol=1e-5)
     network.calls = 1
-    for few, said in (([torch.rand(1, 3, 8, 8)], "of one frame, and needs two"), ([], "there is no batch")):
+    for few, said in (
+        ([torch.rand(1, 3, 8, 8)], "of one frame, and needs two"),
+        ([], "there is no batch"),
+    ):
         with pytest.raises(InputError, match=said):
             reestimate(network, posterior, 0, few)
 
@@ -108,13 +137,24 @@ class Checkpointed(torch.nn.Sequential):
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(reentrant: bool) -> None:
-    layers = Checkpointed(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 1))
+def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(
+    reentrant: bool,
+) -> None:
+    layers = Checkpointed(
+        torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 1)
+    )
     tuner = abnn_task(layers.eval(), members=1)
-    images, labels = torch.rand(2, 3, 8, 8, requires_grad=True), torch.zeros(2, 8, 8, dtype=torch.long)
+    images, labels = (
+        torch.rand(2, 3, 8, 8, requires_grad=True),
+        torch.zeros(2, 8, 8, dtype=torch.long),
+    )
     layers.reentrant = reentrant
     with pytest.raises(InputError, match="checkpointing"):
         tuner.loss(images, labels, 0).backward()
     layers.reentrant = None
     tuner.loss(images, labels, 0).backward()
-    assert all(float(p.grad.abs().max()) > 0 for p in tuner.parameters() if p.requires_grad and p.grad is not None)
+    assert all(
+        float(p.grad.abs().max()) > 0
+        for p in tuner.parameters()
+        if p.requires_grad and p.grad is not None
+    )

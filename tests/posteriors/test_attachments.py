@@ -27,7 +27,10 @@ SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
 def save_base(folder: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
-    save_network(build_network(NetworkDescription("FPN", "mobilenet_v2", ("road", "car"), options=SMALL)), folder)
+    save_network(
+        build_network(NetworkDescription("FPN", "mobilenet_v2", ("road", "car"), options=SMALL)),
+        folder,
+    )
     return folder
 
 
@@ -51,7 +54,9 @@ def abnn(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["base", "abnn"])
-def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_they_come_back_with_a_copy_of_the_model(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     source: Path = request.getfixturevalue(kind)
     plain = load_model(source)
     assert (plain.temperature, plain.attachments) == (1.0, {})
@@ -70,7 +75,9 @@ def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, requ
 def test_those_of_another_model_are_refused(base: Path, abnn: Path, tmp_path: Path) -> None:
     other = save_base(tmp_path / "other", seed=1)
     write(calibration(load_model(base)), other)
-    with pytest.raises(InputError, match=rf"{Calibration.file} was fitted on another model, whose base_sha256"):
+    with pytest.raises(
+        InputError, match=rf"{Calibration.file} was fitted on another model, whose base_sha256"
+    ):
         load_model(other)
     # The same members with another alpha: the tensors are the same file, the draws are not.
     wider = save_abnn(base, tmp_path / "wider", alpha=0.3)
@@ -84,7 +91,9 @@ def test_those_of_another_model_are_refused(base: Path, abnn: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("file", [Calibration.file, "posterior.json"])
 @pytest.mark.parametrize("change", [{"temperature": 1.6}, {"record_sha256": None}, {"alpha": 0.3}])
-def test_what_a_record_says_cannot_change_unnoticed(abnn: Path, tmp_path: Path, file: str, change: dict[str, Any]) -> None:
+def test_what_a_record_says_cannot_change_unnoticed(
+    abnn: Path, tmp_path: Path, file: str, change: dict[str, Any]
+) -> None:
     copy_model(abnn, tmp_path)
     write(calibration(load_model(tmp_path)), tmp_path)
     path = tmp_path / file
@@ -107,7 +116,9 @@ def test_what_a_record_says_cannot_change_unnoticed(abnn: Path, tmp_path: Path, 
     ],
     ids=str,
 )
-def test_a_record_of_another_form_is_one_line(abnn: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_record_of_another_form_is_one_line(
+    abnn: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
     copy_model(abnn, tmp_path)
     change_record(tmp_path / "posterior.json", **change)
     with pytest.raises(InputError) as caught:
@@ -124,8 +135,14 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
     assert model.temperature == 1.0
     assert model.fitted(["entropy"]).calibrator == model.calibrator == of_mean.calibrator
     own = load_model(abnn).record["alpha"]
-    assert make_sampler(model, SamplingOptions(device="cpu", alpha=own)).fitted.calibrator == model.calibrator
-    with pytest.raises(InputError, match=f"calibration.json was fitted on draws of alpha {own}, and `alpha` 3 makes others"):
+    assert (
+        make_sampler(model, SamplingOptions(device="cpu", alpha=own)).fitted.calibrator
+        == model.calibrator
+    )
+    with pytest.raises(
+        InputError,
+        match=f"calibration.json was fitted on draws of alpha {own}, and `alpha` 3 makes others",
+    ):
         make_sampler(model, SamplingOptions(device="cpu", alpha=3.0))
 
 
@@ -144,8 +161,18 @@ def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None
     assert summed["surprise"] == {"levels": (0.0, 1.0), "excess": 0.5}
     assert [one.record() for one in model.used(["knn"])] == [{"features_sha256": "tensors"}]
     assert [one.file for one in model.used(["anomaly"])] == ["features.json", "anomaly.json"]
-    for name in ("base_sha256", "posterior_sha256", "features_sha256", "temperature", "calibrator_sha256"):
-        changed = {"temperature": 1.5, "features_sha256": None}.get(name, "other")  # None: a sum without the bank of its parts
+    for name in (
+        "base_sha256",
+        "posterior_sha256",
+        "features_sha256",
+        "temperature",
+        "calibrator_sha256",
+    ):
+        changed = {"temperature": 1.5, "features_sha256": None}.get(
+            name, "other"
+        )  # None: a sum without the bank of its parts
         other: Any = SimpleNamespace(hashes=model.hashes | {name: changed})
-        with pytest.raises(InputError, match=r"anomaly\.json was fitted (on another model|with other features)"):
+        with pytest.raises(
+            InputError, match=r"anomaly\.json was fitted (on another model|with other features)"
+        ):
             ATTACHMENTS["anomaly"].load(EARLIER, other)

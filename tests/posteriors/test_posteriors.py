@@ -48,11 +48,16 @@ MAKE: dict[str, Callable[[str], Posterior]] = {
     "abnn": lambda scope: ABNNPosterior.around(LAYOUT, 0.2, 3, scope=scope),
     "variational": lambda scope: MeanField(MEAN, 0.1 * rand(2, 16), scope),
     "swag": lambda scope: Swag(MEAN, 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16), 1.5, scope),
-    "laplace": lambda scope: Laplace(MEAN, block_fisher(), prior=Prior(0.1, 50.0, temperature=0.5), scope=scope),
+    "laplace": lambda scope: Laplace(
+        MEAN, block_fisher(), prior=Prior(0.1, 50.0, temperature=0.5), scope=scope
+    ),
     "mc-dropout": lambda scope: ChannelDropout(MEAN, 0.3, scope),
 }
 CHAINS: dict[str, Callable[[str], Posterior]] = {
-    kind.method: lambda scope, kind=kind: kind(rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5}) for kind in (SGLD, SGHMC, HMC)
+    kind.method: lambda scope, kind=kind: kind(
+        rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5}
+    )
+    for kind in (SGLD, SGHMC, HMC)
 }
 """They have other promises about their draws, which tests/baselines/test_chains.py holds."""
 
@@ -134,7 +139,11 @@ def test_laplace_draws_have_the_inverse_precision_for_covariance(structure: str)
     blocks = block_fisher()
     fisher = blocks[:2] if structure == "diagonal" else blocks
     posterior = Laplace(MEAN, fisher, Prior(0.5, 30.0, temperature=0.25))
-    matrix = full_of(blocks).double() if structure != "diagonal" else torch.diag(blocks[:2].double().flatten())
+    matrix = (
+        full_of(blocks).double()
+        if structure != "diagonal"
+        else torch.diag(blocks[:2].double().flatten())
+    )
     expected = 0.25 * torch.linalg.inv(30.0 * matrix + 4.0 * torch.eye(32, dtype=torch.float64))
     assert_gaussian(posterior, expected)
 
@@ -165,7 +174,10 @@ def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float)
         (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
         (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
         (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"not both \[M, T\]"),
-        (lambda: load_recorded(Path("m"), {"method": "telepathy"}), "method 'telepathy', which no installed package"),
+        (
+            lambda: load_recorded(Path("m"), {"method": "telepathy"}),
+            "method 'telepathy', which no installed package",
+        ),
         (lambda: load_recorded(Path("model"), {"method": "temperature"}), "method 'temperature'"),
     ],
 )

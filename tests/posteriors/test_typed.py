@@ -28,32 +28,45 @@ def build(width=8):
 
 def module() -> nn.Module:
     torch.manual_seed(0)
-    made = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1))
+    made = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1)
+    )
     made[1].running_var.uniform_(0.5, 2)
     return made
 
 
 def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [(torch.rand(2, 3, 16, 16, generator=generator), torch.randint(0, 3, (2, 16, 16), generator=generator)) for _ in range(count)]
+    return [
+        (
+            torch.rand(2, 3, 16, 16, generator=generator),
+            torch.randint(0, 3, (2, 16, 16), generator=generator),
+        )
+        for _ in range(count)
+    ]
 
 
 def test_noise_alone_gives_the_maps_of_the_sampler_and_leaves_the_module_alone() -> None:
     mine = module().eval()
     before = pickle.dumps(mine)
-    model = segunc.ABNN(members=2, alpha=0.1).fit(segunc.wrap(mine, CLASSES, mean=(0.5, 0.4, 0.3), std=(1, 1, 2)))
+    model = segunc.ABNN(members=2, alpha=0.1).fit(
+        segunc.wrap(mine, CLASSES, mean=(0.5, 0.4, 0.3), std=(1, 1, 2))
+    )
     maps = model(IMAGE, draws=6, seed=3)
     assert pickle.dumps(mine) == before
-    images = (torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255 - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / (
-        torch.tensor([1, 1, 2]).view(3, 1, 1)
-    )
+    images = (
+        torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255
+        - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)
+    ) / (torch.tensor([1, 1, 2]).view(3, 1, 1))
     converted = module().eval()
     segunc.convert(converted)
     posterior = ABNNPosterior.around(AffineLayout(converted), 0.1, 2)
     expected = segunc.Sampler(converted, posterior, draws=6, seed=3)(images)
     assert expected.scores["epistemic"].max() > 0
     np.testing.assert_allclose(maps.entropy, expected.scores["entropy"][0], atol=1e-5)
-    np.testing.assert_allclose(maps.deterministic_energy, expected.scores["deterministic-energy"][0], atol=1e-5)
+    np.testing.assert_allclose(
+        maps.deterministic_energy, expected.scores["deterministic-energy"][0], atol=1e-5
+    )
     np.testing.assert_array_equal(maps.prediction, expected.prediction[0])
     assert np.array_equal(pickle.loads(pickle.dumps(maps)).epistemic, maps.epistemic)
     with pytest.raises(AttributeError, match=r"no score 'entropie'; there are msp, entropy"):
@@ -91,8 +104,12 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     again = segunc.load("abnn")
     np.testing.assert_array_equal(again(IMAGE, draws=4).epistemic, model(IMAGE, draws=4).epistemic)
     settings = json.loads(Path("abnn/posterior.json").read_text())["provenance"]["settings"]
-    assert (settings["alpha"], settings["epochs"], settings["statistics"]) == (0.2, 2, "frozen"), "as it was trained"
-    np.testing.assert_array_equal(segunc.load("base")(IMAGE, draws=1).prediction, net(IMAGE, draws=1).prediction)
+    assert (settings["alpha"], settings["epochs"], settings["statistics"]) == (0.2, 2, "frozen"), (
+        "as it was trained"
+    )
+    np.testing.assert_array_equal(
+        segunc.load("base")(IMAGE, draws=1).prediction, net(IMAGE, draws=1).prediction
+    )
     with pytest.raises(segunc.InputError, match="Bayesian already"):
         segunc.ABNN().fit(again)
 
@@ -101,20 +118,42 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("make", "said"),
     [
         (lambda: segunc.ABNN(members=0), "^members 0"),
-        (lambda: segunc.ABNN(statistics="reestimated").fit(segunc.wrap(module(), CLASSES)), "reestimated needs data"),
+        (
+            lambda: segunc.ABNN(statistics="reestimated").fit(segunc.wrap(module(), CLASSES)),
+            "reestimated needs data",
+        ),
         (lambda: segunc.ABNN().fit(segunc.wrap(module(), CLASSES), []), "holds no batch"),
-        (lambda: segunc.ABNN(class_weight_power=0.5).fit(segunc.wrap(module(), CLASSES), batches()), "needs class frequencies"),
+        (
+            lambda: segunc.ABNN(class_weight_power=0.5).fit(
+                segunc.wrap(module(), CLASSES), batches()
+            ),
+            "needs class frequencies",
+        ),
         (lambda: segunc.ABNN(scope="nowhere").fit(segunc.wrap(module(), CLASSES)), "nowhere"),
-        (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "at least 3 draws$"),
+        (
+            lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2),
+            "at least 3 draws$",
+        ),
         (lambda: segunc.wrap(module(), CLASSES)(IMAGE / 255, draws=1), r"RGB uint8 \[H, W, 3\]"),
         (lambda: segunc.wrap(module(), ("road", "car")), "3 output channels"),
-        (lambda: segunc.wrap(module(), CLASSES, mean=(123.7, 116.3, 103.5)), "divide mean and std by 255"),
-        (lambda: segunc.wrap(module(), CLASSES).save("here"), r"segunc\.wrap\(module, \.\.\., factory="),
-        (lambda: segunc.convert(torch.jit.trace(module().eval(), torch.rand(1, 3, 8, 8))), "TorchScript"),
+        (
+            lambda: segunc.wrap(module(), CLASSES, mean=(123.7, 116.3, 103.5)),
+            "divide mean and std by 255",
+        ),
+        (
+            lambda: segunc.wrap(module(), CLASSES).save("here"),
+            r"segunc\.wrap\(module, \.\.\., factory=",
+        ),
+        (
+            lambda: segunc.convert(torch.jit.trace(module().eval(), torch.rand(1, 3, 8, 8))),
+            "TorchScript",
+        ),
         (lambda: segunc.predict("nowhere", "there.mp4", out="maps", draws=0), "^`draws` 0"),
     ],
 )
-def test_errors_name_parameters(make: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_parameters(
+    make: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(segunc.InputError, match=said) as caught:
         make()

@@ -30,8 +30,12 @@ from segunc.sampling.sampler import Fitted, network_input
 
 def sampler(seed: int = 0, *, inference_size: tuple[int, int] | None = None) -> Sampler:
     torch.manual_seed(1)
-    body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1))
-    description = NetworkDescription("body", "none", ("road", "car", "sky"), inference_size=inference_size)
+    body = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1)
+    )
+    description = NetworkDescription(
+        "body", "none", ("road", "car", "sky"), inference_size=inference_size
+    )
     network = SegmentationNetwork(body, description, stride=1).eval()
     convert(network)
     return Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), draws=4, seed=seed)
@@ -39,7 +43,10 @@ def sampler(seed: int = 0, *, inference_size: tuple[int, int] | None = None) -> 
 
 def frames(count: int = 3, size: tuple[int, int] = (40, 56)) -> list[Frame]:
     generator = np.random.default_rng(0)
-    return [Frame(f"{i:06d}", i, generator.integers(0, 256, (*size, 3), np.uint8), time=i / 10) for i in range(count)]
+    return [
+        Frame(f"{i:06d}", i, generator.integers(0, 256, (*size, 3), np.uint8), time=i / 10)
+        for i in range(count)
+    ]
 
 
 def computed(process: FrameProcess, given: list[Frame]) -> list[Maps]:
@@ -55,8 +62,13 @@ def with_reasons() -> Sampler:
     extractor = FeatureExtractor(network, ["body.2"])
     kinds = [np.full((40, 56, 3), 30, np.uint8), frames(1)[0].image]
     with torch.no_grad():
-        rows = [unit_features(extractor(network_input([cast(Any, kind)], (40, 56)))[0]) for kind in kinds]
-    bank = Neighbours(torch.cat([rows[0][:50], rows[1][::7]]), ["dark"] * 50 + ["noise"] * len(rows[1][::7]))
+        rows = [
+            unit_features(extractor(network_input([cast(Any, kind)], (40, 56)))[0])
+            for kind in kinds
+        ]
+    bank = Neighbours(
+        torch.cat([rows[0][:50], rows[1][::7]]), ["dark"] * 50 + ["noise"] * len(rows[1][::7])
+    )
     parts = Surprise((-2.0, -1.0, 1.0), 0.4), Surprise((0.0, 0.0005, 0.002), 0.01)
     scales = (Standard(-1.0, 0.3), Standard(0.0005, 0.001))
     total = ScoreSum(
@@ -70,16 +82,22 @@ def with_reasons() -> Sampler:
 REASONED = ("deterministic-energy", "knn", "anomaly")
 
 
-def written(out: Path, given: list[Frame], *, compact: bool = False, killed: int | None = None) -> list[dict[str, Any]]:
+def written(
+    out: Path, given: list[Frame], *, compact: bool = False, killed: int | None = None
+) -> list[dict[str, Any]]:
     """The lines of a folder of maps; with ``killed`` the run ends at that frame and is continued."""
     run = {"input": "here", "seed": 0} | ({"compact": True} if compact else {})
-    manifest = build_manifest(run, REASONED, device="cpu", classes=("road", "car", "sky"), palette=[(0, 0, 0)] * 3)
+    manifest = build_manifest(
+        run, REASONED, device="cpu", classes=("road", "car", "sky"), palette=[(0, 0, 0)] * 3
+    )
     process = FrameProcess(with_reasons(), REASONED)
     for end in [killed, None] if killed else [None]:
         with MapsWriter(out, manifest) as writer:
             for frame in given[:end]:
                 if frame.index not in writer.lines:
-                    writer.commit(writer.store(frame.name, computed(process, [frame])[0], place=frame.index))
+                    writer.commit(
+                        writer.store(frame.name, computed(process, [frame])[0], place=frame.index)
+                    )
     return [json.loads(line) for line in (out / "frames.jsonl").read_text().splitlines()]
 
 
@@ -97,8 +115,13 @@ def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> N
         peaks = line["peaks"]["anomaly"]
         assert 1 <= len(peaks) <= 5
         assert peaks[0]["strength"] == pytest.approx(line["region"]["anomaly"])
-        assert [peak["strength"] for peak in peaks] == sorted((peak["strength"] for peak in peaks), reverse=True)
-        assert max(float(maps["anomaly"][y, x]) for x, y in (peak["at"] for peak in peaks)) == maps["anomaly"].max()
+        assert [peak["strength"] for peak in peaks] == sorted(
+            (peak["strength"] for peak in peaks), reverse=True
+        )
+        assert (
+            max(float(maps["anomaly"][y, x]) for x, y in (peak["at"] for peak in peaks))
+            == maps["anomaly"].max()
+        )
         for peak in peaks:
             x, y = peak["at"]
             assert maps["anomaly"][y, x] >= 3
@@ -108,18 +131,24 @@ def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> N
                 low, high = (float(surprise(stored.float() + by * step)) for by in (-1, 1))
                 assert low - 1e-3 <= peak["parts"][name] <= high + 1e-3
             assert peak["nearest"]["distance"] == pytest.approx(float(maps["knn"][y, x]), abs=2e-3)
-            feature = features[:, y, x].double() / features[:, y, x].double().norm()  # the layer is as large as the frame
+            feature = (
+                features[:, y, x].double() / features[:, y, x].double().norm()
+            )  # the layer is as large as the frame
             named.append(bank.frames[int((bank.bank.double() @ feature).argmax())])
             assert peak["nearest"]["frame"] == named[-1]
     assert {*named} == {"dark", "noise"}
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_peaks_of_a_killed_run_are_continued_to_the_same_bytes(tmp_path: Path, compact: bool) -> None:
+def test_peaks_of_a_killed_run_are_continued_to_the_same_bytes(
+    tmp_path: Path, compact: bool
+) -> None:
     whole = written(tmp_path / "whole", frames(4), compact=compact)
     assert whole == written(tmp_path / "killed", frames(4), compact=compact, killed=2)
     assert all(line["peaks"]["anomaly"] for line in whole)
-    assert (tmp_path / "whole" / "frames.jsonl").read_bytes() == (tmp_path / "killed" / "frames.jsonl").read_bytes()
+    assert (tmp_path / "whole" / "frames.jsonl").read_bytes() == (
+        tmp_path / "killed" / "frames.jsonl"
+    ).read_bytes()
     reader = MapsReader(tmp_path / "whole")
     for line in whole:  # what the page lists finds the peaks of its regions, of compact maps too
         maps = {"anomaly": reader.read(line["name"], "anomaly")}
@@ -128,7 +157,9 @@ def test_peaks_of_a_killed_run_are_continued_to_the_same_bytes(tmp_path: Path, c
         assert compact or [alarm.reasons for alarm in alarms] == line["peaks"]["anomaly"]
 
 
-def test_a_frame_of_a_size_that_memory_or_network_does_not_take_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_of_a_size_that_memory_or_network_does_not_take_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Any other failure of the network, or of the device, ends the run."""
     process, plain, errors = FrameProcess(sampler(), ("entropy",)), Engine.logits, [Exception()]
     dark = Frame("dark", 9, np.zeros((40, 56, 3), np.uint8))
@@ -143,15 +174,27 @@ def test_a_frame_of_a_size_that_memory_or_network_does_not_take_fails_alone(monk
     for error, said in (
         (NotFiniteError("the network returns NaN"), "the network returns NaN"),
         (MemoryError(), "there is not enough memory for a frame of 56 x 40 pixels"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "not enough memory for a frame"),
-        (RuntimeError("The size of tensor a (9) must match the size of tensor b (8)"), "the network fails on a frame of 56 x 40 pixels"),
+        (
+            RuntimeError(
+                "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+            ),
+            "not enough memory for a frame",
+        ),
+        (
+            RuntimeError("The size of tensor a (9) must match the size of tensor b (8)"),
+            "the network fails on a frame of 56 x 40 pixels",
+        ),
     ):
         errors.append(error)
         results: list[Any] = [process(frame) for frame in (dark, *frames())]
         assert said in str(results[0])
         for found, frame in zip(results[1:], expected, strict=True):
             np.testing.assert_array_equal(found["entropy"], frame["entropy"])
-    for bug in (ZeroDivisionError(), RuntimeError("CUDA error: an illegal memory access was encountered"), NotImplementedError()):
+    for bug in (
+        ZeroDivisionError(),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        NotImplementedError(),
+    ):
         errors.append(bug)
         with pytest.raises(type(bug)):
             process(dark)

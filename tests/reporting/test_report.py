@@ -61,7 +61,9 @@ def test_the_page_is_made_of_the_file_alone_whose_checksum_it_shows(written: Pat
     assert "--frames &#39;^(a|b)$&#39; " in render(facts, digest), "commands are words of a shell"
 
 
-def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(written: Path, results: Path, predicted: Job) -> None:
+def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(
+    written: Path, results: Path, predicted: Job
+) -> None:
     page = (written / "index.html").read_text()
     assert re.findall(r'(?:src|href)="(?!data:image/jpeg;base64,|#)[^"]*"', page) == []
     assert "<script" not in page
@@ -74,19 +76,38 @@ def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(
 
 
 def test_numbers_are_those_of_the_results(written: Path, results: Path) -> None:
-    facts, page = json.loads((written / "report.json").read_text()), (written / "index.html").read_text()
-    assert [of["name"] for of in facts["results"]] == ["test", "anomaly", "fog"]  # corrupted images come last
+    facts, page = (
+        json.loads((written / "report.json").read_text()),
+        (written / "index.html").read_text(),
+    )
+    assert [of["name"] for of in facts["results"]] == [
+        "test",
+        "anomaly",
+        "fog",
+    ]  # corrupted images come last
     for of, name in zip(facts["results"], (CLEAN, ANOMALY, FOG), strict=True):
         content = json.loads((results / name).read_text())
         assert {key: content[key] for key in of["content"]} == of["content"]
         assert facts["files"][name] == hashlib.sha256((results / name).read_bytes()).hexdigest()
-    assert facts["files"].keys() >= {"MODEL/network.json", "MODEL/network.safetensors"}  # a result may be called as a file of the model
-    assert {name.partition(".")[0] for name in facts["model"]["made"]} == {"base", "posterior"}  # whose steps differ
+    assert facts["files"].keys() >= {
+        "MODEL/network.json",
+        "MODEL/network.safetensors",
+    }  # a result may be called as a file of the model
+    assert {name.partition(".")[0] for name in facts["model"]["made"]} == {
+        "base",
+        "posterior",
+    }  # whose steps differ
     clean, anomaly = facts["results"][:2]
-    for text in (number(clean, "segmentation", "miou"), number(anomaly, "scores", "entropy", "pooled", "aupr")):
+    for text in (
+        number(clean, "segmentation", "miou"),
+        number(anomaly, "scores", "entropy", "pooled", "aupr"),
+    ):
         assert f">{text}</td>" in page
         assert any(text in line["text"] for line in facts["summary"])
-    assert number({"content": {"a": {"b": 0.5}, "intervals": {"a.b": [0.25, 0.75]}}}, "a", "b") == ".500 [.250, .750]"
+    assert (
+        number({"content": {"a": {"b": 0.5}, "intervals": {"a.b": [0.25, 0.75]}}}, "a", "b")
+        == ".500 [.250, .750]"
+    )
     for kind in ("size", "distance"):
         bins = anomaly["content"]["scores"]["entropy"][kind]
         assert anomaly["missed"][kind]
@@ -97,7 +118,9 @@ def test_numbers_are_those_of_the_results(written: Path, results: Path) -> None:
     assert facts["gaps"] == ["latency", "operation", "reviewers"]
 
 
-@pytest.mark.parametrize(("events", "trials"), [(0, 1), (0, 30), (1, 30), (17, 64), (29, 30), (30, 30)])
+@pytest.mark.parametrize(
+    ("events", "trials"), [(0, 1), (0, 30), (1, 30), (17, 64), (29, 30), (30, 30)]
+)
 def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
     interval = binomtest(events, trials, alternative="less").proportion_ci(0.95, method="exact")
     assert binomial_bound(events, trials) == pytest.approx(interval.high, rel=1e-9)
@@ -105,13 +128,19 @@ def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
         assert binomial_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
 
 
-def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, results: Path, tmp_path: Path) -> None:
+def test_a_promise_is_compared_with_what_results_achieved(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
     """By the losses of their units: a level between them, above both, and below both."""
     contents = [json.loads((results / name).read_text()) for name in (CLEAN, FOG)]
     shares = [content["flagged"]["entropy"]["risk"] for content in contents]
     assert shares[0] != shares[1]
     limited = "limited" if shares[0] < shares[1] else "broken"
-    for level, state in ((max(shares), "holds"), (min(shares) / 2, "broken"), (sum(shares) / 2, limited)):
+    for level, state in (
+        (max(shares), "holds"),
+        (min(shares) / 2, "broken"),
+        (sum(shares) / 2, limited),
+    ):
         path = write_threshold(tmp_path / "t.json", contents[0]["run"], level=level)
         runs = ("--runs", results / CLEAN, results / FOG, "--threshold", path)
         succeed("report", "--model", predicted.abnn, *runs, "--out", tmp_path / "report")
@@ -120,40 +149,94 @@ def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, result
         achieved = facts["thresholds"][0]["achieved"]
         assert line["state"] == state
         assert [row["loss"] for row in achieved] == shares
-        assert [row["kept"] for row in achieved] == ["kept" if share <= level else "exceeded" for share in shares]
-    del contents[0]["flagged"]["entropy"]["promise"]  # as a bare --flag entropy=0.4 leaves it: another loss
+        assert [row["kept"] for row in achieved] == [
+            "kept" if share <= level else "exceeded" for share in shares
+        ]
+    del contents[0]["flagged"]["entropy"][
+        "promise"
+    ]  # as a bare --flag entropy=0.4 leaves it: another loss
     (tmp_path / CLEAN).write_text(json.dumps(contents[0]))
     words = ("--runs", tmp_path / CLEAN, "--threshold", path, "--out", tmp_path / "report")
     succeed("report", "--model", predicted.abnn, *words)
-    assert json.loads((tmp_path / "report" / "report.json").read_text())["thresholds"][0]["achieved"] == []
-    assert "no result was made with this threshold" in (tmp_path / "report" / "index.html").read_text()
+    assert (
+        json.loads((tmp_path / "report" / "report.json").read_text())["thresholds"][0]["achieved"]
+        == []
+    )
+    assert (
+        "no result was made with this threshold" in (tmp_path / "report" / "index.html").read_text()
+    )
 
 
-def test_the_price_of_a_threshold_needs_no_class_labels(predicted: Job, results: Path, tmp_path: Path) -> None:
+def test_the_price_of_a_threshold_needs_no_class_labels(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
     run = json.loads((results / ANOMALY).read_text())["run"]
     asked: dict[str, Any] = {"control": "missed-pixels", "level": 0.9, "promise": "P."}
     flag = write_threshold(tmp_path / "t.json", run, settings=settings_of(run, "entropy"), **asked)
-    labels = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--replicates", 0, "--groups", "^.")
+    labels = (
+        "--maps",
+        predicted.maps,
+        "--anomaly-labels",
+        predicted.masks,
+        "--replicates",
+        0,
+        "--groups",
+        "^.",
+    )
     succeed("evaluate", *labels, "--flag", flag, "--out", tmp_path / "a.json")
-    entry, reader, frames = dataset_entry("toy-anomaly"), MapsReader(predicted.maps), list[np.ndarray]()
+    entry, reader, frames = (
+        dataset_entry("toy-anomaly"),
+        MapsReader(predicted.maps),
+        list[np.ndarray](),
+    )
     for sample in entry.samples(predicted.data, "anomaly"):
         assert sample.anomaly is not None
         normal = encoding_of_masks(entry).read(sample.anomaly) == 0
         frames.append(reader.read(sample.name, "entropy")[normal] >= VALUE)
     share = np.concatenate(frames).mean()
     assert 0 < share < 1
-    succeed("report", "--model", predicted.abnn, "--runs", tmp_path / "a.json", "--threshold", flag, "--out", tmp_path / "report")
-    facts, page = json.loads((tmp_path / "report" / "report.json").read_text()), (tmp_path / "report" / "index.html").read_text()
+    succeed(
+        "report",
+        "--model",
+        predicted.abnn,
+        "--runs",
+        tmp_path / "a.json",
+        "--threshold",
+        flag,
+        "--out",
+        tmp_path / "report",
+    )
+    facts, page = (
+        json.loads((tmp_path / "report" / "report.json").read_text()),
+        (tmp_path / "report" / "index.html").read_text(),
+    )
     (line,) = (line for line in facts["summary"] if line["name"] == "Operating point")
     assert f", with {share:.1%} of the normal pixels flagged." in line["text"]
     assert "objects by group of frames, entropy" in page
-    (row,) = (row for row in re.findall(r"<tr>(.*?)</tr>", page) if ">missed-pixels<" in row and ">kept<" in row)
+    (row,) = (
+        row
+        for row in re.findall(r"<tr>(.*?)</tr>", page)
+        if ">missed-pixels<" in row and ">kept<" in row
+    )
     assert f">{format_number(share)}</td>" in row
 
 
-def test_latency_is_of_the_model_and_its_percentiles_rise(predicted: Job, results: Path, tmp_path: Path) -> None:
-    model = {key: json.loads((results / CLEAN).read_text())["run"][key] for key in ("base_sha256", "posterior_sha256")}
-    measured = {"kind": "segunc latency", "version": 1, **model, "what": "sampler", "hardware": "a <core>", "size": [64, 128], "draws": 4}
+def test_latency_is_of_the_model_and_its_percentiles_rise(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    model = {
+        key: json.loads((results / CLEAN).read_text())["run"][key]
+        for key in ("base_sha256", "posterior_sha256")
+    }
+    measured = {
+        "kind": "segunc latency",
+        "version": 1,
+        **model,
+        "what": "sampler",
+        "hardware": "a <core>",
+        "size": [64, 128],
+        "draws": 4,
+    }
     measured |= {"frames": 100, "first": 4.5, "p50": 0.25, "p95": 0.5, "p99": 0.75}
     path, out = tmp_path / "latency.json", tmp_path / "report"
     command = ("report", "--model", predicted.abnn, "--latency", path, "--out", out)
@@ -179,8 +262,14 @@ def test_a_reliability_diagram_has_the_bins_of_its_result(results: Path, written
     bins = content["calibration"]["reliability"]
     pixels = sum(n for *_, n in bins)
     assert pixels == content["counts"]["labelled_pixels"]
-    assert sum(abs(x - y) * n for x, y, n in bins) / pixels == pytest.approx(content["calibration"]["ece"])
-    (figure,) = re.findall(r'<svg[^>]*aria-label="Reliability diagram of test:.*?</svg>', (written / "index.html").read_text(), re.DOTALL)
+    assert sum(abs(x - y) * n for x, y, n in bins) / pixels == pytest.approx(
+        content["calibration"]["ece"]
+    )
+    (figure,) = re.findall(
+        r'<svg[^>]*aria-label="Reliability diagram of test:.*?</svg>',
+        (written / "index.html").read_text(),
+        re.DOTALL,
+    )
     assert figure.count("<circle") == len(bins) > 5
 
 
@@ -189,17 +278,28 @@ def test_frames_are_counted_in_cells_by_name() -> None:
     domain = Domain(axes=axes)
     expected = {"night/fog1": ("night", "fog"), "night/dry1": ("night", "dry")}
     frames = ["night/fog1", "night/dry1", "day/fog1", "day/wet1", "day/fog2"]
-    assert domain.places(frames) == {**expected, "day/fog1": ("day", "fog"), "day/fog2": ("day", "fog")}
+    assert domain.places(frames) == {
+        **expected,
+        "day/fog1": ("day", "fog"),
+        "day/fog2": ("day", "fog"),
+    }
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("axes: {light: {day: '('}}", "'(' of the axis 'light' is no regular expression"), ("intended: x", "unknown key 'intended'")],
+    [
+        ("axes: {light: {day: '('}}", "'(' of the axis 'light' is no regular expression"),
+        ("intended: x", "unknown key 'intended'"),
+    ],
 )
-def test_a_domain_that_cannot_be_is_one_sentence(content: str, said: str, finetuned: Job, tmp_path: Path) -> None:
+def test_a_domain_that_cannot_be_is_one_sentence(
+    content: str, said: str, finetuned: Job, tmp_path: Path
+) -> None:
     (tmp_path / "d.yaml").write_text(content)
     out = tmp_path / "report"
-    assert said in refuse("report", "--model", finetuned.abnn, "--domain", tmp_path / "d.yaml", "--out", out)
+    assert said in refuse(
+        "report", "--model", finetuned.abnn, "--domain", tmp_path / "d.yaml", "--out", out
+    )
     assert not out.exists()
 
 
@@ -209,18 +309,36 @@ Edit = Callable[[dict[str, Any]], Any]
 @pytest.mark.parametrize(
     ("name", "edit", "said"),
     [
-        (CLEAN, lambda c: c["run"].update(base_sha256="0" * 64), "is of another model than that in"),
-        (CLEAN, lambda c: c["run"].update(posterior_sha256=None), "is of another model than that in"),
+        (
+            CLEAN,
+            lambda c: c["run"].update(base_sha256="0" * 64),
+            "is of another model than that in",
+        ),
+        (
+            CLEAN,
+            lambda c: c["run"].update(posterior_sha256=None),
+            "is of another model than that in",
+        ),
         (CLEAN, lambda c: c["run"].update(segunc="0.0.9"), "was made by segunc 0.0.9, not by"),
         (CLEAN, lambda c: c["run"].pop("segunc"), "was made by another tool"),
-        (CLEAN, lambda c: [c["run"].pop(key) for key in ("base_sha256", "posterior_sha256")], "records no model"),
+        (
+            CLEAN,
+            lambda c: [c["run"].pop(key) for key in ("base_sha256", "posterior_sha256")],
+            "records no model",
+        ),
         (CLEAN, lambda c: c.pop("counts"), "is no result of segunc evaluate"),
-        ("threshold.json", lambda c: c.update(model="0" * 64), "threshold.json is of another model than that in"),
+        (
+            "threshold.json",
+            lambda c: c.update(model="0" * 64),
+            "threshold.json is of another model than that in",
+        ),
         ("threshold.json", lambda c: c.update(version=2), "is no threshold of segunc in version 1"),
         ("threshold.json", lambda c: c.pop("promise"), "lacks promise"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(name: str, edit: Edit, said: str, predicted: Job, results: Path, tmp_path: Path) -> None:
+def test_what_does_not_belong_together_is_refused(
+    name: str, edit: Edit, said: str, predicted: Job, results: Path, tmp_path: Path
+) -> None:
     folder, out = Path(shutil.copytree(results, tmp_path / "copy")), tmp_path / "report"
     content = json.loads((folder / name).read_text())
     edit(content)
@@ -231,10 +349,16 @@ def test_what_does_not_belong_together_is_refused(name: str, edit: Edit, said: s
 
 def test_files_of_one_name_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a/run/t.json", "b/run/t.json", "c.json")]
-    assert [_name_among(path, paths) for path in paths] == ["a/run/t.json", "b/run/t.json", "c.json"]
+    assert [_name_among(path, paths) for path in paths] == [
+        "a/run/t.json",
+        "b/run/t.json",
+        "c.json",
+    ]
 
 
-def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(finetuned: Job, results: Path, tmp_path: Path) -> None:
+def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(
+    finetuned: Job, results: Path, tmp_path: Path
+) -> None:
     start = ("report", "--model", finetuned.abnn, "--out", tmp_path)
     assert "there is nothing to report" in refuse(*start)
     (tmp_path / "index.html").write_text("mine")
@@ -242,7 +366,9 @@ def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(finetuned:
     assert (tmp_path / "index.html").read_text() == "mine"
 
 
-def test_monitor_and_reviewers_have_their_sections(predicted: Job, results: Path, tmp_path: Path) -> None:
+def test_monitor_and_reviewers_have_their_sections(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
     state = {
         "kind": "segunc monitor",
         "version": 1,
@@ -251,23 +377,45 @@ def test_monitor_and_reviewers_have_their_sections(predicted: Job, results: Path
         "frames": 7,
         "martingale": 2.5,
     }
-    (tmp_path / "m.json").write_text(json.dumps(state | {"level": 0.01, "fired": "frame_5", "risk": None}))
+    (tmp_path / "m.json").write_text(
+        json.dumps(state | {"level": 0.01, "fired": "frame_5", "risk": None})
+    )
     reader = MapsReader(predicted.maps)
-    given = [{"frame": name, "verdict": "true-alarm", "reviewer": who} for name in reader.frames[:2] for who in ("Ana", "Bo")]
+    given = [
+        {"frame": name, "verdict": "true-alarm", "reviewer": who}
+        for name in reader.frames[:2]
+        for who in ("Ana", "Bo")
+    ]
     given[-1]["verdict"] = "false-alarm"
     file = {"format": "segunc-verdicts", "version": 2, "run": run_id(reader), "verdicts": given}
     (tmp_path / "v.json").write_text(json.dumps(file))
-    judged = ("--verdicts", tmp_path / "v.json", "--replicates", 0, "--out", tmp_path / "judged.json")
+    judged = (
+        "--verdicts",
+        tmp_path / "v.json",
+        "--replicates",
+        0,
+        "--out",
+        tmp_path / "judged.json",
+    )
     succeed("evaluate", "--maps", predicted.maps, *judged)
     more = ("--monitor", tmp_path / "m.json", "--out", tmp_path / "report")
     succeed("report", "--model", predicted.abnn, "--runs", tmp_path / "judged.json", *more)
     promised = ("--threshold", results / "threshold.json")
-    assert "watches another threshold" in refuse("report", "--model", predicted.abnn, *promised, *more)
+    assert "watches another threshold" in refuse(
+        "report", "--model", predicted.abnn, *promised, *more
+    )
     page = (tmp_path / "report" / "index.html").read_text()
-    rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
+    rows = [
+        re.sub(r"<[^>]+>", " ", row).split()
+        for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    ]
     assert ["Fired", "frame_5"] in rows
     assert "2 of 4 frames judged, reviewers disagree on 1" in page
-    assert [row[1] for row in rows if row[0] in ("together", "Ana", "Bo")] == ["1.000", "1.000", ".500"]
+    assert [row[1] for row in rows if row[0] in ("together", "Ana", "Bo")] == [
+        "1.000",
+        "1.000",
+        ".500",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -275,41 +423,72 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return write_scene(tmp_path_factory.mktemp("scene"))
 
 
-def test_failures_are_what_maps_and_labels_say(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_what_maps_and_labels_say(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = MapsReader(scene.maps)
     labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
     threshold = SimpleNamespace(score="entropy", value=0.5, found_share=0.5, frames={})
     inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
     pictures = failures(inputs, labels)
-    assert all(cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape == (180, 480, 3) for of in pictures)
-    flagged = {name: float((reader.read(name, "entropy")[OBJECT] >= 0.5).mean()) for name in NAMES[:3]}
+    assert all(
+        cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape
+        == (180, 480, 3)
+        for of in pictures
+    )
+    flagged = {
+        name: float((reader.read(name, "entropy")[OBJECT] >= 0.5).mean()) for name in NAMES[:3]
+    }
     missed = [name for name, share in flagged.items() if share < 0.5]
     assert missed == [NAMES[1]]  # the dark object
     lines = [of["line"] for of in pictures if of["title"] == "Missed."]
-    assert lines[0] == f"{NAMES[1]}: an object of 120 pixels, of which {flagged[NAMES[1]]:.0%} are flagged by entropy."
-    assert {line.partition(":")[0] for line in lines} <= {NAMES[1], NAMES[2]}  # the second has a small dark object, too
+    assert (
+        lines[0]
+        == f"{NAMES[1]}: an object of 120 pixels, of which {flagged[NAMES[1]]:.0%} are flagged by entropy."
+    )
+    assert {line.partition(":")[0] for line in lines} <= {
+        NAMES[1],
+        NAMES[2],
+    }  # the second has a small dark object, too
     errors = [of["line"] for of in pictures if of["title"] == "Confident error."]
     assert errors
     for line in errors:
         name, pixels = re.match(r"(.*?): ([\d,]+) pixels of \w+ taken for", line).groups()  # type: ignore[union-attr]
         truth = cv2.imread(str(scene.labels / f"{name}.png"), 0)
-        wrong = (truth != 255) & (reader.prediction(name) != truth) & (reader.read(name, "entropy") < 0.5)
+        wrong = (
+            (truth != 255)
+            & (reader.prediction(name) != truth)
+            & (reader.read(name, "entropy") < 0.5)
+        )
         areas = cv2.connectedComponentsWithStats(wrong.astype(np.uint8), connectivity=8)[2][1:, 4]
         assert int(pixels) == areas.max()
     threshold.frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
     shown = {of["line"].partition(":")[0] for of in failures(inputs, labels)}
-    assert {of["line"].partition(":")[0] for of in pictures} - shown == {NAMES[1]}, "calibrated on it"
+    assert {of["line"].partition(":")[0] for of in pictures} - shown == {NAMES[1]}, (
+        "calibrated on it"
+    )
     monkeypatch.setattr("segunc.reporting.failures.EACH", 1)
-    assert NAMES[2] in {of["line"].partition(":")[0] for of in failures(inputs, labels) if of["title"] == "Missed."}, "the smaller object"
+    assert NAMES[2] in {
+        of["line"].partition(":")[0] for of in failures(inputs, labels) if of["title"] == "Missed."
+    }, "the smaller object"
     assert failures(SimpleNamespace(maps=[reader], thresholds={}), LabelSources()) == []  # type: ignore[arg-type]
 
 
 def test_print_has_pages_and_cuts_no_table(written: Path, browser: Any, tmp_path: Path) -> None:
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     pdf = tmp_path / "report.pdf"
-    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={tmp_path}/chromium"]
+    switches = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+        f"--user-data-dir={tmp_path}/chromium",
+    ]
     subprocess.run(
-        [path, *switches, f"--print-to-pdf={pdf}", (written / "index.html").as_uri()], check=True, timeout=120, capture_output=True
+        [path, *switches, f"--print-to-pdf={pdf}", (written / "index.html").as_uri()],
+        check=True,
+        timeout=120,
+        capture_output=True,
     )
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
     assert 4 <= pages <= 14
@@ -324,7 +503,9 @@ def test_print_has_pages_and_cuts_no_table(written: Path, browser: Any, tmp_path
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_and_headings_are_in_order(written: Path, browser: Any, theme: str) -> None:
+def test_axe_finds_nothing_and_headings_are_in_order(
+    written: Path, browser: Any, theme: str
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     for width in (1400, 390):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
@@ -335,7 +516,17 @@ def test_axe_finds_nothing_and_headings_are_in_order(written: Path, browser: Any
         assert not found.violations_count, found.generate_report()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-        levels = [int(tag[1]) for tag in page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName)")]
+        levels = [
+            int(tag[1])
+            for tag in page.evaluate(
+                "[...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName)"
+            )
+        ]
         assert all(after - before <= 1 for before, after in pairwise(levels))
-        assert page.evaluate("[...document.querySelectorAll('main th:not([scope]), img:not([alt])')].length") == 0
+        assert (
+            page.evaluate(
+                "[...document.querySelectorAll('main th:not([scope]), img:not([alt])')].length"
+            )
+            == 0
+        )
         page.close()

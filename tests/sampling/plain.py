@@ -34,7 +34,9 @@ def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e
     assert float((mean.amax(1, keepdim=True) - chosen).max()) <= 2 * atol
 
 
-def assert_maps_of_a_plain_loop(sampler: Sampler, images: Tensor, atol: float = 1e-5, scope: str | None = None) -> Prediction:
+def assert_maps_of_a_plain_loop(
+    sampler: Sampler, images: Tensor, atol: float = 1e-5, scope: str | None = None
+) -> Prediction:
     posterior, layout = sampler.posterior, AffineLayout(sampler.network)
     assert isinstance(posterior, ABNNPosterior)
     draws = []
@@ -62,7 +64,9 @@ def decompose_draws(probabilities: Tensor) -> Decomposition:
 
 
 @torch.no_grad()
-def draw_logits(network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0) -> Iterator[Tensor]:
+def draw_logits(
+    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
+) -> Iterator[Tensor]:
     """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw."""
     branches = branches_of(network, posterior)
     noise = NoiseSource(seed, DEFAULT_SCHEME, draws_of(branches, posterior, draws))
@@ -74,4 +78,8 @@ def draw_logits(network: nn.Module, posterior: AnyPosterior, images: Tensor, dra
             active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
         with active:
             logits = branch.network(branch.transform.apply(images))
-        yield logits if branch.transform.identity else branch.transform.undo(logits, images.shape[-2:])
+        yield (
+            logits
+            if branch.transform.identity
+            else branch.transform.undo(logits, images.shape[-2:])
+        )

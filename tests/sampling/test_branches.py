@@ -45,11 +45,15 @@ class Low(nn.Module):
 
 
 @torch.no_grad()
-def by_hand(member: Branch, images: Tensor, number: int = 0, seed: int = 0, total: int = 1) -> Tensor:
+def by_hand(
+    member: Branch, images: Tensor, number: int = 0, seed: int = 0, total: int = 1
+) -> Tensor:
     if isinstance(member.posterior, Deterministic):
         return member.network(images)  # type: ignore[no-any-return]
     layout = AffineLayout(member.network)
-    with layout.active(member.posterior.affine(layout, [number], NoiseSource(seed, DEFAULT_SCHEME, total))):
+    with layout.active(
+        member.posterior.affine(layout, [number], NoiseSource(seed, DEFAULT_SCHEME, total))
+    ):
         logits: Tensor = member.network(images)
     return logits
 
@@ -77,7 +81,10 @@ def test_sums_have_the_same_bits_in_any_chunk() -> None:
             if isinstance(module, nn.Conv2d):
                 parent = member.network.get_submodule(name.rpartition(".")[0])
                 setattr(parent, name.rpartition(".")[2], Broadcast(module))
-    posteriors: list[AnyPosterior] = [Ensemble(members), TestTimeAugmentation(members[0].posterior, (1.0, 0.75))]
+    posteriors: list[AnyPosterior] = [
+        Ensemble(members),
+        TestTimeAugmentation(members[0].posterior, (1.0, 0.75)),
+    ]
     for posterior in posteriors:
         samplers = (Sampler(members[0].network, posterior, draws=9, chunk=c) for c in (1, 2, 3, 9))
         first, *others = (sampler(IMAGES, keep_probabilities=True) for sampler in samplers)
@@ -96,7 +103,9 @@ class Broadcast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.bias is not None
-        out = torch.zeros(len(x), len(self.weight), *x.shape[2:]) + self.bias.detach().view(1, -1, 1, 1)
+        out = torch.zeros(len(x), len(self.weight), *x.shape[2:]) + self.bias.detach().view(
+            1, -1, 1, 1
+        )
         for channel in range(x.shape[1]):
             out = out + x[:, channel : channel + 1] * self.weight[:, channel].view(1, -1, 1, 1)
         return out
@@ -108,13 +117,23 @@ def test_flips_and_scales_are_brought_back_before_the_softmax() -> None:
     with torch.no_grad():
         for flip in (False, True):
             for size in ((24, 32), (18, 24), (30, 40)):
-                seen = IMAGES if size == SIZE else F.interpolate(IMAGES, size, mode="bilinear", antialias=size < SIZE)
+                seen = (
+                    IMAGES
+                    if size == SIZE
+                    else F.interpolate(IMAGES, size, mode="bilinear", antialias=size < SIZE)
+                )
                 logits = network(seen.flip(-1)).flip(-1) if flip else network(seen)
-                expected.append(logits if size == SIZE else F.interpolate(logits, SIZE, mode="bilinear"))
-    sampler = Sampler(network, TestTimeAugmentation(Deterministic(), (1.0, 0.75, 1.25), flip=True), draws=24)
+                expected.append(
+                    logits if size == SIZE else F.interpolate(logits, SIZE, mode="bilinear")
+                )
+    sampler = Sampler(
+        network, TestTimeAugmentation(Deterministic(), (1.0, 0.75, 1.25), flip=True), draws=24
+    )
     assert sampler.draws == 6
     assert_mean_of(sampler(IMAGES, keep_probabilities=True), expected)
-    for logits, other in zip(draw_logits(network, sampler.posterior, IMAGES, 1), expected, strict=True):  # type: ignore[arg-type]
+    for logits, other in zip(
+        draw_logits(network, sampler.posterior, IMAGES, 1), expected, strict=True
+    ):  # type: ignore[arg-type]
         torch.testing.assert_close(logits, other)
 
 
@@ -124,7 +143,11 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
     expected = []
     for draw in range(5):
         scale = scales[draw % 2]
-        seen = IMAGES if scale == 1 else F.interpolate(IMAGES, (18, 24), mode="bilinear", antialias=True)
+        seen = (
+            IMAGES
+            if scale == 1
+            else F.interpolate(IMAGES, (18, 24), mode="bilinear", antialias=True)
+        )
         logits = by_hand(member, seen, draw, 3, 5)
         expected.append(logits if scale == 1 else F.interpolate(logits, SIZE, mode="bilinear"))
     posterior = TestTimeAugmentation(member.posterior, scales, flip=False)
@@ -132,7 +155,9 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
     assert_mean_of(result, expected)
     with torch.no_grad():
         base = member.network(IMAGES)
-    torch.testing.assert_close(result.scores["deterministic-max-logit"], -base.amax(1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        result.scores["deterministic-max-logit"], -base.amax(1), atol=1e-5, rtol=0
+    )
 
 
 def dropping(layer: nn.Module) -> nn.Module:
@@ -157,18 +182,25 @@ def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | N
     assert float(result.scores["epistemic"].mean()) > 1e-5
     # Base scores are of the network without dropout.
     with torch.no_grad():
-        torch.testing.assert_close(result.scores["deterministic-max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            result.scores["deterministic-max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0
+        )
 
 
 def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
     members = [stochastic(0, members=2), stochastic(1)]
     augmented = TestTimeAugmentation(members[1].posterior, (1.0, 0.5), flip=True)
-    for network, posterior in ((members[0].network, Ensemble(members)), (members[1].network, augmented)):
+    for network, posterior in (
+        (members[0].network, Ensemble(members)),
+        (members[1].network, augmented),
+    ):
         with pytest.raises(InputError, match="3 draws are too few for 4 members"):
             Sampler(network, posterior, draws=3)
     with pytest.raises(InputError, match="has test-time augmentation already"):
         TestTimeAugmentation(augmented)
-    mixed = Ensemble([Branch(network, Deterministic()) for network in (plain(0), nn.Conv2d(3, 5, 1))])
+    mixed = Ensemble(
+        [Branch(network, Deterministic()) for network in (plain(0), nn.Conv2d(3, 5, 1))]
+    )
     with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):
         Sampler(plain(0), mixed)(IMAGES)
     with pytest.raises(InputError, match="drawn dropout layers none"):

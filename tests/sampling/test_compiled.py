@@ -40,7 +40,12 @@ def posterior(network: nn.Module, members: int = 2) -> ABNNPosterior:
 
 def assert_same(network: nn.Module, of: Any, **settings: Any) -> Sampler:
     """Maps of two frames one after the other, each of other values, are those of plain passes but for rounding."""
-    asked: dict[str, Any] = {"draws": 5, "chunk": 2, "scores": ["entropy", "epistemic", "deterministic-energy"], **settings}
+    asked: dict[str, Any] = {
+        "draws": 5,
+        "chunk": 2,
+        "scores": ["entropy", "epistemic", "deterministic-energy"],
+        **settings,
+    }
     plain, sampler = Sampler(network, of, **asked), Sampler(network, of, compiled=True, **asked)
     for images in (IMAGES[:1], 0.5 * IMAGES[1:], IMAGES[:1]):
         expected, found = plain(images), sampler(images)
@@ -50,7 +55,9 @@ def assert_same(network: nn.Module, of: Any, **settings: Any) -> Sampler:
 
 
 @pytest.mark.parametrize("scope", [None, "last:1"])
-def test_draws_are_those_of_plain_passes_and_a_graph_serves_all_frames(scope: str | None, quick: list[Any]) -> None:
+def test_draws_are_those_of_plain_passes_and_a_graph_serves_all_frames(
+    scope: str | None, quick: list[Any]
+) -> None:
     network = Headed(upsampled)
     assert_same(network, posterior(network), scope=scope)
     assert len(quick) == 3  # the base, two draws, the last one
@@ -59,7 +66,9 @@ def test_draws_are_those_of_plain_passes_and_a_graph_serves_all_frames(scope: st
 def test_what_draws_share_is_not_computed_again(quick: list[Any]) -> None:
     network = Headed(upsampled)
     assert_same(network, posterior(network), scope="last:1")
-    convolutions = [sum("conv" in str(node.target) for node in graph.graph.nodes) for graph in quick]
+    convolutions = [
+        sum("conv" in str(node.target) for node in graph.graph.nodes) for graph in quick
+    ]
     assert convolutions == [3, 1, 1]  # encoder and second stage come once a frame
 
 
@@ -67,7 +76,9 @@ def test_networks_of_an_ensemble_and_transformed_frames(quick: list[Any]) -> Non
     first, second = Headed(upsampled), Headed(upsampled)
     second.encoder = first.encoder
     randomise(second.head, 1)
-    assert_same(first, Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())]), draws=2)
+    assert_same(
+        first, Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())]), draws=2
+    )
     network = Headed(upsampled)
     assert_same(network, TestTimeAugmentation(posterior(network), (1.0, 0.75)), draws=8)
     assert quick
@@ -77,7 +88,10 @@ def test_in_bfloat16_a_graph_may_round_as_a_plain_pass_does(quick: list[Any]) ->
     of = posterior(network := Headed(upsampled))
     sampler = Sampler(network, of, draws=4, precision="bfloat16", compiled=True)
     expected = Sampler(network, of, draws=4)(IMAGES[:1])
-    assert float((sampler(IMAGES[:1]).scores["entropy"] - expected.scores["entropy"]).abs().mean()) < 0.01
+    assert (
+        float((sampler(IMAGES[:1]).scores["entropy"] - expected.scores["entropy"]).abs().mean())
+        < 0.01
+    )
     assert quick
     assert not sampler.report.messages
 
@@ -86,7 +100,9 @@ def test_a_graph_with_other_numbers_is_left_out_and_said(monkeypatch: pytest.Mon
     def wrong(graph: Any, **settings: Any) -> Any:
         def run(*inputs: Any) -> Any:
             logits, recorded = graph(*inputs)
-            return logits + 0.01 * logits.abs().max() * torch.tensor([1.0, -1.0, 0.0, 0.0])[:, None, None], recorded
+            return logits + 0.01 * logits.abs().max() * torch.tensor([1.0, -1.0, 0.0, 0.0])[
+                :, None, None
+            ], recorded
 
         return run
 
@@ -94,7 +110,9 @@ def test_a_graph_with_other_numbers_is_left_out_and_said(monkeypatch: pytest.Mon
     network = Headed(upsampled)
     messages = assert_same(network, posterior(network)).report.messages
     assert any(
-        "could not be compiled and runs as it is (ValueError: its logits change by 1.0e-02 of the largest)" in text for text in messages
+        "could not be compiled and runs as it is (ValueError: its logits change by 1.0e-02 of the largest)"
+        in text
+        for text in messages
     )
 
 
@@ -129,13 +147,17 @@ def test_masks_of_dropout_and_code_that_reads_values_run_as_they_are(quick: list
     assert not quick
 
 
-def test_sizes_beyond_the_most_graphs_run_as_they_are(quick: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_beyond_the_most_graphs_run_as_they_are(
+    quick: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compiled_module, "MOST_GRAPHS", 2)
     network = Headed(upsampled)
     sampler = assert_same(network, posterior(network), chunk=5)
     sampler(IMAGES[:1, :, :48])
     assert len(quick) == 2
-    assert sampler.report.messages == ["there are 2 compiled graphs already; frames of further sizes run as they are"]
+    assert sampler.report.messages == [
+        "there are 2 compiled graphs already; frames of further sizes run as they are"
+    ]
 
 
 def test_inductor_itself() -> None:
@@ -144,7 +166,9 @@ def test_inductor_itself() -> None:
     assert not sampler.report.messages
 
 
-def test_what_a_captured_pass_gave_outlives_the_next_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_captured_pass_gave_outlives_the_next_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A graph of a GPU, emulated here, reads and writes the memory of its capture."""
     memory = list[Tensor]()
 
@@ -163,6 +187,11 @@ def test_what_a_captured_pass_gave_outlives_the_next_replay(monkeypatch: pytest.
         "device": contextlib.nullcontext,
     }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, make=stand_in, **__: make())
-    replay = compiled_module.CompiledEngine(Headed(upsampled), "float32")._captured(run, (torch.zeros(2), {}, [], []))
+    replay = compiled_module.CompiledEngine(Headed(upsampled), "float32")._captured(
+        run, (torch.zeros(2), {}, [], [])
+    )
     results = [replay(torch.full((2,), number), {}, [], []) for number in (1.0, 5.0)]
-    assert [(float(logits[0]), float(recorded[3][0])) for logits, recorded in results] == [(2, 2), (10, 10)]
+    assert [(float(logits[0]), float(recorded[3][0])) for logits, recorded in results] == [
+        (2, 2),
+        (10, 10),
+    ]

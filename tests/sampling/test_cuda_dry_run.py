@@ -39,7 +39,9 @@ from tests.processing.test_frames import frames
 
 CLASSES, SIZE = 4, (40, 56)
 FINITE = ("sampling/engine.py", "require_finite")
-FRAME_LOOP: dict[Place, str] = {FINITE: "one flag a frame, and one a network, right behind its first pass: the draws are queued behind it"}
+FRAME_LOOP: dict[Place, str] = {
+    FINITE: "one flag a frame, and one a network, right behind its first pass: the draws are queued behind it"
+}
 """Where the host waits for every frame, whatever is asked for."""
 FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
@@ -48,23 +50,41 @@ FIRST_USE: dict[Place, str] = {
     ("baselines/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("sampling/engine.py", "_check"): "the self-check compares logits",
     ("sampling/engine.py", "relative_difference"): "likewise, once for each size of frames",
-    ("networks/network.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
+    (
+        "networks/network.py",
+        "softmax_output",
+    ): "whether the network ends in a softmax, with the first frame",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
     ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
-    ("sampling/shortcuts.py", "InterpolationWatch.ending"): "once for each size: whether the last upsampling made them",
+    (
+        "sampling/shortcuts.py",
+        "InterpolationWatch.ending",
+    ): "once for each size: whether the last upsampling made them",
 }
 """Where it may wait once a run, or once for each size of frames."""
 TRAINING: dict[Place, str] = {
     ("training/losses.py", "check_labels"): "a label that is no class would end the process",
     ("networks/network.py", "check_images"): "the range of the images, with the first batch",
-    ("networks/network.py", "softmax_output"): "whether the network ends in a softmax, with the first batch",
+    (
+        "networks/network.py",
+        "softmax_output",
+    ): "whether the network ends in a softmax, with the first batch",
     ("training/losses.py", "segmentation_loss"): "a batch without a labelled pixel has no mean",
-    ("training/affine_tuner.py", "AffineTuner.terms"): "a loss that is not finite ends the training before it harms",
-    ("posteriors/abnn.py", "ABNNPosterior.affine"): "the noise of the step, made on the CPU: the same on every device",
+    (
+        "training/affine_tuner.py",
+        "AffineTuner.terms",
+    ): "a loss that is not finite ends the training before it harms",
+    (
+        "posteriors/abnn.py",
+        "ABNNPosterior.affine",
+    ): "the noise of the step, made on the CPU: the same on every device",
     ("baselines/variational.py", "MeanField.affine"): "likewise",
     ("affine/posterior.py", "Prior.energy"): "which parameters lie in the scope",
     ("baselines/variational.py", "MeanField.__init__"): "whether a deviation is negative",
-    ("baselines/variational.py", "MeanFieldTraining.regulariser"): "how many parameters lie in the scope",
+    (
+        "baselines/variational.py",
+        "MeanFieldTraining.regulariser",
+    ): "how many parameters lie in the scope",
     ("baselines/swag.py", "Trajectory.after_step"): "whether this step's snapshot was taken",
 }
 """Where it may wait in a step of a fine-tuning."""
@@ -76,7 +96,9 @@ class Body(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Sequential(nn.Conv2d(3, 8, 5, 4, 2), nn.BatchNorm2d(8), nn.ReLU())
-        self.decoder = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Dropout(0.2))
+        self.decoder = nn.Sequential(
+            nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Dropout(0.2)
+        )
         self.head = nn.Conv2d(8, CLASSES, 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -103,7 +125,9 @@ def everything(network: SegmentationNetwork) -> Fitted:
     density = FeatureDensity(extractor, [Neighbours(on_gpu(torch.rand(20, 8)))] * 2)
     surprise = Surprise((0.0, 0.5, 1.0), 0.1)
     scales = (Standard(0.5, 0.25),) * 2
-    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
+    total = ScoreSum(
+        ("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None
+    )
     sets = ClassSets(0.9, 0.1, 20, 0.05, 2.0, "", "", 6, 0, {}, "", None, 1.3, None)
     return Fitted(1.3, Calibrator(0.7), [density, total, sets])
 
@@ -153,9 +177,13 @@ def test_what_is_planted_is_found(planted: str, inference: bool) -> None:
 
 def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | None = None) -> None:
     """The first frame may wait for what is done once, the second only where it is written."""
-    for frame, known in zip(frames(2, SIZE), (FIRST_USE | FRAME_LOOP | (more or {}), None), strict=True):
+    for frame, known in zip(
+        frames(2, SIZE), (FIRST_USE | FRAME_LOOP | (more or {}), None), strict=True
+    ):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch.Tensor, "numpy", lambda tensor: tensor)  # a fake tensor has no values
+            patch.setattr(
+                torch.Tensor, "numpy", lambda tensor: tensor
+            )  # a fake tensor has no values
             coming = process(frame)
             places = waits.taken()
             assert callable(coming)  # what waits, in a writing thread
@@ -174,12 +202,19 @@ def test_every_score(precision: Any) -> None:
     posterior = abnn(own)
     with fake_gpu() as waits:
         fitted = everything(own)
-        sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, fitted=fitted)
+        sampler = Sampler(
+            own, posterior, draws=6, scores=list(SCORES), precision=precision, fitted=fitted
+        )
         process = FrameProcess(sampler, list(SCORES), size=(36, 48))
         waits.taken()
         assert_waits(process, waits)
         report = sampler.report
-        assert (report.batched, report.shared, report.upsampled, report.messages) == (True, True, True, [])
+        assert (report.batched, report.shared, report.upsampled, report.messages) == (
+            True,
+            True,
+            True,
+            [],
+        )
 
 
 def own_dropout(own: SegmentationNetwork) -> OwnDropout:
@@ -213,7 +248,9 @@ def test_every_kind_of_posterior(method: str) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from segunc.sampling import tail_triton
 
     given: list[Any] = []
@@ -241,8 +278,14 @@ ABNN_CONFIG = ABNN(members=2, random_classes=2)
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
     "abnn": (ABNN_CONFIG, lambda layout: Members(layout, CLASSES, ABNN_CONFIG)),
     "deterministic": (AffineTrainingConfig(), Point),
-    "swag": (SwagConfig(), lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))),
-    "variational": (VariationalConfig(), lambda layout: MeanFieldTraining(layout, VariationalConfig())),
+    "swag": (
+        SwagConfig(),
+        lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1)),
+    ),
+    "variational": (
+        VariationalConfig(),
+        lambda layout: MeanFieldTraining(layout, VariationalConfig()),
+    ),
 }
 
 
@@ -253,7 +296,10 @@ def test_the_losses_of_a_training_step(method: str) -> None:
     tuner = AffineTuner(network(), CLASSES, make, config, class_weights=[1.0, 2.0, 3.0, 4.0])
     with fake_gpu() as waits:
         on_gpu(tuner)
-        images, labels = torch.rand(2, 3, *SIZE, device=CUDA), torch.zeros(2, *SIZE, device=CUDA, dtype=torch.uint8)
+        images, labels = (
+            torch.rand(2, 3, *SIZE, device=CUDA),
+            torch.zeros(2, *SIZE, device=CUDA, dtype=torch.uint8),
+        )
         for step in range(2):
             waits.taken()
             loss = tuner.loss(images, labels, step)
@@ -274,7 +320,10 @@ def test_statistics_are_estimated_again() -> None:
         batches = (torch.rand(2, 3, *SIZE, device=CUDA) for _ in range(2))
         found = reestimate(own, posterior, 1, batches)
         assert {tensor.device for tensor in found} == {CUDA}
-        known = {("affine/draws.py", "AffineLayout._site_mask"), ("posteriors/abnn.py", "ABNNPosterior.affine")}
+        known = {
+            ("affine/draws.py", "AffineLayout._site_mask"),
+            ("posteriors/abnn.py", "ABNNPosterior.affine"),
+        }
         assert set(waits.taken()) <= known
 
 

@@ -34,8 +34,12 @@ class Headed(nn.Module):
     def __init__(self, end: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
-        self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)
+        )
+        self.deep = nn.Sequential(
+            nn.Conv2d(8, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)
+        )
         self.head = nn.Conv2d(16, 4, 1)
         self.end = end
         randomise(self.eval())
@@ -53,8 +57,14 @@ def upsampled(x: Tensor, logits: Tensor) -> Tensor:
 twice = partial(F.interpolate, scale_factor=2)
 ENDS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
     "to the size of the input": (upsampled, True),
-    "by a factor, corners aligned": (lambda x, z: twice(z, mode="bilinear", align_corners=True), True),
-    "cropped": (lambda x, z: twice(z, mode="bilinear")[..., : x.shape[2] - 3, : x.shape[3] - 1], True),
+    "by a factor, corners aligned": (
+        lambda x, z: twice(z, mode="bilinear", align_corners=True),
+        True,
+    ),
+    "cropped": (
+        lambda x, z: twice(z, mode="bilinear")[..., : x.shape[2] - 3, : x.shape[3] - 1],
+        True,
+    ),
     "cropped elsewhere": (lambda x, z: upsampled(x, z)[..., 3:, :], False),
     "scaled after": (lambda x, z: upsampled(x, z) * 2, False),
     "nearest": (lambda x, z: twice(z, mode="nearest"), False),
@@ -99,13 +109,17 @@ class ConvolutionRows(TorchDispatchMode):
         super().__init__()
         self.rows: list[int] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         if func.overloadpacket in (torch.ops.aten.convolution, torch.ops.aten.conv2d):
             self.rows.append(args[0].shape[0])
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("scope", "rows"), [("all", [2, 2, 2] + 3 * [4, 4]), ("deep", [2, 2, 2] + 3 * [4])])
+@pytest.mark.parametrize(
+    ("scope", "rows"), [("all", [2, 2, 2] + 3 * [4, 4]), ("deep", [2, 2, 2] + 3 * [4])]
+)
 def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
     network = Headed(upsampled)
     sampler = Sampler(network, posterior_of(network), draws=6, chunk=2, scope=scope)
@@ -147,15 +161,21 @@ def test_a_network_that_cannot_share_is_noticed() -> None:
 def network_of(architecture: str) -> SegmentationNetwork:
     """It pads odd sizes and crops the logits, so that the early end, the crop and the tail are checked together."""
     torch.manual_seed(0)
-    encoder, options = (VIT, {"dynamic_img_size": True}) if architecture == "DPT" else ("resnet18", {})
-    network = build_network(NetworkDescription(architecture, encoder, tuple("abcde"), options=options))
+    encoder, options = (
+        (VIT, {"dynamic_img_size": True}) if architecture == "DPT" else ("resnet18", {})
+    )
+    network = build_network(
+        NetworkDescription(architecture, encoder, tuple("abcde"), options=options)
+    )
     randomise_real(network.eval())
     convert(network.body)
     return network
 
 
 def odd_images(architecture: str) -> Tensor:
-    size = (131, 135) if architecture == "PAN" else (67, 93)  # its pyramid needs four cells of stride 32
+    size = (
+        (131, 135) if architecture == "PAN" else (67, 93)
+    )  # its pyramid needs four cells of stride 32
     return torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
 
 
@@ -171,7 +191,9 @@ def rounding(network: nn.Module, posterior: ABNNPosterior, images: Tensor) -> fl
     sums misses it by as much, and how much that is depends on the CPU."""
     wide = (copy.deepcopy(network).double(), images.double())
     narrow, exact = (draw_logits(n, posterior, x, 3) for n, x in ((network, images), wide))
-    missed = [float((a.softmax(1) - b.softmax(1)).abs().max()) for a, b in zip(narrow, exact, strict=True)]
+    missed = [
+        float((a.softmax(1) - b.softmax(1)).abs().max()) for a, b in zip(narrow, exact, strict=True)
+    ]
     return max(EXACT / 2, *missed)
 
 
@@ -182,7 +204,9 @@ def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
     layout = AffineLayout(network)
     posterior = ABNNPosterior.around(layout, 0.1)
     bound = 2 * rounding(network, posterior, images)
-    exact = assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=3, chunk=2), images, bound)
+    exact = assert_maps_of_a_plain_loop(
+        Sampler(network, posterior, draws=3, chunk=2), images, bound
+    )
     trained = ABNNPosterior(layout.weight[None] * 1.1, layout.bias[None] + 0.1, 0.1)
     decoder = Sampler(network, trained, draws=3, chunk=2, scope="decoder")
     assert_maps_of_a_plain_loop(decoder, images, 2 * rounding(network, trained, images), "decoder")
@@ -192,7 +216,10 @@ def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
 
 
 EXACT = 2e-5  # largest difference of a map in 0..1 in float32: only the order of sums differs
-BFLOAT16_MEAN, BFLOAT16_LARGEST = 0.02, 0.35  # for random networks, whose logits are close to each other
+BFLOAT16_MEAN, BFLOAT16_LARGEST = (
+    0.02,
+    0.35,
+)  # for random networks, whose logits are close to each other
 
 
 def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> None:
@@ -200,10 +227,14 @@ def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> 
     before = {name: value.clone() for name, value in network.state_dict().items()}
     posterior = posterior_of(network)
     seen = []
-    hook = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda module, inputs, output: seen.append(output.dtype)
+    )
     try:
         engine = Engine(network, "bfloat16")
-        folded = engine.layout.fold(posterior.affine(engine.layout, [0, 1], 0), engine.dtype, share=True)
+        folded = engine.layout.fold(
+            posterior.affine(engine.layout, [0, 1], 0), engine.dtype, share=True
+        )
         logits, _ = engine.logits(IMAGES, folded, None, Prefix())
     finally:
         hook.remove()
@@ -231,7 +262,9 @@ def test_what_a_copy_cannot_do_runs_under_autocast(replaced: bool) -> None:
     result = sampler(IMAGES)
     assert any("autocast" in message for message in sampler.report.messages)
     exact = Sampler(network, posterior, draws=3)(IMAGES)
-    assert float(result.scores["epistemic"].mean()) > 0.2 * float(exact.scores["epistemic"].mean()) > 0
+    assert (
+        float(result.scores["epistemic"].mean()) > 0.2 * float(exact.scores["epistemic"].mean()) > 0
+    )
     assert float((result.scores["entropy"] - exact.scores["entropy"]).abs().mean()) < BFLOAT16_MEAN
 
 
@@ -284,8 +317,12 @@ UNSEEN: dict[str, End] = {
     "clamp of a view": lambda _, low: (y := doubled(low), y[..., :-2].clamp_(-20, 20))[0],
     "clamp of its data": lambda _, low: (y := doubled(low), y.data.clamp_(-20, 20))[0],
     "mask": lambda _, low: masked(doubled(low)),
-    "branch on the frame": lambda x, low: doubled(low) if x.abs().mean() < 1 else doubled(low).clamp(-20, 20),
-    "branch on the logits": lambda _, low: doubled(low if float(low.abs().amax()) < 20 else 0.1 * low),
+    "branch on the frame": lambda x, low: (
+        doubled(low) if x.abs().mean() < 1 else doubled(low).clamp(-20, 20)
+    ),
+    "branch on the logits": lambda _, low: doubled(
+        low if float(low.abs().amax()) < 20 else 0.1 * low
+    ),
 }
 
 
@@ -325,7 +362,9 @@ class Tiled(Ended):
     def forward(self, images: Tensor) -> Tensor:
         if images.shape[-1] <= 64:
             return super().forward(images)
-        tiles = super().forward(torch.cat(list(torch.stack(images.chunk(2, -1), 1).flatten(0, 1).split(1))))
+        tiles = super().forward(
+            torch.cat(list(torch.stack(images.chunk(2, -1), 1).flatten(0, 1).split(1)))
+        )
         return torch.cat(list(tiles.unflatten(0, (-1, 2)).unbind(1)), -1)
 
 
@@ -364,7 +403,9 @@ def test_a_softmax_is_no_logit() -> None:
     said = Sampler(Ended(lambda _, low: doubled(low).log_softmax(1)))
     said(QUIET)
     assert "log-softmax" in " ".join(said.report.messages)
-    Sampler(Ended(lambda x, low: 0.25 + doubled(low) * (x.abs() > 1).any()))(QUIET)  # sums to 1 at this frame alone
+    Sampler(Ended(lambda x, low: 0.25 + doubled(low) * (x.abs() > 1).any()))(
+        QUIET
+    )  # sums to 1 at this frame alone
 
 
 @pytest.mark.parametrize(

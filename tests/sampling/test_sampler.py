@@ -27,7 +27,12 @@ from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES
 from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
-from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, draw_logits, posterior_of
+from tests.sampling.plain import (
+    assert_maps_of_a_plain_loop,
+    assert_mean_of,
+    draw_logits,
+    posterior_of,
+)
 
 IMAGES = torch.rand(3, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 SHARES = ("msp", "entropy", "aleatoric", "epistemic")
@@ -42,7 +47,9 @@ def model(alpha: float = 0.4, members: int = 2) -> tuple[nn.Module, ABNNPosterio
 def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float) -> None:
     """The temperature divides the logits of draws and base network, but not the max logit."""
     network, posterior = model(0.4, members)
-    result = Sampler(network, posterior, draws=7, seed=5, fitted=Fitted(temperature))(IMAGES, keep_probabilities=True)
+    result = Sampler(network, posterior, draws=7, seed=5, fitted=Fitted(temperature))(
+        IMAGES, keep_probabilities=True
+    )
     draws = [logits / temperature for logits in draw_logits(network, posterior, IMAGES, 7, 5)]
     assert_mean_of(result, draws)
     with torch.no_grad():
@@ -72,16 +79,22 @@ def dense(calibrator: Calibrator, p: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=str)
 @pytest.mark.parametrize("size", [None, (37, 51)])
-def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(calibrator: Calibrator, size: tuple[int, int] | None) -> None:
+def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
+    calibrator: Calibrator, size: tuple[int, int] | None
+) -> None:
     network, posterior = model()
     names = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
     plain, found = (
-        Sampler(network, posterior, draws=6, seed=3, scores=names, fitted=Fitted(calibrator=c))(IMAGES, size=size, keep_probabilities=True)
+        Sampler(network, posterior, draws=6, seed=3, scores=names, fitted=Fitted(calibrator=c))(
+            IMAGES, size=size, keep_probabilities=True
+        )
         for c in (None, calibrator)
     )
     for name in set(names) - {"msp", "entropy"}:
         assert torch.equal(found.scores[name], plain.scores[name]), name
-    p = torch.stack([z.double().softmax(1) for z in draw_logits(network, posterior, IMAGES, 6, 3)]).mean(0)
+    p = torch.stack(
+        [z.double().softmax(1) for z in draw_logits(network, posterior, IMAGES, 6, 3)]
+    ).mean(0)
     expected = dense(calibrator, p.movedim(1, -1)).movedim(-1, 1)
     entropy = entropy_from_probabilities(expected) / math.log(4)
     if size is not None:
@@ -97,7 +110,9 @@ def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(calibrator: Calibrat
 
 
 @pytest.mark.parametrize("backend", ["reference", "native"])
-def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sharpening calibrator puts the entropy below the aleatoric one: their difference would be negative."""
     monkeypatch.setattr("segunc.sampling.sampler.choose_backend", lambda device: (backend, ""))
     sharp = Calibrator(0.2)
@@ -110,7 +125,9 @@ def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(backend: s
 
 def assert_same_codes(first: Prediction, second: Prediction, frame: slice = slice(None)) -> None:
     for name in SHARES:
-        assert codes_apart(first.scores[name][frame].numpy(), second.scores[name].numpy()) <= 1, name
+        assert codes_apart(first.scores[name][frame].numpy(), second.scores[name].numpy()) <= 1, (
+            name
+        )
 
 
 def test_any_chunk_and_any_company_give_the_same_codes() -> None:
@@ -124,7 +141,10 @@ def test_any_chunk_and_any_company_give_the_same_codes() -> None:
     for index in (2, 0, 1):
         frame = slice(index, index + 1)
         assert_same_codes(together, sampler(IMAGES[frame]), frame)
-    same, other = (Sampler(network, posterior, draws=8, chunk=8, seed=s)(IMAGES).scores["epistemic"] for s in (0, 1))
+    same, other = (
+        Sampler(network, posterior, draws=8, chunk=8, seed=s)(IMAGES).scores["epistemic"]
+        for s in (0, 1)
+    )
     assert torch.equal(same, together.scores["epistemic"])
     assert not torch.equal(same, other), "the seed decides"
 
@@ -136,11 +156,15 @@ def test_without_noise_the_draws_are_the_deterministic_network() -> None:
         assert sampler.report.messages == []
         assert float(found["epistemic"].max()) < 1e-6
         for name in ("msp", "entropy"):
-            torch.testing.assert_close(found[name], found[f"deterministic-{name}"], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                found[name], found[f"deterministic-{name}"], atol=1e-5, rtol=1e-5
+            )
     assert not found["logit-variance"].any()
 
 
-def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so_as_of_unreached_sites() -> None:
+def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so_as_of_unreached_sites() -> (
+    None
+):
     network = randomise(Pixelwise(SequenceFirst()).eval())
     sampler = Sampler(network, posterior_of(network, 0.4, 1), draws=4)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
@@ -164,7 +188,9 @@ class OfFeatures:
 def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
     scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
     surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
-    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
+    total = ScoreSum(
+        ("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None
+    )
     sets = ClassSets(0.9, 0.1, 20, 0.05, 2.0, "", "", 4, 0, {}, "", None, 1.0, None)
     fitted = Fitted(providers=[OfFeatures(), total, sets])
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
@@ -179,7 +205,9 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
     expected = surprise((found["entropy"] - 0.1) / 0.5 + 2 * (found["knn"] - 0.2) / 0.25)
     torch.testing.assert_close(found["anomaly"], expected)
     torch.testing.assert_close(found["msp"], 1 - result.probabilities.amax(1))  # type: ignore[union-attr]
-    torch.testing.assert_close(found["epistemic"], (found["entropy"] - found["aleatoric"]).clamp_min(0))
+    torch.testing.assert_close(
+        found["epistemic"], (found["entropy"] - found["aleatoric"]).clamp_min(0)
+    )
 
 
 def test_nan_weights_and_dead_alpha_are_errors() -> None:
@@ -245,7 +273,9 @@ def write_maps(path: Path) -> None:
 def made_by(environment: dict[str, str], folder: Path) -> dict[str, np.ndarray]:
     code = "import sys; from pathlib import Path; from tests.sampling.test_sampler import write_maps; write_maps(Path(sys.argv[1]))"
     path = folder / "maps.safetensors"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, env={**os.environ, **environment})
+    subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=True, env={**os.environ, **environment}
+    )
     return load_file(path)
 
 
@@ -264,10 +294,14 @@ def test_maps_of_another_process(other: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")
+@pytest.mark.skipif(
+    native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}"
+)
 def test_maps_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = Sampler(*model(0.3), draws=6)(IMAGES)
-    monkeypatch.setattr(sampler_module, "choose_backend", lambda device: ("reference", "no compiler"))
+    monkeypatch.setattr(
+        sampler_module, "choose_backend", lambda device: ("reference", "no compiler")
+    )
     found = Sampler(*model(0.3), draws=6)(IMAGES)
     assert found.scores.keys() == compiled.scores.keys()
     for name in SHARES:

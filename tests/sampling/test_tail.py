@@ -19,12 +19,21 @@ from torch import Tensor
 from segunc.core.device import threads
 from segunc.sampling import tail_native
 from segunc.sampling.shortcuts import Upsampling
-from segunc.sampling.tail import NATIVE_BASE, OF_LOGITS, Backend, DrawAccumulator, base_maps, choose_backend
+from segunc.sampling.tail import (
+    NATIVE_BASE,
+    OF_LOGITS,
+    Backend,
+    DrawAccumulator,
+    base_maps,
+    choose_backend,
+)
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, SCORES
 
 CPU = torch.device("cpu")
-native = pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")
+native = pytest.mark.skipif(
+    native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}"
+)
 BACKENDS = ["reference", pytest.param("native", marks=native)]
 CASES = {
     "smp": (19, Upsampling((16, 24), (64, 96), (64, 96), True, (4.0, 4.0))),
@@ -46,14 +55,18 @@ def logits_for(name: str, draws: int = 3) -> tuple[Tensor, Upsampling]:
     return torch.randn(draws, classes, *upsampling.source, generator=generator) * 5, upsampling
 
 
-def oracle(logits: Tensor, upsampling: Upsampling, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def oracle(
+    logits: Tensor, upsampling: Upsampling, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Sums of p and H(p) by PyTorch in float64, except that the interpolation's positions are those of float32."""
     full = upsampling.apply(logits.float()).double() / temperature
     p = full.softmax(1)
     return p.sum(0), torch.special.entr(p).sum((0, 1))
 
 
-def sums_of(logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0) -> DrawAccumulator:
+def sums_of(
+    logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0
+) -> DrawAccumulator:
     sums = DrawAccumulator(logits.shape[1], upsampling.kept, CPU, backend, temperature=temperature)
     sums.add(logits, upsampling)
     return sums
@@ -114,8 +127,14 @@ def test_nan_in_one_draw_is_certain_in_no_map(backend: Backend) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.tuples(st.integers(1, 9), st.integers(1, 140)), st.tuples(st.integers(1, 30), st.integers(1, 300)), st.booleans())
-def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int, int], corners: bool) -> None:
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 140)),
+    st.tuples(st.integers(1, 30), st.integers(1, 300)),
+    st.booleans(),
+)
+def test_taps_are_those_of_interpolate(
+    source: tuple[int, int], full: tuple[int, int], corners: bool
+) -> None:
     upsampling = Upsampling(source, full, full, corners)
     image = torch.rand(1, 1, *source, generator=torch.Generator().manual_seed(0))
     (y0, y1, wy), (x0, x1, wx) = upsampling.taps(0), upsampling.taps(1)
@@ -174,7 +193,9 @@ def test_without_a_compiler_the_reference_runs_and_says_so(monkeypatch: pytest.M
     assert "slower" in why
 
 
-def of_logits(logits: Tensor, upsampling: Upsampling, temperature: float = 1.0) -> dict[str, Tensor]:
+def of_logits(
+    logits: Tensor, upsampling: Upsampling, temperature: float = 1.0
+) -> dict[str, Tensor]:
     """Evidence of all draws at once in float64, each ``[H, W]``, in the order of :data:`OF_LOGITS`."""
     z = upsampling.apply(logits.float()).double()
     energies = -temperature * (z / temperature).logsumexp(1)
@@ -183,7 +204,9 @@ def of_logits(logits: Tensor, upsampling: Upsampling, temperature: float = 1.0) 
     return dict(zip(OF_LOGITS, found, strict=True))
 
 
-def logit_evidence(logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0, **given: Any) -> dict[str, Tensor]:
+def logit_evidence(
+    logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0, **given: Any
+) -> dict[str, Tensor]:
     """What the sums make of draws that come in chunks of one, of two, and the rest."""
     given = {"needs": OF_LOGITS, "temperature": temperature} | given
     sums = DrawAccumulator(logits.shape[1], upsampling.kept, logits.device, backend, **given)
@@ -191,7 +214,12 @@ def logit_evidence(logits: Tensor, upsampling: Upsampling, backend: Backend, tem
         if len(chunk):
             sums.add(chunk, upsampling)
     evidence = sums.finish()[1]
-    assert set(evidence) == {"probabilities", "calibrated entropy", "total entropy", "expected entropy"} | set(given["needs"])
+    assert set(evidence) == {
+        "probabilities",
+        "calibrated entropy",
+        "total entropy",
+        "expected entropy",
+    } | set(given["needs"])
     return {name: evidence[name][0].cpu() for name in given["needs"]}
 
 
@@ -199,7 +227,12 @@ def logit_evidence(logits: Tensor, upsampling: Upsampling, backend: Backend, tem
 @pytest.mark.parametrize("name", CASES)
 def test_sums_of_logits_are_those_of_stacked_draws(name: str, backend: Backend) -> None:
     logits, upsampling = logits_for(name, draws=5)
-    for draws, temperature in ((logits, 1.0), (logits, 1.7), (logits.bfloat16(), 1.7), (logits[:1], 1.7)):
+    for draws, temperature in (
+        (logits, 1.0),
+        (logits, 1.7),
+        (logits.bfloat16(), 1.7),
+        (logits[:1], 1.7),
+    ):
         found = logit_evidence(draws, upsampling, backend, temperature)
         expected = of_logits(draws, upsampling, temperature)
         for need in OF_LOGITS:
@@ -210,9 +243,14 @@ def test_sums_of_logits_are_those_of_stacked_draws(name: str, backend: Backend) 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_sums_of_logits_have_the_same_bits_in_any_chunks_and_threads_and_change_no_other(backend: Backend) -> None:
+def test_sums_of_logits_have_the_same_bits_in_any_chunks_and_threads_and_change_no_other(
+    backend: Backend,
+) -> None:
     logits, upsampling = logits_for("smp", draws=7)
-    chunked, plain = logit_evidence(logits, upsampling, backend), sums_of(logits, upsampling, backend)
+    chunked, plain = (
+        logit_evidence(logits, upsampling, backend),
+        sums_of(logits, upsampling, backend),
+    )
     sums = DrawAccumulator(19, upsampling.kept, CPU, backend, needs=OF_LOGITS)
     with threads(3 if backend == "native" else torch.get_num_threads()):
         sums.add(logits, upsampling)
@@ -253,14 +291,27 @@ print("equal")
 
 
 def run_script(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    own, folder = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}, Path(__file__).parents[2]
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=own, cwd=folder, check=False)
+    own, folder = (
+        {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        Path(__file__).parents[2],
+    )
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        env=own,
+        cwd=folder,
+        check=False,
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_the_triton_kernel_in_the_interpreter() -> None:
     done = run_script(TRITON, TRITON_INTERPRET="1")
-    if version("triton").startswith("3.6.") and "only 0-dimensional arrays can be converted" in done.stderr:
+    if (
+        version("triton").startswith("3.6.")
+        and "only 0-dimensional arrays can be converted" in done.stderr
+    ):
         pytest.skip("the interpreter of this Triton (3.6, of torch 2.11) does not know this NumPy")
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 
@@ -294,16 +345,22 @@ def test_the_triton_kernel_compiles_for_a_device_that_is_not_here(tmp_path: Path
 @pytest.mark.parametrize("name", CASES)
 def test_the_triton_kernel_on_a_device(name: str) -> None:
     logits, upsampling = logits_for(name)
-    sums = DrawAccumulator(logits.shape[1], upsampling.kept, torch.device("cuda"), "triton", temperature=1.3)
+    sums = DrawAccumulator(
+        logits.shape[1], upsampling.kept, torch.device("cuda"), "triton", temperature=1.3
+    )
     sums.add(logits.cuda(), upsampling)
     probabilities, entropy = oracle(logits, upsampling, 1.3)
-    torch.testing.assert_close(sums.probabilities.double().cpu(), probabilities, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        sums.probabilities.double().cpu(), probabilities, atol=1e-5, rtol=1e-5
+    )
     torch.testing.assert_close(sums.entropy.cpu(), entropy, atol=2e-5, rtol=1e-5)
 
 
 @native
 @pytest.mark.parametrize("planted", ["folder", "above", "link", "file", "owner", "none"])
-def test_no_library_is_loaded_that_another_user_could_have_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str) -> None:
+def test_no_library_is_loaded_that_another_user_could_have_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str
+) -> None:
     cache, built, loaded = tmp_path / "cache" / "segunc", list[Path](), list[Path]()
     cache.mkdir(mode=0o700, parents=True)
     for folder in (cache.parent, tmp_path):

@@ -29,8 +29,15 @@ def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
     sums.add(LOGITS, Upsampling.none((9, 11)))
     distances = LOGITS[:1].sigmoid().mean(1)
-    others = {"base logits": LOGITS[:1], "temperature": T, SUM: 3 * distances, SET_THRESHOLD: LAMBDA}
-    of_frame = {name: distances for name, evidence in EVIDENCE.items() if evidence.source == "frame"}
+    others = {
+        "base logits": LOGITS[:1],
+        "temperature": T,
+        SUM: 3 * distances,
+        SET_THRESHOLD: LAMBDA,
+    }
+    of_frame = {
+        name: distances for name, evidence in EVIDENCE.items() if evidence.source == "frame"
+    }
     return sums.finish()[1] | others | of_frame
 
 
@@ -58,7 +65,11 @@ def closed_forms() -> dict[str, Tensor]:
 
 
 def test_evidence_is_all_that_the_table_asks_for() -> None:
-    assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
+    assert (
+        set(evidence())
+        == set(EVIDENCE)
+        == {need for score in SCORES.values() for need in score.needs}
+    )
     # In tests/posteriors/test_features.py:
     elsewhere = {name for name, score in SCORES.items() if score.sources & {"scores", "frame"}}
     assert SCORES.keys() - closed_forms().keys() == elsewhere
@@ -67,7 +78,12 @@ def test_evidence_is_all_that_the_table_asks_for() -> None:
 @pytest.mark.parametrize("name", SCORES)
 def test_an_entry_is_complete_and_its_values_are_within_its_bounds(name: str) -> None:
     score = SCORES[name]
-    assert (score.name, bool(score.meaning), bool(score.source), bool(score.unit)) == (name, True, True, True)
+    assert (score.name, bool(score.meaning), bool(score.source), bool(score.unit)) == (
+        name,
+        True,
+        True,
+        True,
+    )
     values = score(evidence())
     assert values.shape == (1, 9, 11)
     assert values.std() > 0
@@ -77,10 +93,14 @@ def test_an_entry_is_complete_and_its_values_are_within_its_bounds(name: str) ->
     np.testing.assert_allclose(shown, values.float().numpy(), rtol=1e-3, atol=2e-5)
     assert score.lower is None or shown.min() >= score.lower
     assert score.upper is None or shown.max() <= score.upper
-    assert score.colours or score.upper is None  # where values may be anything, colours may still be fixed
+    assert (
+        score.colours or score.upper is None
+    )  # where values may be anything, colours may still be fixed
     if score.colours:
         assert display_range(name).low == score.colours[0]
-        assert display_range(name).ticks[-1] == ("1" if score.colours[1] == score.upper else f">= {score.colours[1]}")
+        assert display_range(name).ticks[-1] == (
+            "1" if score.colours[1] == score.upper else f">= {score.colours[1]}"
+        )
 
 
 @pytest.mark.parametrize("name", closed_forms())
@@ -90,9 +110,15 @@ def test_a_formula_is_its_closed_form(name: str) -> None:
 
 
 def test_names_are_checked() -> None:
-    assert check_scores(["deterministic-energy", "msp", "deterministic-energy"]) == ("deterministic-energy", "msp")
+    assert check_scores(["deterministic-energy", "msp", "deterministic-energy"]) == (
+        "deterministic-energy",
+        "msp",
+    )
     assert check_scores(DEFAULT_SCORES) == DEFAULT_SCORES
-    for names, said in ((["sharpness"], "no score 'sharpness'. Hint: choose one of msp, "), ([], "no score is named")):
+    for names, said in (
+        (["sharpness"], "no score 'sharpness'. Hint: choose one of msp, "),
+        ([], "no score is named"),
+    ):
         with pytest.raises(InputError, match=said):
             check_scores(names)
     with pytest.raises(InputError, match="a score 'msp' already"):
@@ -101,7 +127,10 @@ def test_names_are_checked() -> None:
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"upper": 1.5}, "cannot be stored as codes"), ({"formula": None, "needs": ("mean energy", "logit variance")}, "has no formula")],
+    [
+        ({"upper": 1.5}, "cannot be stored as codes"),
+        ({"formula": None, "needs": ("mean energy", "logit variance")}, "has no formula"),
+    ],
 )
 def test_an_entry_that_cannot_be_is_refused(changed: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
@@ -115,10 +144,14 @@ def test_the_table_needs_no_torch() -> None:
 
 
 def test_entropy_equals_scipy() -> None:
-    probabilities = (torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(0)) * 3).double().softmax(1)
+    probabilities = (
+        (torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(0)) * 3).double().softmax(1)
+    )
     probabilities[0, :, 0] = torch.eye(7)[2]  # certain
     expected = torch.from_numpy(scipy_entropy(probabilities.numpy(), axis=1)).float()
-    torch.testing.assert_close(entropy_from_probabilities(probabilities.float()), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        entropy_from_probabilities(probabilities.float()), expected, atol=1e-6, rtol=1e-5
+    )
 
 
 def test_scores_of_known_values() -> None:
@@ -129,7 +162,9 @@ def test_scores_of_known_values() -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-def test_a_calibrator_of_probabilities_that_underflowed(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calibrator_of_probabilities_that_underflowed(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """0 and denormal numbers count as the smallest normal one; strips of any height are the whole; the identity changes nothing."""
     logits = torch.randn(2, classes, 9, 5, generator=torch.Generator().manual_seed(0)) * 60
     given = logits.softmax(1)

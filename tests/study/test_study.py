@@ -24,10 +24,21 @@ from tools.study.report import axis_label, axis_values, named_as_drawn, report, 
 
 pytestmark = pytest.mark.usefixtures("few_units")
 REPOSITORY = Path(__file__).resolve().parents[2]
-LINES = ["base: entropy", "base: msp", "ABNN: epistemic", "energy: deterministic-energy", "nowhere: msp"]
+LINES = [
+    "base: entropy",
+    "base: msp",
+    "ABNN: epistemic",
+    "energy: deterministic-energy",
+    "nowhere: msp",
+]
 ENDPOINTS = [
     {"evaluation": "toy/test", "number": "segmentation.miou", "line": "ABNN", "margin": 0.5},
-    {"evaluation": "toy/anomaly", "number": "pooled.aupr", "line": "ABNN: epistemic", "baseline": "base: entropy"},
+    {
+        "evaluation": "toy/anomaly",
+        "number": "pooled.aupr",
+        "line": "ABNN: epistemic",
+        "baseline": "base: entropy",
+    },
 ]
 STEP = {"epochs": 1, "max_steps": 1}
 FLOAT32 = {"precision": "32-true"}
@@ -41,7 +52,12 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
     return {
         "seeds": [0, 1],
         "baseline": "base",
-        "evaluate": {"draws": 2, "replicates": 60, "precision": "float32", "scores": ["msp", "entropy", "epistemic"]},
+        "evaluate": {
+            "draws": 2,
+            "replicates": 60,
+            "precision": "float32",
+            "scores": ["msp", "entropy", "epistemic"],
+        },
         "protocols": {
             "toy": {
                 "base": str(job.base),
@@ -49,8 +65,18 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
                 "selection": {"dataset": "toy", "split": "val", **toy},
                 "evaluations": {
                     "test": {"dataset": "toy", "split": "anomaly", **toy},
-                    "anomaly": {"dataset": "toy-anomaly", "split": "anomaly", "protocols": "pooled", **toy},
-                    "alarms": {"dataset": "toy", "split": "val", "flag": ["{cell}/anomaly.json:0.8"], **toy},
+                    "anomaly": {
+                        "dataset": "toy-anomaly",
+                        "split": "anomaly",
+                        "protocols": "pooled",
+                        **toy,
+                    },
+                    "alarms": {
+                        "dataset": "toy",
+                        "split": "val",
+                        "flag": ["{cell}/anomaly.json:0.8"],
+                        **toy,
+                    },
                 },
             }
         },
@@ -63,22 +89,61 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
                 "trainer": FLOAT32,
                 "scores": ["deterministic-msp", "entropy", "epistemic"],
             },
-            {"label": "ABNN", "method": "abnn", "settings": {**STEP, "members": 2, "alpha": 0.2}, "trainer": FLOAT32},
-            {"label": "ABNN, flipped", "method": "tta", "of": "ABNN", "settings": {"scales": [1.0]}, "seeds": [1]},
-            {"label": "ensemble", "method": "ensemble", "of": "control", "members": [0, 1], "seeds": [0]},
-            {"label": "energy", "scores": ["deterministic-energy"], "evaluations": ["anomaly", "alarms"]},
+            {
+                "label": "ABNN",
+                "method": "abnn",
+                "settings": {**STEP, "members": 2, "alpha": 0.2},
+                "trainer": FLOAT32,
+            },
+            {
+                "label": "ABNN, flipped",
+                "method": "tta",
+                "of": "ABNN",
+                "settings": {"scales": [1.0]},
+                "seeds": [1],
+            },
+            {
+                "label": "ensemble",
+                "method": "ensemble",
+                "of": "control",
+                "members": [0, 1],
+                "seeds": [0],
+            },
+            {
+                "label": "energy",
+                "scores": ["deterministic-energy"],
+                "evaluations": ["anomaly", "alarms"],
+            },
             {"label": "nowhere", "base": str(job.base.parent / "missing-{seed}"), "seeds": [0]},
         ],
         "candidates": [
-            {"label": f"alpha {alpha}", "method": "abnn", "settings": {"epochs": 0, "alpha": alpha, "members": 1}} for alpha in (0.8, 0.0)
+            {
+                "label": f"alpha {alpha}",
+                "method": "abnn",
+                "settings": {"epochs": 0, "alpha": alpha, "members": 1},
+            }
+            for alpha in (0.8, 0.0)
         ],
         "tables": [
-            {"title": "Scenes", "evaluation": "toy/test", "numbers": ["segmentation.miou", "calibration.nll", "selective.msp.aurc"]},
+            {
+                "title": "Scenes",
+                "evaluation": "toy/test",
+                "numbers": ["segmentation.miou", "calibration.nll", "selective.msp.aurc"],
+            },
             {**anomalies, "title": "Anomalies", "score": "epistemic", "baseline_score": "entropy"},
-            {**anomalies, "title": "Scores", "scores": ["entropy", "epistemic"], "numbers": ["pooled.aupr"]},
+            {
+                **anomalies,
+                "title": "Scores",
+                "scores": ["entropy", "epistemic"],
+                "numbers": ["pooled.aupr"],
+            },
         ],
         "figures": [
-            {"name": "figure", "x": "toy/test/calibration.ece", "y": ["toy/anomaly/scores.entropy.pooled.aupr"]},
+            {
+                "name": "figure",
+                "x": "toy/test/calibration.ece",
+                "y": ["toy/anomaly/scores.entropy.pooled.aupr"],
+            },
             {"name": "times", "x": "toy/training_seconds", "y": ["toy/test/calibration.nll"]},
         ],
         **changed,
@@ -94,13 +159,20 @@ def study_of(content: dict[str, Any], folder: Path, *, candidates: bool = False)
 
 def run_all(study: Study) -> dict[tuple[str, int], str]:
     plan = study.plan
-    return {(cell.row.label, cell.seed): study.run(cell, plan.evaluations_of(cell.row, "toy")) for cell in study.cells()}
+    return {
+        (cell.row.label, cell.seed): study.run(cell, plan.evaluations_of(cell.row, "toy"))
+        for cell in study.cells()
+    }
 
 
 @pytest.fixture(scope="module")
-def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study, dict[tuple[str, int], str], str]]:
+def made(
+    trained: Job, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Study, dict[tuple[str, int], str], str]]:
     """The study, what became of its cells, and its report; its plan names the data by a variable of the environment."""
-    content = json.loads(json.dumps(plan_content(trained, endpoints=ENDPOINTS)).replace(str(trained.data), "$SCENES"))
+    content = json.loads(
+        json.dumps(plan_content(trained, endpoints=ENDPOINTS)).replace(str(trained.data), "$SCENES")
+    )
     lines = {"lines": LINES, "baseline_score": "entropy", "numbers": ["pooled.aupr"]}
     content["tables"].append({"title": "Lines", "evaluation": "toy/anomaly", **lines})
     with pytest.MonkeyPatch.context() as environment:
@@ -114,7 +186,11 @@ def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> 
     study, outcomes, text = made
     assert re.fullmatch(r"waits for .*missing-0", outcomes.pop(("nowhere", 0)))
     assert list(outcomes.values()) == ["made"] * 10
-    times = {path: path.stat().st_mtime_ns for path in study.out.rglob("*") if path.suffix in (".safetensors", ".json")}
+    times = {
+        path: path.stat().st_mtime_ns
+        for path in study.out.rglob("*")
+        if path.suffix in (".safetensors", ".json")
+    }
     again = run_all(study)
     del again[("nowhere", 0)]
     assert again == dict.fromkeys(again, "kept")
@@ -122,11 +198,15 @@ def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> 
     assert "* toy, nowhere, seed 0: not begun" in text
     assert not list(study.out.rglob("checkpoints"))
     for label in ("ABNN", "control"):  # seeds make different models
-        first, second = (json.loads(cell.result("test").read_text()) for cell in study.cells([label]))
+        first, second = (
+            json.loads(cell.result("test").read_text()) for cell in study.cells([label])
+        )
         assert first["calibration"] != second["calibration"]
 
 
-def test_the_tool_works_on_chosen_cells_and_writes_the_report(made: Any, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tool_works_on_chosen_cells_and_writes_the_report(
+    made: Any, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     study, _, text = made
     words = ("--plan", study.out.parent / "plan.yaml", "--out", study.out, "--device", "cpu")
     assert run(study_methods, *words, "--rows", "base,control", "--seeds", "1") == 0
@@ -135,7 +215,9 @@ def test_the_tool_works_on_chosen_cells_and_writes_the_report(made: Any, run: Ru
     assert (study.out / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
 
 
-def test_what_is_kept_gives_the_same_tables(made: Any, trained: Job, run: Run, tmp_path: Path) -> None:
+def test_what_is_kept_gives_the_same_tables(
+    made: Any, trained: Job, run: Run, tmp_path: Path
+) -> None:
     study, _, text = made
     kept = tmp_path / "kept"
     words = ("--plan", study.out.parent / "plan.yaml", "--device", "cpu", "--stage", "report")
@@ -146,7 +228,9 @@ def test_what_is_kept_gives_the_same_tables(made: Any, trained: Job, run: Run, t
     assert not any(str(trained.data) in path.read_text() for path in kept.rglob("*.json"))
     assert run(study_methods, *words, "--out", kept) == 0
     assert (kept / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
-    sizes = [sum(path.stat().st_size for path in folder.rglob("*.npz")) for folder in (study.out, kept)]
+    sizes = [
+        sum(path.stat().st_size for path in folder.rglob("*.npz")) for folder in (study.out, kept)
+    ]
     assert 0 < sizes[1] < 0.5 * sizes[0]
 
 
@@ -157,7 +241,10 @@ def test_an_evaluation_that_was_lost_or_changed_is_made_again(made: Any) -> None
     lost = cell.result("test").read_bytes()
     cell.result("test").unlink()
     assert study.run(cell, evaluations) == "made"
-    assert json.loads(cell.result("test").read_bytes())["calibration"] == json.loads(lost)["calibration"]
+    assert (
+        json.loads(cell.result("test").read_bytes())["calibration"]
+        == json.loads(lost)["calibration"]
+    )
     other = {**evaluations, "test": {**evaluations["test"], "replicates": 0}}
     assert study.run(cell, other) == "made"
     assert json.loads(cell.result("test").read_text())["intervals"] == {}
@@ -181,22 +268,32 @@ def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
         return float(np.mean([result["scores"][score]["pooled"][number] for result in results]))
 
     base, *values = (
-        json.loads(study.cell("toy", study.plan.rows[row], seed).result("test").read_text())["calibration"]["nll"]
+        json.loads(study.cell("toy", study.plan.rows[row], seed).result("test").read_text())[
+            "calibration"
+        ]["nll"]
         for row, seed in ((0, 0), (2, 0), (2, 1))
     )
     difference = float(np.mean(values)) - base
     assert shown(row_of(text, "ABNN (2)")[1]) == pytest.approx(np.mean(values), abs=6e-4)
-    assert shown(row_of(text.split("less base")[1], "ABNN (2)")[1]) == pytest.approx(difference, abs=6e-4)
+    assert shown(row_of(text.split("less base")[1], "ABNN (2)")[1]) == pytest.approx(
+        difference, abs=6e-4
+    )
     axis = "toy/test/calibration.nll"
-    assert axis_label(study, axis) == f"NLL (nats) ↓\n{study.plan.tables[0].title}\ndifference to base"
+    assert (
+        axis_label(study, axis) == f"NLL (nats) ↓\n{study.plan.tables[0].title}\ndifference to base"
+    )
     drawn = axis_values(study, axis)
     assert drawn["base"] == (0.0, None)
     value, interval = drawn["ABNN"]
     assert value == pytest.approx(difference)
     assert interval[0] < interval[1]
     # Epistemic of the base is 0 by construction, so differences refer to its entropy.
-    auroc, aupr = (pooled("ABNN", "epistemic", n) - pooled("base", "entropy", n) for n in ("auroc", "aupr"))
-    assert shown(row_of(text.split("less base")[2], "ABNN (2)")[0]) == pytest.approx(auroc, abs=6e-4)
+    auroc, aupr = (
+        pooled("ABNN", "epistemic", n) - pooled("base", "entropy", n) for n in ("auroc", "aupr")
+    )
+    assert shown(row_of(text.split("less base")[2], "ABNN (2)")[0]) == pytest.approx(
+        auroc, abs=6e-4
+    )
     assert "differences to entropy of the baseline" in text
     endpoints = text.split("## Endpoints")[1].split("## ")[0]
     assert row_of(endpoints, "toy/test, segmentation.miou: ABNN not lower by 0.5 than base ")
@@ -217,7 +314,9 @@ def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
         assert (study.out / f"{name}.svg").read_text().count("ABNN") >= 2  # in the legend
 
 
-def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, trained: Job, tmp_path: Path) -> None:
+def test_other_settings_are_refused_and_unfinished_ones_made_anew(
+    made: Any, trained: Job, tmp_path: Path
+) -> None:
     study, _, _ = made
     content = plan_content(trained)
     content["rows"][2]["settings"]["alpha"] = 0.3
@@ -228,7 +327,9 @@ def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, tra
         other.run(cell, {})
     cell = next(fresh.cells(["ABNN"], [0]))
     cell.folder.mkdir(parents=True)
-    (cell.folder / "cell.json").write_text(json.dumps({"asked": {}, "failure": "not finished", "evaluations": {}}))
+    (cell.folder / "cell.json").write_text(
+        json.dumps({"asked": {}, "failure": "not finished", "evaluations": {}})
+    )
     assert fresh.run(cell, {}) == "made"
     assert json.loads((cell.model / "posterior.json").read_text())["alpha"] == 0.3
 
@@ -238,12 +339,17 @@ def copied(study: Study, content: dict[str, Any], folder: Path) -> Study:
     return study_of(content, folder)
 
 
-def test_no_table_mixes_what_another_plan_asked_for(made: Any, trained: Job, tmp_path: Path) -> None:
+def test_no_table_mixes_what_another_plan_asked_for(
+    made: Any, trained: Job, tmp_path: Path
+) -> None:
     content = plan_content(trained)
     content["rows"][2]["settings"]["alpha"] = 0.3
     content["protocols"]["toy"]["evaluations"]["anomaly"]["draws"] = 3
     text = report(copied(made[0], content, tmp_path))
-    assert re.search(r"\* toy, ABNN, seed 0: made from other settings than the plan's; remove .*abnn/seed-0", text)
+    assert re.search(
+        r"\* toy, ABNN, seed 0: made from other settings than the plan's; remove .*abnn/seed-0",
+        text,
+    )
     assert "* toy, base, seed 0: evaluated on anomaly with other options than the plan's" in text
     scenes = text.split("## Scenes")[1].split("## ")[0]
     assert "| base (2)" in scenes
@@ -252,7 +358,9 @@ def test_no_table_mixes_what_another_plan_asked_for(made: Any, trained: Job, tmp
     assert "Mixed" not in text
 
 
-def test_a_table_names_the_commits_and_the_data_that_it_mixes(made: Any, trained: Job, tmp_path: Path) -> None:
+def test_a_table_names_the_commits_and_the_data_that_it_mixes(
+    made: Any, trained: Job, tmp_path: Path
+) -> None:
     study = copied(made[0], plan_content(trained), tmp_path)
     cell = next(study.cells(["base"], [1]))
     record = cell.record()
@@ -268,14 +376,20 @@ def test_a_table_names_the_commits_and_the_data_that_it_mixes(made: Any, trained
     assert "Mixed" not in rest
 
 
-def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(trained: Job, tmp_path: Path) -> None:
-    study = study_of(plan_content(trained, seeds=[0]) | {"rows": [{"label": "base"}]}, tmp_path, candidates=True)
+def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(
+    trained: Job, tmp_path: Path
+) -> None:
+    study = study_of(
+        plan_content(trained, seeds=[0]) | {"rows": [{"label": "base"}]}, tmp_path, candidates=True
+    )
     nll = {}
     for cell in study.cells():
         assert study.run(cell, {"selection": study.plan.protocols["toy"].selection}) == "made"
         nll[cell.row.label] = json.loads(cell.result("selection").read_text())["calibration"]["nll"]
     text = selection_report(study)
-    assert sorted(nll, key=lambda label: text.index(f"| {label}")) == sorted(nll, key=lambda label: nll[label])
+    assert sorted(nll, key=lambda label: text.index(f"| {label}")) == sorted(
+        nll, key=lambda label: nll[label]
+    )
     assert nll["alpha 0.8"] != nll["alpha 0.0"]
 
 
@@ -288,8 +402,12 @@ GONE = {
 """What plans that are kept as they were registered ask for, and why they no longer run."""
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "configs" / "study").glob("*.yaml")), ids=lambda path: path.name)
-def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "configs" / "study").glob("*.yaml")), ids=lambda path: path.name
+)
+def test_the_documented_plans_are_valid(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for folder in ("SEGUNC_DATA", "BOARDS", "NETWORKS", "BANKS"):
         monkeypatch.setenv(folder, str(tmp_path))
     monkeypatch.setenv("WITNESS", str(tmp_path / "witness.safetensors"))
@@ -316,7 +434,9 @@ figures: [{name: f, x: toy/training_seconds, y: [toy/x/calibration.nll]}]  => 't
 
 
 @pytest.mark.parametrize("case", REFUSED.strip().splitlines())
-def test_plans_that_do_not_fit_together_are_refused(trained: Job, tmp_path: Path, case: str) -> None:
+def test_plans_that_do_not_fit_together_are_refused(
+    trained: Job, tmp_path: Path, case: str
+) -> None:
     changed, _, message = case.partition("=>")
     with pytest.raises(InputError, match=re.escape(message.strip())):
         study_of(plan_content(trained, **yaml.safe_load(changed)), tmp_path)
@@ -328,10 +448,16 @@ def test_one_pass_and_draws_are_compared_under_the_same_names(made: Any) -> None
     result = load_results([next(study.cells(["ABNN"], [0])).result("test")], ["0"])[0]
     assert named_as_drawn(result).numbers == result.numbers
     passes = tuple(path.replace(".msp.", ".deterministic-msp.") for path in result.replicates.paths)
-    intervals = {w.replace(".msp.", ".deterministic-msp."): value for w, value in result.content["intervals"].items()}
+    intervals = {
+        w.replace(".msp.", ".deterministic-msp."): value
+        for w, value in result.content["intervals"].items()
+    }
     one_pass = replace(
         result,
-        numbers={tuple(p.replace("msp", "deterministic-msp") for p in path): v for path, v in result.numbers.items()},
+        numbers={
+            tuple(p.replace("msp", "deterministic-msp") for p in path): v
+            for path, v in result.numbers.items()
+        },
         content={**result.content, "intervals": intervals},
         replicates=replace(result.replicates, paths=passes),
     )

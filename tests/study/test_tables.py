@@ -17,8 +17,13 @@ from tools.study.plan import Endpoint, Plan, Protocol, Row
 from tools.study.tables import Chosen, Entry, cost_table, difference_table
 
 
-def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | None) -> EvaluationResult:
-    held = {("calibration", "nll"): nll, **{("calibration", key): value for key, value in numbers.items()}}
+def result(
+    name: str, nll: float, replicates: np.ndarray, **numbers: float | None
+) -> EvaluationResult:
+    held = {
+        ("calibration", "nll"): nll,
+        **{("calibration", key): value for key, value in numbers.items()},
+    }
     content = {"counts": COUNTS, "reasons": {"calibration.ece": "no bins"}}
     drawn = Replicates(("calibration.nll",), replicates[None], 0, tuple(map(str, range(15))))
     return EvaluationResult(name, Path(name), content, held, drawn)
@@ -51,10 +56,15 @@ def test_a_difference_is_paired_with_the_seeds_it_names() -> None:
     rows = random.normal(1.0, 0.1, (4, 60))
     base = Entry("base", {s: result(f"b{s}", 1.0 + s, rows[s]) for s in (0, 1)}, {0: [0], 1: [1]})
     ours = [rows[2] - 0.5, rows[3] - 0.5]
-    other = Entry("other", {0: result("o0", 0.4, ours[0]), 1: result("o1", 2.3, ours[1])}, {0: [0], 1: [1]})
+    other = Entry(
+        "other", {0: result("o0", 0.4, ours[0]), 1: result("o1", 2.3, ours[1])}, {0: [0], 1: [1]}
+    )
     chosen = Chosen(["calibration.nll"])
     line = difference_table([base, other], base, chosen).splitlines()[2]
-    means = [mean_replicates([one.results[seed].replicates for seed in (0, 1)], ["0", "1"]) for one in (base, other)]
+    means = [
+        mean_replicates([one.results[seed].replicates for seed in (0, 1)], ["0", "1"])
+        for one in (base, other)
+    ]
     test = paired_difference(*means, ("calibration", "nll"))
     assert "other (2)" in line
     low, high = (format_number(bound, like=1.0, sign=True) for bound in (test.low, test.high))
@@ -84,18 +94,33 @@ def test_seeds_are_resampled_in_pairs_with_the_variance_of_a_mean_of_few() -> No
     shifted = [replace(row, values=row.values + 0.05) for row in rows]
     pair = paired_difference(both, mean_replicates(shifted, list("0123")), ("n",))
     assert (pair.low, pair.high) == pytest.approx((0.05, 0.05))
-    assert paired_difference(both, mean_replicates(shifted[:3], list("012")), ("n",)) == "means over other seeds"
+    assert (
+        paired_difference(both, mean_replicates(shifted[:3], list("012")), ("n",))
+        == "means over other seeds"
+    )
     assert mean_replicates(rows[:1], ["0"]).seeds == ()
 
 
 def test_the_cost_of_an_unknown_training_is_a_dash() -> None:
-    record = {"method_seconds": 3.0, "networks": {"a": 10.0, "b": 20.0}, "continued": True, "bytes": 2_000_000}
+    record = {
+        "method_seconds": 3.0,
+        "networks": {"a": 10.0, "b": 20.0},
+        "continued": True,
+        "bytes": 2_000_000,
+    }
     record |= {"posterior_bytes": 5_000, "evaluations": {"test": {"seconds": 8.0, "frames": 4}}}
     unknown = {**record, "networks": {"a": None}, "continued": False, "evaluations": {}}
     lines = cost_table({"known": [record], "unknown": [unknown]}).splitlines()
     cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert cells == ["known (1) †", "3", "33", "2.00", "5", "2.0"]
-    assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["unknown (1)", "3", "—", "—", "5", "2.0"]
+    assert [cell.strip() for cell in lines[3].strip("|").split("|")] == [
+        "unknown (1)",
+        "3",
+        "—",
+        "—",
+        "5",
+        "2.0",
+    ]
 
 
 def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
@@ -107,11 +132,23 @@ def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
         row = nll + hard + random.normal(0, own, 15) @ weights
         return Entry(label, {0: result(label, nll, row)}, {0: [0]})
 
-    entries = {"p/test": [entry("base", 1.0, 0.0), entry("better", 0.9, 0.004), entry("same", 1.001, 0.004)]}
+    entries = {
+        "p/test": [
+            entry("base", 1.0, 0.0),
+            entry("better", 0.9, 0.004),
+            entry("same", 1.001, 0.004),
+        ]
+    }
 
     def plan(*endpoints: Endpoint) -> Plan:
         rows = [Row(label) for label in ("base", "better", "same", "missing")]
-        return Plan({"p": Protocol("", {}, {"test": {}})}, rows, "base", seeds=[0], endpoints=list(endpoints))
+        return Plan(
+            {"p": Protocol("", {}, {"test": {}})},
+            rows,
+            "base",
+            seeds=[0],
+            endpoints=list(endpoints),
+        )
 
     claims = [
         Endpoint("p/test", "calibration.nll", "better", "base"),
@@ -133,7 +170,11 @@ def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
     alone = endpoint_table(plan(claims[0]), entries).splitlines()[2].split("|")
     assert alone[4].strip() == alone[5].strip()
     # Nothing is decided by the seeds that came first.
-    early = endpoint_table(replace(plan(claims[0]), seeds=[0, 1, 2]), entries).splitlines()[2].split("|")
+    early = (
+        endpoint_table(replace(plan(claims[0]), seeds=[0, 1, 2]), entries)
+        .splitlines()[2]
+        .split("|")
+    )
     assert early[:-2] == alone[:-2]
     assert early[-2].strip() == "waits for seed 1, 2"
     # Of .01, .02, .03, .2 with m = 4: .04, .06, .06 (not .06 then .06 = 2 x .03), .2.

@@ -35,11 +35,18 @@ assert main("review --maps maps --labels toy/gtFine/anomaly --dataset toy --out 
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def build(out: Path, checkout: Path = ROOT) -> tuple[Path, Path]:
-    subprocess.run([ROOT / "tools" / "wheel.sh", out, sys.executable], cwd=checkout, capture_output=True, check=True)
+    subprocess.run(
+        [ROOT / "tools" / "wheel.sh", out, sys.executable],
+        cwd=checkout,
+        capture_output=True,
+        check=True,
+    )
     (archive,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return archive, wheel
 
@@ -53,7 +60,9 @@ def test_another_checkout_with_other_modes_gives_the_same_bytes(
     built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "a checkout elsewhere"
-    subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(other)], check=True, umask=0o077)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--shared", str(ROOT), str(other)], check=True, umask=0o077
+    )
     (other / "segunc" / "left_about.py").touch()
     (other / "build" / "lib" / "segunc").mkdir(parents=True)
     (other / "build" / "lib" / "segunc" / "old.py").touch()
@@ -71,25 +80,44 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built: tuple[Path,
     names = set(git("ls-tree", "-r", "--name-only", "HEAD", "segunc").splitlines())
     with ZipFile(built[1]) as wheel:
         assert {name for name in wheel.namelist() if ".dist-info/" not in name} == names
-    assert {"segunc/py.typed", "segunc/sampling/tail_native.cpp", "segunc/verbs/demo_train.yaml"} < names
+    assert {
+        "segunc/py.typed",
+        "segunc/sampling/tail_native.cpp",
+        "segunc/verbs/demo_train.yaml",
+    } < names
 
 
 @pytest.mark.slow
-def test_the_wheel_does_its_job_in_an_empty_folder(built: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_wheel_does_its_job_in_an_empty_folder(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
     """In an environment with the dependencies of this one, but not with the package that is under test here."""
     place, empty = tmp_path / "venv", tmp_path / "empty"
     venv.create(place, with_pip=False)
     empty.mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    install = ["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", str(built[1])]
-    subprocess.run([sys.executable, "-m", "pip", "--python", str(place), *install], env=environment, check=True)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+    }
+    install = [
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-index",
+        "--no-deps",
+        str(built[1]),
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(place), *install], env=environment, check=True
+    )
     # Lines of .pth files count in the folder of a site alone, and not in one that such a line names: the editable install's does not.
     own = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
 
     def run(program: str, *words: str) -> str:
         command = [str(place / "bin" / program), *words]
-        done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, cwd=empty, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
@@ -106,8 +134,12 @@ def requirement(block: str) -> Requirement:
     return Requirement(block.splitlines()[0].removesuffix("\\"))
 
 
-def test_every_line_is_a_version_with_hashes_and_the_default_install_is_locked_as_it_is_tested() -> None:
-    whole, default, tools = (blocks(f"requirements{name}.lock") for name in ("", "-default", "-tools"))
+def test_every_line_is_a_version_with_hashes_and_the_default_install_is_locked_as_it_is_tested() -> (
+    None
+):
+    whole, default, tools = (
+        blocks(f"requirements{name}.lock") for name in ("", "-default", "-tools")
+    )
     assert set(default) < set(whole)
     for block in (*whole, *default, *tools):
         first, *hashes = block.splitlines()
@@ -131,12 +163,18 @@ def test_the_locks_have_what_is_asked_for() -> None:
             same = [found for found in locked if found.name == canonicalize_name(line.name)]
             versions = [str(found.specifier).removeprefix("==") for found in same]
             assert versions, f"{line} is not in {lock}"
-            assert all(line.specifier.contains(version, prereleases=True) for version in versions), f"{line} in {lock}"
+            assert all(
+                line.specifier.contains(version, prereleases=True) for version in versions
+            ), f"{line} in {lock}"
 
 
 def test_make_installs_nothing_whose_hash_it_does_not_check() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    checked = "-m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes"
+    checked = (
+        "-m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes"
+    )
     assert f"INSTALL := {checked}\n" in text
     others = [line for line in text.splitlines() if "pip install" in line and checked not in line]
-    assert [re.findall(r"--no-\S+", line) for line in others] == [["--no-index", "--no-deps", "--no-build-isolation"]]
+    assert [re.findall(r"--no-\S+", line) for line in others] == [
+        ["--no-index", "--no-deps", "--no-build-isolation"]
+    ]

@@ -18,7 +18,14 @@ from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import label_map
 from segunc.toyroads import Scene, ToyConfig, generate_toy, render_scene
 from segunc.toyroads.canvas import Camera, Canvas, Id, Stage, sample_light
-from segunc.toyroads.scene import FRAMES_PER_SECOND, SPLITS, VIDEO_SPLIT, frame_name, video_frames, vote
+from segunc.toyroads.scene import (
+    FRAMES_PER_SECOND,
+    SPLITS,
+    VIDEO_SPLIT,
+    frame_name,
+    video_frames,
+    vote,
+)
 from segunc.toyroads.things import KINDS, sample_anomaly
 
 SIZE = (128, 256)
@@ -45,15 +52,22 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def digests(root: Path) -> dict[str, str]:
-    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in root.rglob("*.png")}
+    return {
+        p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in root.rglob("*.png")
+    }
 
 
-def test_a_second_run_gives_the_same_bytes_and_sets_of_other_lengths_share_frames(written: Path, tmp_path: Path) -> None:
+def test_a_second_run_gives_the_same_bytes_and_sets_of_other_lengths_share_frames(
+    written: Path, tmp_path: Path
+) -> None:
     generate_toy(tmp_path / "again", SMALL)
     again = digests(tmp_path / "again")
     assert again == digests(written)
     assert len(again) == 2 * (3 + 1 + 1 + 2) + 2 + 5
-    generate_toy(tmp_path / "short", replace(SMALL, train=1, val=0, test=0, anomaly=0, video_frames=0))
+    generate_toy(
+        tmp_path / "short", replace(SMALL, train=1, val=0, test=0, anomaly=0, video_frames=0)
+    )
     short = digests(tmp_path / "short")
     assert len(short) == 2
     assert short.items() <= again.items()
@@ -62,11 +76,22 @@ def test_a_second_run_gives_the_same_bytes_and_sets_of_other_lengths_share_frame
 def test_the_files_are_named_and_hold_what_was_rendered(written: Path) -> None:
     for split in SPLITS:
         images = written / "leftImg8bit" / split
-        names = [path.relative_to(images).with_suffix("").as_posix() for path in list_images(images)]
-        assert names == sorted(f"{frame_name(split, i)}_leftImg8bit" for i in range(getattr(SMALL, split)))
+        names = [
+            path.relative_to(images).with_suffix("").as_posix() for path in list_images(images)
+        ]
+        assert names == sorted(
+            f"{frame_name(split, i)}_leftImg8bit" for i in range(getattr(SMALL, split))
+        )
         assert len(find_labels(written / "gtFine" / split, names)) == len(names)
         assert all(frame_stem(name).endswith("_000019") for name in names)
-    assert len(find_labels(written / "gtAnomaly" / "anomaly", [frame_name("anomaly", i) for i in range(2)])) == 2
+    assert (
+        len(
+            find_labels(
+                written / "gtAnomaly" / "anomaly", [frame_name("anomaly", i) for i in range(2)]
+            )
+        )
+        == 2
+    )
     assert json.loads((written / "toy.json").read_text())["config"]["seed"] == 3
     assert not list(written.parent.glob(".*unfinished"))
     scene, frame = render_scene((3, 3, 1), SMALL.size, anomaly=True), frame_name("anomaly", 1)
@@ -75,7 +100,9 @@ def test_the_files_are_named_and_hold_what_was_rendered(written: Path) -> None:
         (f"gtFine/anomaly/{frame}_gtFine_labelIds.png", scene.labels),
         (f"gtAnomaly/anomaly/{frame}_anomaly.png", scene.anomaly),
     ):
-        np.testing.assert_array_equal((read_image if values.ndim == 3 else read_label_image)(written / path), values)
+        np.testing.assert_array_equal(
+            (read_image if values.ndim == 3 else read_label_image)(written / path), values
+        )
 
 
 def test_every_class_occurs_in_plausible_shares_at_every_size(normal_scenes: list[Scene]) -> None:
@@ -85,7 +112,9 @@ def test_every_class_occurs_in_plausible_shares_at_every_size(normal_scenes: lis
         assert (render_scene(seed, SIZE, anomaly=False).image != base.image).mean() > 0.5
     toy = label_map("toy")
     train = toy.encode(np.stack([scene.labels for scene in normal_scenes]))
-    assert train.max() == toy.num_classes - 1  # nothing is ignored in a normal scene, and nothing an anomaly
+    assert (
+        train.max() == toy.num_classes - 1
+    )  # nothing is ignored in a normal scene, and nothing an anomaly
     assert not any(scene.anomaly.any() for scene in normal_scenes)
     shares = {name: float((train == i).mean()) for i, name in enumerate(toy.classes)}
     ranges = {
@@ -97,7 +126,9 @@ def test_every_class_occurs_in_plausible_shares_at_every_size(normal_scenes: lis
     assert [name for name, (low, high) in ranges.items() if not low < shares[name] < high] == []
 
 
-def test_anomalies_cover_a_small_part_and_are_ignored_in_training(anomaly_scenes: list[Scene]) -> None:
+def test_anomalies_cover_a_small_part_and_are_ignored_in_training(
+    anomaly_scenes: list[Scene],
+) -> None:
     shares = [float((scene.anomaly == 1).mean()) for scene in anomaly_scenes]
     assert 0.01 < np.mean(shares) < 0.04
     assert min(shares) > 0.0005, "a cone 18 m away has about 20 pixels"
@@ -116,18 +147,26 @@ def cue_auroc(score: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8]) -
     return max(value, 1 - value)
 
 
-def test_no_simple_cue_tells_anomalies(anomaly_scenes: list[Scene], normal_scenes: list[Scene]) -> None:
+def test_no_simple_cue_tells_anomalies(
+    anomaly_scenes: list[Scene], normal_scenes: list[Scene]
+) -> None:
     images = np.stack([scene.image for scene in anomaly_scenes]).astype(np.float32) / 255
     anomaly = np.stack([scene.anomaly for scene in anomaly_scenes])
-    training = np.stack([scene.image for scene in normal_scenes]).reshape(-1, 3).astype(np.float32) / 255
+    training = (
+        np.stack([scene.image for scene in normal_scenes]).reshape(-1, 3).astype(np.float32) / 255
+    )
     grey = images.mean(axis=-1)
     precision = np.linalg.inv(np.cov(training.T))
     offset = images - training.mean(axis=0)
     cues = {
         "brightness": grey,
         "distance from middle grey": np.abs(grey - np.median(grey)),
-        "Mahalanobis distance of the colour": np.einsum("nhwi,ij,nhwj->nhw", offset, precision, offset),
-        "local deviation": np.stack([cv2.blur(g * g, (5, 5)) - cv2.blur(g, (5, 5)) ** 2 for g in grey]),
+        "Mahalanobis distance of the colour": np.einsum(
+            "nhwi,ij,nhwj->nhw", offset, precision, offset
+        ),
+        "local deviation": np.stack(
+            [cv2.blur(g * g, (5, 5)) - cv2.blur(g, (5, 5)) ** 2 for g in grey]
+        ),
         "noise": np.stack([np.abs(g - cv2.GaussianBlur(g, (0, 0), 1.0)) for g in grey]),
     }
     values = {name: cue_auroc(score, anomaly) for name, score in cues.items()}
@@ -175,7 +214,12 @@ def test_projection_of_known_points_and_its_inverse() -> None:
 
 def test_vote_takes_the_majority_and_thin_things_win_ties() -> None:
     labels = np.array(
-        [[Id.CAR, Id.CAR, Id.ROAD, Id.SIGN], [Id.CAR, Id.ROAD, Id.ROAD, Id.SIGN], [Id.ANOMALY, Id.ROAD, Id.ROAD, Id.ROAD], [Id.ROAD] * 4]
+        [
+            [Id.CAR, Id.CAR, Id.ROAD, Id.SIGN],
+            [Id.CAR, Id.ROAD, Id.ROAD, Id.SIGN],
+            [Id.ANOMALY, Id.ROAD, Id.ROAD, Id.ROAD],
+            [Id.ROAD] * 4,
+        ]
     )
     winner, anomaly = vote(labels.astype(np.uint8))
     np.testing.assert_array_equal(winner, [[Id.CAR, Id.SIGN], [Id.ROAD, Id.ROAD]])
@@ -186,7 +230,9 @@ def test_video_opens_and_every_frame_has_its_label(written: Path) -> None:
     capture = cv2.VideoCapture(str(written / "video/crossing.webm"))
     assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(FRAMES_PER_SECOND)
     frames = [capture.read()[1] for _ in range(6)]
-    assert [None if frame is None else frame.shape for frame in frames] == [(64, 128, 3)] * 5 + [None]
+    assert [None if frame is None else frame.shape for frame in frames] == [(64, 128, 3)] * 5 + [
+        None
+    ]
     labels = sorted((written / "video/crossing_anomaly").iterdir())
     assert [p.name for p in labels] == [f"{i:06d}.png" for i in range(5)]
     masks = [read_label_image(path) == 1 for path in labels]

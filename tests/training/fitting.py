@@ -16,14 +16,20 @@ from segunc.training.affine_task import AffineTask
 from segunc.training.config import AffineTrainingConfig
 
 
-def abnn_task(network: nn.Module, class_weights: list[float] | None = None, **settings: Any) -> AffineTask[Any]:
+def abnn_task(
+    network: nn.Module, class_weights: list[float] | None = None, **settings: Any
+) -> AffineTask[Any]:
     config = ABNN(**{"members": 3, **settings})
-    return AffineTask(network, 4, lambda layout: Members(layout, 4, config), config, class_weights=class_weights)
+    return AffineTask(
+        network, 4, lambda layout: Members(layout, 4, config), config, class_weights=class_weights
+    )
 
 
 def point_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
     config = AffineTrainingConfig(**settings)
-    return AffineTask(network, 4, lambda layout: Point(layout, config.scope, config.prior()), config)
+    return AffineTask(
+        network, 4, lambda layout: Point(layout, config.scope, config.prior()), config
+    )
 
 
 def swag_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
@@ -52,8 +58,19 @@ def loader(batch: int = 4) -> DataLoader[Any]:
     return DataLoader(TensorDataset(images, labels), batch)
 
 
-def fit(task: L.LightningModule, folder: Path, epochs: int = 3, *, ckpt_path: Path | None = None, **settings: Any) -> L.Trainer:
-    settings |= dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+def fit(
+    task: L.LightningModule,
+    folder: Path,
+    epochs: int = 3,
+    *,
+    ckpt_path: Path | None = None,
+    **settings: Any,
+) -> L.Trainer:
+    settings |= dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
     trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", default_root_dir=folder, **settings)
-    trainer.fit(task, loader(), ckpt_path=None if ckpt_path is None else str(ckpt_path), weights_only=True)
+    trainer.fit(
+        task, loader(), ckpt_path=None if ckpt_path is None else str(ckpt_path), weights_only=True
+    )
     return trainer

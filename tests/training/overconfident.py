@@ -20,7 +20,9 @@ def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
     network = load_network(base)
     report = convert(network.body)
     layout = AffineLayout(network)
-    save_posterior(ABNNPosterior.around(layout, alpha, 2), report, base, folder, seed=0, provenance={})
+    save_posterior(
+        ABNNPosterior.around(layout, alpha, 2), report, base, folder, seed=0, provenance={}
+    )
     return folder
 
 

@@ -34,7 +34,9 @@ def test_same_seed_same_posterior_and_a_scope_is_kept(name: str, tmp_path: Path)
     assert not torch.allclose(first.weight[0, 8:], layout.weight[8:])
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "point"])  # whose rate follows the number of epochs
+@pytest.mark.parametrize(
+    "name", [name for name in TASKS if name != "point"]
+)  # whose rate follows the number of epochs
 def test_a_continued_training_ends_with_the_same_posterior(name: str, tmp_path: Path) -> None:
     # A rate that does not depend on the number of epochs, so that half a training is the first half of a whole one.
     constant = {} if name == "swag" else {"schedule": "constant"}
@@ -60,7 +62,10 @@ def test_nan_stops_and_keeps_the_last_good_state(name: str, tmp_path: Path) -> N
     trainable = next(p for p in task.parameters() if p.requires_grad)
     trainable.data[..., 3] = float("nan")
     batch = next(iter(loader()))
-    with pytest.raises(PartialFailure, match=r"the loss became NaN or infinite at step 8; .* lower the learning rate"):
+    with pytest.raises(
+        PartialFailure,
+        match=r"the loss became NaN or infinite at step 8; .* lower the learning rate",
+    ):
         task.training_step(batch, 0)
     with pytest.raises(PartialFailure, match=r"became NaN or infinite at step 8"):
         trainer.save_checkpoint(good)
@@ -80,7 +85,11 @@ def test_a_point_is_abnn_without_noise(tmp_path: Path) -> None:
 
 def test_a_batch_is_a_pair_or_a_dictionary() -> None:
     images, labels = torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.uint8)
-    for batch in ((images, labels), [images, labels, "names"], {"image": images, "label": labels, "name": []}):
+    for batch in (
+        (images, labels),
+        [images, labels, "names"],
+        {"image": images, "label": labels, "name": []},
+    ):
         unpacked, ids = unpack_batch(batch)
         assert unpacked is images
         assert ids.dtype == torch.int64
@@ -92,7 +101,10 @@ def test_a_batch_is_a_pair_or_a_dictionary() -> None:
     ("said", "settings"),
     [
         *(("members 0", {"members": 0}), ("5 random classes", {"random_classes": 5})),
-        *(("2 class weights for 4", {"class_weights": [1.0, 2.0]}), ("optimizer lion", {"optimizer": "lion"})),
+        *(
+            ("2 class weights for 4", {"class_weights": [1.0, 2.0]}),
+            ("optimizer lion", {"optimizer": "lion"}),
+        ),
     ],
 )
 def test_bad_settings(said: str, settings: dict[str, Any]) -> None:
@@ -101,7 +113,9 @@ def test_bad_settings(said: str, settings: dict[str, Any]) -> None:
 
 
 @EVERY
-def test_the_network_stays_as_it_was_and_nothing_is_kept_below_the_first_trained_site(name: str, tmp_path: Path) -> None:
+def test_the_network_stays_as_it_was_and_nothing_is_kept_below_the_first_trained_site(
+    name: str, tmp_path: Path
+) -> None:
     kept: dict[str, bool] = {}
     for scope in ("all", "decoder"):
         network = small_network()

@@ -58,15 +58,25 @@ def broken_at(step: int, config: TrainConfig, out: Path) -> dict[str, torch.Tens
 def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_path: Path) -> None:
     """Two steps an epoch, and one validation, after the fourth. Where it was killed decides the weights, the moment within the epoch does
     not; the best ones may lie in a checkpoint from before."""
-    config = parse_config(TrainConfig, trained.train_config, ["--trainer.max_epochs=3", "--trainer.check_val_every_n_epoch=2"])
+    config = parse_config(
+        TrainConfig,
+        trained.train_config,
+        ["--trainer.max_epochs=3", "--trainer.check_val_every_n_epoch=2"],
+    )
     names = {"whole": 0, "second": 2, "third": 3, "fifth": 5}
-    whole, second, third, fifth = (broken_at(step, config, tmp_path / name) for name, step in names.items())
+    whole, second, third, fifth = (
+        broken_at(step, config, tmp_path / name) for name, step in names.items()
+    )
     assert all(torch.equal(fifth[name], values) for name, values in whole.items())
     assert all(torch.equal(third[name], values) for name, values in second.items())
     assert not all(torch.equal(third[name], values) for name, values in whole.items())
     for name, step in names.items():
         provenance = json.loads((tmp_path / name / "network.json").read_text())["provenance"]
-        assert (provenance["resumed"], provenance["steps"], provenance["epochs"]) == (step > 0, 6, 3)
+        assert (provenance["resumed"], provenance["steps"], provenance["epochs"]) == (
+            step > 0,
+            6,
+            3,
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -80,11 +90,19 @@ def test_two_seeds_see_other_crops_in_another_order(
         batches.append(next(iter(train_dataloaders or datamodule.train_dataloader())))
         raise PowerFailureError
 
-    monkeypatch.setattr(f"segunc.training.{'progress' if verb == 'train' else 'finetune_run'}.fit", look)
+    monkeypatch.setattr(
+        f"segunc.training.{'progress' if verb == 'train' else 'finetune_run'}.fit", look
+    )
     for seed in (0, 1):
-        config = parse_config(TrainConfig, trained.train_config, [f"--seed={seed}", f"--data.workers={workers}"])
+        config = parse_config(
+            TrainConfig, trained.train_config, [f"--seed={seed}", f"--data.workers={workers}"]
+        )
         tuned = FinetuneConfig(ABNN(epochs=1, seed=seed), config.data)
-        run = partial(train_network, config) if verb == "train" else partial(finetune_abnn, trained.base, tuned)
+        run = (
+            partial(train_network, config)
+            if verb == "train"
+            else partial(finetune_abnn, trained.base, tuned)
+        )
         with pytest.raises(PowerFailureError):
             run(tmp_path, device="cpu")
     first, other = batches
@@ -92,7 +110,9 @@ def test_two_seeds_see_other_crops_in_another_order(
     assert not any(torch.equal(a, b) for a in first["image"] for b in other["image"])
     # It is added to data.seed, so that seed 0 changes nothing.
     for seed, seen in enumerate(batches):
-        alone = next(iter(SegmentationDataModule(**{**config.data, "seed": seed}).train_dataloader()))
+        alone = next(
+            iter(SegmentationDataModule(**{**config.data, "seed": seed}).train_dataloader())
+        )
         assert alone["name"] == seen["name"]
         assert torch.equal(alone["image"], seen["image"]) or not workers
 
@@ -100,7 +120,10 @@ def test_two_seeds_see_other_crops_in_another_order(
 def test_a_member_is_finished_where_its_network_is_of_the_settings_asked_for(
     trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, other = (parse_config(TrainConfig, trained.train_config, [f"--optimisation.lr={lr}"]) for lr in (0.001, 0.01))
+    config, other = (
+        parse_config(TrainConfig, trained.train_config, [f"--optimisation.lr={lr}"])
+        for lr in (0.001, 0.01)
+    )
 
     def trainings(config: TrainConfig) -> int:
         return sum(1 for _ in train_members(config, [0], tmp_path, device="cpu"))
@@ -117,7 +140,9 @@ def test_a_member_is_finished_where_its_network_is_of_the_settings_asked_for(
     assert [trainings(other), trainings(other)] == [1, 0]
 
 
-@pytest.mark.parametrize(("settings", "word"), [(ABNN, "--seed=1"), (SgldConfig, "--trainer.max_epochs=3")])
+@pytest.mark.parametrize(
+    ("settings", "word"), [(ABNN, "--seed=1"), (SgldConfig, "--trainer.max_epochs=3")]
+)
 def test_what_no_run_of_the_method_reads_is_left_alone_in_a_file_and_refused_where_it_is_typed(
     trained: Job, settings: type[Settings], word: str
 ) -> None:
@@ -126,7 +151,9 @@ def test_what_no_run_of_the_method_reads_is_left_alone_in_a_file_and_refused_whe
         parse_config(FinetuneConfig, trained.train_config, [word], settings)
 
 
-def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, written = tmp_path / "checkpoints", WholeCheckpoints()
     folder.mkdir()
     written.save_checkpoint({"step": 1}, folder / "last.ckpt")
@@ -150,9 +177,13 @@ BATCH = {"image": torch.rand(2, 3, 8, 8), "label": torch.zeros(2, 8, 8, dtype=to
 
 
 @pytest.mark.parametrize(("step", "kind"), [(0, InputError), (7, PartialFailure)])
-def test_a_loss_that_is_not_finite_stops_and_no_such_checkpoint_is_written(tmp_path: Path, step: int, kind: type[Exception]) -> None:
+def test_a_loss_that_is_not_finite_stops_and_no_such_checkpoint_is_written(
+    tmp_path: Path, step: int, kind: type[Exception]
+) -> None:
     task = SegmentationTask(nn.Conv2d(3, 2, 1), 2)
-    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, default_root_dir=tmp_path)
+    trainer = L.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, default_root_dir=tmp_path
+    )
     trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = step
     task.trainer = trainer
     trainer.strategy.connect(task)
@@ -165,9 +196,18 @@ def test_a_loss_that_is_not_finite_stops_and_no_such_checkpoint_is_written(tmp_p
         task.on_save_checkpoint({"state_dict": task.state_dict()})
 
 
-def test_a_training_that_breaks_ends_with_one_line_and_its_last_good_state(trained: Job, tmp_path: Path) -> None:
+def test_a_training_that_breaks_ends_with_one_line_and_its_last_good_state(
+    trained: Job, tmp_path: Path
+) -> None:
     words = ("--config", trained.train_config, "--out", tmp_path / "out", "--device", "cpu")
-    rate = ("--optimisation.lr", 1e30, "--optimisation.optimizer", "sgd", "--optimisation.schedule", "constant")
+    rate = (
+        "--optimisation.lr",
+        1e30,
+        "--optimisation.optimizer",
+        "sgd",
+        "--optimisation.schedule",
+        "constant",
+    )
     line = refuse("train", *words, *rate, "--trainer.max_epochs", 3, code=1, apart=True)
     assert "NaN or infinite at step" in line
     assert not (tmp_path / "out" / "network.safetensors").exists()
@@ -176,8 +216,12 @@ def test_a_training_that_breaks_ends_with_one_line_and_its_last_good_state(train
         assert all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
 
 
-@pytest.mark.parametrize(("size", "crop", "refused"), [(1, (8, 8), True), (2, (8, 8), False), (1, (16, 8), False)])
-def test_a_batch_of_one_before_a_batchnorm_of_one_value(size: int, crop: tuple[int, int], refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "crop", "refused"), [(1, (8, 8), True), (2, (8, 8), False), (1, (16, 8), False)]
+)
+def test_a_batch_of_one_before_a_batchnorm_of_one_value(
+    size: int, crop: tuple[int, int], refused: bool
+) -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.BatchNorm2d(4)).train()
 
     def step(*_: object, **__: object) -> None:
@@ -214,8 +258,14 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("trainer", "more", "further"),
     [
-        *((f"{setting},", [], "") for setting in (f"callbacks: [{NOTE}]", f"callbacks: {NOTE}", f"logger: {NOTE}")),
-        *((f"{key}: {NOTE},", [], "") for key in ("strategy", "plugins", "accelerator", "profiler")),
+        *(
+            (f"{setting},", [], "")
+            for setting in (f"callbacks: [{NOTE}]", f"callbacks: {NOTE}", f"logger: {NOTE}")
+        ),
+        *(
+            (f"{key}: {NOTE},", [], "")
+            for key in ("strategy", "plugins", "accelerator", "profiler")
+        ),
         *(("", [f"--trainer.{key}", NOTE], "") for key in ("callbacks", "strategy")),
         ("", ["--trainer.logger.class_path", "their_callbacks.Note"], ""),
         ("", ["--optimisation", "their_callbacks.Note"], ""),

@@ -23,12 +23,27 @@ from segunc.cli.main import VERBS, main
 from segunc.cli.run import FUNCTIONS
 
 CONTEXT = multiprocessing.get_context("forkserver")
-_LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
+_LIBRARIES = (
+    "albumentations",
+    "sklearn",
+    "lightning",
+    "torch._dynamo",
+    "torch.distributed",
+    "torchvision",
+)
 _LATE = ("evaluation.maps", "training.base", "training.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
-CONTEXT.set_forkserver_preload([*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)])
+CONTEXT.set_forkserver_preload(
+    [
+        *_LIBRARIES,
+        *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS},
+        *(f"segunc.{name}" for name in _LATE),
+    ]
+)
 FAST = "--precision float32 --device cpu"
-PROGRESS = re.compile(r" (frames|parts)/s| frames$| are free$|^(train|finetune|student): .* steps/s")
+PROGRESS = re.compile(
+    r" (frames|parts)/s| frames$| are free$|^(train|finetune|student): .* steps/s"
+)
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 
@@ -42,13 +57,19 @@ class Finished:
 
     @property
     def error_lines(self) -> list[str]:
-        return [line for line in self.stderr.splitlines() if line.strip() and not PROGRESS.search(line)]
+        return [
+            line for line in self.stderr.splitlines() if line.strip() and not PROGRESS.search(line)
+        ]
 
 
 def spread(*words: object) -> list[str]:
     """The words of a command; its first word, and words that begin with ``--``, may be several: ``--draws 2 --device cpu``."""
     texts = enumerate(map(str, words))
-    return [part for place, text in texts for part in (text.split() if not place or text.startswith("--") else [text])]
+    return [
+        part
+        for place, text in texts
+        for part in (text.split() if not place or text.startswith("--") else [text])
+    ]
 
 
 class Command:
@@ -58,7 +79,9 @@ class Command:
         folder = Path(tempfile.mkdtemp(prefix="segunc-command-"))
         self._streams = folder / "stdout", folder / "stderr"
         streams = map(str, self._streams)
-        self.process: ForkServerProcess = CONTEXT.Process(target=_child, args=(spread(*words), *streams, prepare))
+        self.process: ForkServerProcess = CONTEXT.Process(
+            target=_child, args=(spread(*words), *streams, prepare)
+        )
         self.process.start()
 
     def wait(self, timeout: float = 120.0) -> Finished:
@@ -79,7 +102,9 @@ class Command:
         return self._finish()
 
     def _finish(self) -> Finished:
-        texts = (path.read_text("utf-8", "replace") if path.exists() else "" for path in self._streams)
+        texts = (
+            path.read_text("utf-8", "replace") if path.exists() else "" for path in self._streams
+        )
         done = Finished(self.process.exitcode, *texts)
         shutil.rmtree(self._streams[0].parent)
         return done
@@ -88,9 +113,18 @@ class Command:
 def segunc(*words: object) -> Finished:
     """Run ``segunc`` with these words to its end in this process, with the warnings that a process shows."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(),
+    ):
         warnings.resetwarnings()
-        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        for category in (
+            DeprecationWarning,
+            PendingDeprecationWarning,
+            ImportWarning,
+            ResourceWarning,
+        ):
             warnings.simplefilter("ignore", category)
         try:
             code: object = main(spread(*words))
@@ -116,7 +150,9 @@ def refuse(*words: object, code: int = 2, apart: bool = False) -> str:
     return done.error_lines[0]
 
 
-def _child(arguments: list[str], stdout: str, stderr: str, prepare: Callable[[], object] | None) -> None:
+def _child(
+    arguments: list[str], stdout: str, stderr: str, prepare: Callable[[], object] | None
+) -> None:
     # What runs in the background of a shell ignores SIGINT, and so do its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, path in ((1, stdout), (2, stderr)):

@@ -32,12 +32,18 @@ from tests.verbs.processes import refuse
     ],
 )
 @pytest.mark.parametrize("verb", ["train", "finetune"])
-def test_a_bad_configuration_is_one_line(trained: Job, tmp_path: Path, content: str, said: str, verb: str) -> None:
+def test_a_bad_configuration_is_one_line(
+    trained: Job, tmp_path: Path, content: str, said: str, verb: str
+) -> None:
     config = tmp_path / "config.yaml"
     section = {"train": "network", "finetune": "abnn"}[verb]
-    config.write_text(content.replace("DATA", str(trained.data)).replace("SECTION", section), encoding="utf-8")
+    config.write_text(
+        content.replace("DATA", str(trained.data)).replace("SECTION", section), encoding="utf-8"
+    )
     base = ("--base", trained.base) if verb == "finetune" else ()
-    assert said.replace("SECTION", section) in refuse(verb, *base, "--config", config, "--out", tmp_path / "out")
+    assert said.replace("SECTION", section) in refuse(
+        verb, *base, "--config", config, "--out", tmp_path / "out"
+    )
 
 
 def test_one_frame_never_ends_a_run(finetuned: Job, tmp_path: Path) -> None:
@@ -61,7 +67,9 @@ def test_one_frame_never_ends_a_run(finetuned: Job, tmp_path: Path) -> None:
     for _ in range(2):
         assert "of 14 frames failed" in refuse(*command, code=1)
     assert len((out / "frames.jsonl").read_text().splitlines()) == len(good) + 3
-    failed = [failure["name"] for failure in json.loads((out / "manifest.json").read_text())["failed"]]
+    failed = [
+        failure["name"] for failure in json.loads((out / "manifest.json").read_text())["failed"]
+    ]
     assert failed == ["C\\x3adrive", "gone", "huge", "latin-\\udce9", "loop", "thin", "two\\nlines"]
     assert not list(out.rglob("*.segunc-partial"))
 
@@ -71,21 +79,27 @@ def own_data(toy_set: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(toy_set, tmp_path / "data"))
 
 
-def test_unknown_label_values_end_an_evaluation_with_1(finetuned: Job, own_data: Path, tmp_path: Path) -> None:
+def test_unknown_label_values_end_an_evaluation_with_1(
+    finetuned: Job, own_data: Path, tmp_path: Path
+) -> None:
     label = sorted((own_data / "gtFine" / "test").rglob("*.png"))[0]
     values = cv2.imread(str(label), cv2.IMREAD_UNCHANGED)
     values[:3] = 99
     cv2.imwrite(str(label), values)
     out = tmp_path / "metrics.json"
     words = ("--root", own_data, "--out", out, "--draws 2 --device cpu")
-    assert "values [99]" in refuse("evaluate --replicates 0 --dataset toy --model", finetuned.abnn, *words, code=1)
+    assert "values [99]" in refuse(
+        "evaluate --replicates 0 --dataset toy --model", finetuned.abnn, *words, code=1
+    )
     result = json.loads(out.read_text())
     assert result["counts"]["frames_scored"] == 1
     assert result["segmentation"]["miou"] is not None
 
 
 @pytest.mark.parametrize("verb", ["train", "finetune"])
-def test_a_run_that_fails_at_its_first_step_leaves_what_was_there(trained: Job, own_data: Path, verb: str) -> None:
+def test_a_run_that_fails_at_its_first_step_leaves_what_was_there(
+    trained: Job, own_data: Path, verb: str
+) -> None:
     for image in (own_data / "leftImg8bit" / "train").rglob("*.png"):
         image.write_bytes(b"damaged")
     out = own_data.parent / "out"

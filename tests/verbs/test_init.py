@@ -38,7 +38,9 @@ def as_colours(path: Path, ids: np.ndarray[Any, Any]) -> None:
     Image.fromarray(PALETTE[ids]).save(path)
 
 
-def as_palette(path: Path, ids: np.ndarray[Any, Any], palette: np.ndarray[Any, Any] = PALETTE) -> None:
+def as_palette(
+    path: Path, ids: np.ndarray[Any, Any], palette: np.ndarray[Any, Any] = PALETTE
+) -> None:
     picture = Image.fromarray(ids, "P")
     picture.putpalette(palette.ravel().tolist())
     picture.save(path)
@@ -64,7 +66,9 @@ LAYOUTS = {
 }
 
 
-def draw(root: Path, write: Write = as_ids, image: str = "images/{split}/{name}.jpg", frames: int = 8) -> Path:
+def draw(
+    root: Path, write: Write = as_ids, image: str = "images/{split}/{name}.jpg", frames: int = 8
+) -> Path:
     """A data set; where the layout has no splits, of two drives."""
     for number in range(frames):
         split = "val" if number % 4 == 3 else "train"
@@ -88,11 +92,16 @@ def test_layouts_and_splits_are_found(tmp_path: Path, image: str) -> None:
     else:  # a whole drive, not neighbours of training frames
         assert held_out == {"b_0006", "b_0007"}
         assert "holds out 2 of 8 training frames to validate: 1 of 2 sequences" in found.notes[-1]
-    assert all(pair.label.stem.startswith(re.sub("_leftImg8bit|_rgb_anon", "", pair.image.stem)) for pair in found.pairs)
+    assert all(
+        pair.label.stem.startswith(re.sub("_leftImg8bit|_rgb_anon", "", pair.image.stem))
+        for pair in found.pairs
+    )
 
 
 @pytest.mark.parametrize("write", [as_ids, as_colours, as_palette, as_three_channels])
-def test_labels_are_read_as_they_were_drawn_whatever_their_form(tmp_path: Path, write: Write) -> None:
+def test_labels_are_read_as_they_were_drawn_whatever_their_form(
+    tmp_path: Path, write: Write
+) -> None:
     root = draw(tmp_path / "data", write)
     of_camvid = write in (as_colours, as_palette)
     result = segunc.init(root, out=tmp_path / "my.yaml", label_map="camvid" if of_camvid else None)
@@ -118,8 +127,13 @@ def test_labels_are_read_as_they_were_drawn_whatever_their_form(tmp_path: Path, 
 def test_a_proposed_colour_is_far_from_those_of_the_palette(tmp_path: Path) -> None:
     """CamVid's sky is grey, which grey labels could be, and the first colour proposed in its place is nearly its bicyclist's."""
     bicyclist = CAMVID.classes.index("bicyclist")
-    root = draw(tmp_path / "data", lambda path, ids: as_palette(path, np.where(ids == 8, bicyclist, ids).astype(np.uint8)))
-    palette = np.array(read_label_map(segunc.init(root, out=tmp_path / "my.yaml").label_map).palette, int)
+    root = draw(
+        tmp_path / "data",
+        lambda path, ids: as_palette(path, np.where(ids == 8, bicyclist, ids).astype(np.uint8)),
+    )
+    palette = np.array(
+        read_label_map(segunc.init(root, out=tmp_path / "my.yaml").label_map).palette, int
+    )
     between = np.abs(palette[:, None] - palette).max(2)
     assert between[~np.eye(len(palette), dtype=bool)].min() >= 60
 
@@ -127,7 +141,10 @@ def test_a_proposed_colour_is_far_from_those_of_the_palette(tmp_path: Path) -> N
 def test_masks_are_two_classes_where_that_is_asked_for(tmp_path: Path) -> None:
     root, out = draw(tmp_path / "data", as_mask), tmp_path / "my.yaml"
     said = refuse("init", root, "--out", out)
-    assert "the labels hold 0 and 255 alone: masks. Hint: --two-classes learns them; if they mark anomalies:" in said
+    assert (
+        "the labels hold 0 and 255 alone: masks. Hint: --two-classes learns them; if they mark anomalies:"
+        in said
+    )
     assert "--dataset folder-255" in said
     labels = read_label_map(segunc.init(root, out=out, two_classes=True).label_map)
     assert labels.raw_to_train == {0: 0, 255: 1}
@@ -162,13 +179,21 @@ def both_sets(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said", "hint"),
     [
-        (lambda root: shutil.rmtree(root / "masks"), "no file or folder is named as labels", "--labels FOLDER"),
+        (
+            lambda root: shutil.rmtree(root / "masks"),
+            "no file or folder is named as labels",
+            "--labels FOLDER",
+        ),
         (
             lambda root: as_colours(root / "masks/train/a_0001.png", label(1)),
             "the labels in ROOT are of two kinds: masks/train",
             "--labels names the folder or a pattern",
         ),
-        (half, "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg", "--labelled-only leaves"),
+        (
+            half,
+            "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg",
+            "--labelled-only leaves",
+        ),
         (a_thousand_classes, "values up to 2303, but class ids are 0 to 255", "--labels names"),
         (
             lambda root: [path.unlink() for path in root.rglob("*_000[1-7].*")],
@@ -176,11 +201,17 @@ def both_sets(root: Path) -> None:
             "label at least one more",
         ),
         (smoothed, "edges were smoothed", "--labels names"),
-        (other_palettes, "in another colour than labels before it", "write the labels again as RGB"),
+        (
+            other_palettes,
+            "in another colour than labels before it",
+            "write the labels again as RGB",
+        ),
         (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
     ],
 )
-def test_what_is_not_clear_is_one_sentence(tmp_path: Path, change: Callable[[Path], None], said: str, hint: str) -> None:
+def test_what_is_not_clear_is_one_sentence(
+    tmp_path: Path, change: Callable[[Path], None], said: str, hint: str
+) -> None:
     root = draw(tmp_path / "data")
     change(root)
     message = refuse("init", root, "--out", tmp_path / "my.yaml")
@@ -204,11 +235,17 @@ def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
 
 def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
-    said = succeed("init", draw(tmp_path / "data", as_colours), "--label-map camvid --out", config).stdout
+    said = succeed(
+        "init", draw(tmp_path / "data", as_colours), "--label-map camvid --out", config
+    ).stdout
     assert "8 pairs of image and label: 6 train, 2 val" in said
     assert "then: segunc train --config" in said
     content = yaml.safe_load(config.read_text())
-    content["network"] |= {"encoder": "resnet18", "encoder_weights": None, "options": {"decoder_channels": 16}}
+    content["network"] |= {
+        "encoder": "resnet18",
+        "encoder_weights": None,
+        "options": {"decoder_channels": 16},
+    }
     content["data"]["batch_size"] = 2
     content |= {"trainer": {"max_epochs": 1}, "temperature": {"frames": 2, "draws": 2}}
     config.write_text(yaml.safe_dump(content))
@@ -220,14 +257,25 @@ def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path
     done = succeed("evaluate --draws 2 --replicates 0", FAST, "--model", abnn)
     assert f"note: data: folder in {tmp_path / 'data'}, from the record of the model" in done.stdout
     assert "split val of folder is evaluated" in done.stdout
-    done = succeed("evaluate --draws 2 --replicates 0 --split train", FAST, "--model", abnn, "--config", config)
+    done = succeed(
+        "evaluate --draws 2 --replicates 0 --split train", FAST, "--model", abnn, "--config", config
+    )
     assert f"from {config}" in done.stdout
     (tmp_path / "data").rename(tmp_path / "moved")
     said = refuse("finetune --device cpu --method temperature --base", abnn, "--out", abnn)
     assert "which is not there. Hint: --data.root DIR" in said
-    succeed("finetune --device cpu --method temperature --data.root", tmp_path / "moved", "--base", abnn, "--out", abnn)
+    succeed(
+        "finetune --device cpu --method temperature --data.root",
+        tmp_path / "moved",
+        "--base",
+        abnn,
+        "--out",
+        abnn,
+    )
     config.write_text(config.read_text() + "abn: {}\n")
-    said = refuse("train --config", config, "--data.root", tmp_path / "moved", "--out", tmp_path / "x")
+    said = refuse(
+        "train --config", config, "--data.root", tmp_path / "moved", "--out", tmp_path / "x"
+    )
     assert "unknown key 'abn'" in said
 
 
@@ -240,7 +288,9 @@ def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path
         ("streethazards", ("train/images/validation", "test/images/test"), "test"),
     ],
 )
-def test_the_split_that_has_labels_is_evaluated(tmp_path: Path, name: str, folders: tuple[str, ...], split: str) -> None:
+def test_the_split_that_has_labels_is_evaluated(
+    tmp_path: Path, name: str, folders: tuple[str, ...], split: str
+) -> None:
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
     assert DATASETS[name].usual_split(tmp_path) == split

@@ -44,14 +44,21 @@ def kill_when(command: Command, moment: Callable[[], bool]) -> None:
 def kill_after_three(out: Path, *command: object) -> int:
     """Kill a prediction into ``out`` that has finished three frames or more of twelve; how many."""
     lines = out / "frames.jsonl"
-    kill_when(Command(*command, "--out", out), lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 3)
+    kill_when(
+        Command(*command, "--out", out),
+        lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 3,
+    )
     finished = lines.read_bytes().count(b"\n")
     assert finished < 12
     return finished
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in folder_bytes(folder).items() if not name.endswith(".webm")}
+    return {
+        name: content
+        for name, content in folder_bytes(folder).items()
+        if not name.endswith(".webm")
+    }
 
 
 def write_mask(folder: Path) -> Path:
@@ -61,14 +68,23 @@ def write_mask(folder: Path) -> Path:
     return folder / "mask.png"
 
 
-def test_training_ended_by_sigterm_and_continued_ends_where_it_should(trained: Job, tmp_path: Path) -> None:
+def test_training_ended_by_sigterm_and_continued_ends_where_it_should(
+    trained: Job, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    command = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
+    command = (
+        "train --trainer.max_epochs 12 --device cpu --config",
+        trained.train_config,
+        "--out",
+        out,
+    )
     wait_for(running := Command(*command), (out / "checkpoints" / "last.ckpt").exists)
     assert running.stop(signal.SIGTERM).code == 143
     assert not (out / "network.safetensors").exists()
     # Checkpoints of other settings are not continued: no configuration would describe the network.
-    assert "optimisation.lr 0.001 there, 0.01 asked for" in refuse(*command, "--optimisation.lr", 0.01)
+    assert "optimisation.lr 0.001 there, 0.01 asked for" in refuse(
+        *command, "--optimisation.lr", 0.01
+    )
     assert (out / "logs" / "metrics.csv").exists(), "what is refused moves no log"
     succeed(*command)
     measured = json.loads((out / "training.json").read_text())
@@ -82,9 +98,18 @@ def test_training_ended_by_sigterm_and_continued_ends_where_it_should(trained: J
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_prediction_with_its_code_and_it_goes_on(finetuned: Job, tmp_path: Path, kind: signal.Signals) -> None:
+def test_a_signal_ends_a_prediction_with_its_code_and_it_goes_on(
+    finetuned: Job, tmp_path: Path, kind: signal.Signals
+) -> None:
     out = tmp_path / "out"
-    words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)
+    words = (
+        "predict --device cpu --draws 8 --model",
+        finetuned.abnn,
+        "--input",
+        finetuned.video,
+        "--out",
+        out,
+    )
     running, lines = Command(*words), out / "frames.jsonl"
     wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
     done = running.stop(kind)
@@ -98,20 +123,34 @@ def test_a_signal_ends_a_prediction_with_its_code_and_it_goes_on(finetuned: Job,
 def test_finetuning_continues_only_from_the_same_base(finetuned: Job, tmp_path: Path) -> None:
     common = ("--config", finetuned.finetune_config, "--out", finetuned.abnn, "--device cpu")
     before = (finetuned.abnn / "posterior.safetensors").read_bytes()
-    succeed("finetune", "--base", finetuned.base, *common)  # a finished run: nothing is trained again
+    succeed(
+        "finetune", "--base", finetuned.base, *common
+    )  # a finished run: nothing is trained again
     assert (finetuned.abnn / "posterior.safetensors").read_bytes() == before
     other = tmp_path / "other"
     succeed("train --seed 1 --device cpu --config", finetuned.train_config, "--out", other)
     assert "holds another network" in refuse("finetune", "--base", other, *common)
-    (finetuned.abnn / "network.json").rename(hidden := tmp_path / "network.json")  # as of a killed run
+    (finetuned.abnn / "network.json").rename(
+        hidden := tmp_path / "network.json"
+    )  # as of a killed run
     assert "base_sha256" in refuse("finetune", "--base", other, *common)
     hidden.rename(finetuned.abnn / "network.json")
 
 
 @pytest.mark.slow
-def test_finetuning_with_two_processes_gives_one_loadable_model(trained: Job, tmp_path: Path) -> None:
+def test_finetuning_with_two_processes_gives_one_loadable_model(
+    trained: Job, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", out, "--data.batch_size 2")
+    words = (
+        "--base",
+        trained.base,
+        "--config",
+        trained.finetune_config,
+        "--out",
+        out,
+        "--data.batch_size 2",
+    )
     # The first process is forked here, the second is a fresh interpreter that Lightning starts.
     trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
     done = succeed("finetune --abnn.alpha 0.1", *words, trainer, apart=True)
@@ -135,8 +174,18 @@ def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -
     assert choose_chunk(replace(PLAIN, chunk=1), sampler(), source, recorded) == 1
 
 
-def test_masked_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
-    base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", write_mask(tmp_path))
+def test_masked_frames_killed_and_continued_give_the_same_bytes(
+    finetuned: Job, tmp_path: Path
+) -> None:
+    base = (
+        "predict --model",
+        finetuned.abnn,
+        "--input",
+        finetuned.video,
+        SMALL,
+        "--mask",
+        write_mask(tmp_path),
+    )
     whole, killed = (tmp_path / name for name in ("whole", "killed"))
     succeed(*base, "--chunk 1 --out", whole)
     before = kill_after_three(killed, *base, "--chunk 1")
@@ -154,7 +203,9 @@ def test_masked_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, 
         assert not cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[48:].any()
 
 
-@pytest.mark.parametrize("parts", [["--seed 3 --size 64x128 --overlay"], ["--shard 1/2", "--shard 2/2"]])
+@pytest.mark.parametrize(
+    "parts", [["--seed 3 --size 64x128 --overlay"], ["--shard 1/2", "--shard 2/2"]]
+)
 def test_a_flipped_bit_is_found_and_made_again(
     finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: list[str]
 ) -> None:
@@ -168,7 +219,20 @@ def test_a_flipped_bit_is_found_and_made_again(
     data[len(data) // 2] ^= 4
     victim.write_bytes(data)
     capsys.readouterr()
-    assert main(["overlay", "--maps", str(out), "--score", "entropy", "--out", str(tmp_path / "overlays")]) == 1
+    assert (
+        main(
+            [
+                "overlay",
+                "--maps",
+                str(out),
+                "--score",
+                "entropy",
+                "--out",
+                str(tmp_path / "overlays"),
+            ]
+        )
+        == 1
+    )
     assert f"{victim} was changed since it was written" in (said := capsys.readouterr()).err, said
     assert "make it again" in said.err
     for more in parts:
@@ -190,11 +254,15 @@ def test_shards_at_once_write_the_bytes_of_one_process(finetuned: Job, tmp_path:
     second.kill()
     assert first.wait().code == 0
     again = succeed(*command, "--out", out, "--shard", "2/2", apart=True).stdout
-    assert not re.search(r"\b0 were finished before", again), "what was on disk is not computed again"
+    assert not re.search(r"\b0 were finished before", again), (
+        "what was on disk is not computed again"
+    )
     ours, theirs = tree(out), tree(tmp_path / "one")
     logs = [name for name in ours if name.startswith("frames.") and name.endswith(".jsonl")]
     assert logs == ["frames.1-of-2.jsonl", "frames.2-of-2.jsonl"]
-    assert sorted(b"".join(ours.pop(n) for n in logs).splitlines()) == sorted(theirs.pop("frames.jsonl").splitlines())
+    assert sorted(b"".join(ours.pop(n) for n in logs).splitlines()) == sorted(
+        theirs.pop("frames.jsonl").splitlines()
+    )
     assert len([ours.pop(name) for name in list(ours) if name.startswith("manifest.")]) == 2
     assert ours == theirs
     assert "begun in 2 shards" in refuse(*command, "--out", out)

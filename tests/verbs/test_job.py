@@ -22,8 +22,24 @@ from tests.verbs.processes import FAST, refuse, succeed
 
 def test_weights_of_a_whole_network_need_none_of_its_encoder(trained: Job, tmp_path: Path) -> None:
     weights = trained.base / "network.safetensors"
-    words = ("--network.weights", weights, "--network.encoder_weights", "nowhere.pth", "--trainer.max_epochs", 0)
-    said = succeed("train", "--config", trained.train_config, *words, "--out", tmp_path / "again", "--device", "cpu")
+    words = (
+        "--network.weights",
+        weights,
+        "--network.encoder_weights",
+        "nowhere.pth",
+        "--trainer.max_epochs",
+        0,
+    )
+    said = succeed(
+        "train",
+        "--config",
+        trained.train_config,
+        *words,
+        "--out",
+        tmp_path / "again",
+        "--device",
+        "cpu",
+    )
     assert "encoder_weights nowhere.pth not read" in said.stdout
     assert (tmp_path / "again" / weights.name).read_bytes() == weights.read_bytes()
 
@@ -32,29 +48,51 @@ def test_finetuning_leaves_a_bayesian_model_bound_to_its_base(finetuned: Job) ->
     model = load_model(finetuned.abnn)
     assert model.bayesian
     assert model.posterior.members == 2
-    assert model.record["base_sha256"] == json.loads((finetuned.base / "network.json").read_text())["sha256"]
+    assert (
+        model.record["base_sha256"]
+        == json.loads((finetuned.base / "network.json").read_text())["sha256"]
+    )
     assert model.record["alpha"] == model.record["provenance"]["alpha"] == 0.1
     tensors = load_file(finetuned.abnn / "posterior.safetensors")
-    assert not np.allclose(tensors["gamma"][0].numpy(), tensors["gamma"][1].numpy())  # each member went its own way
-    assert parse_config(FinetuneConfig, finetuned.abnn / "finetune.yaml", [], ABNN).settings.members == 2
+    assert not np.allclose(
+        tensors["gamma"][0].numpy(), tensors["gamma"][1].numpy()
+    )  # each member went its own way
+    assert (
+        parse_config(FinetuneConfig, finetuned.abnn / "finetune.yaml", [], ABNN).settings.members
+        == 2
+    )
 
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_an_abnn_of_a_given_alpha_needs_no_data(trained: Job, tmp_path: Path, members: int) -> None:
-    words: list[object] = ["--base", trained.base, "--out", tmp_path / "out", "--device cpu --abnn.statistics frozen"]
+    words: list[object] = [
+        "--base",
+        trained.base,
+        "--out",
+        tmp_path / "out",
+        "--device cpu --abnn.statistics frozen",
+    ]
     if members > 1:  # data that a file names and nothing reads
-        (tmp_path / "tune.yaml").write_text("data: {dataset: toy, root: nowhere}\nabnn: {members: 2}\n")
+        (tmp_path / "tune.yaml").write_text(
+            "data: {dataset: toy, root: nowhere}\nabnn: {members: 2}\n"
+        )
         words += ["--config", tmp_path / "tune.yaml", "--abnn.epochs 0 --abnn.alpha 0.1"]
     assert "nothing is trained" in succeed("finetune", *words).stdout
     model = load_model(tmp_path / "out")
-    assert (model.posterior.members, model.posterior.settings()["alpha"], model.record["alpha"]) == (members, 0.1, 0.1)
+    assert (
+        model.posterior.members,
+        model.posterior.settings()["alpha"],
+        model.record["alpha"],
+    ) == (members, 0.1, 0.1)
     assert torch.equal(model.posterior.gamma[0], model.posterior.gamma[-1])
     assert model.record["provenance"]["dataset"] == ("toy" if members > 1 else None)
 
 
 def test_maps_hold_every_frame_and_score(predicted: Job) -> None:
     manifest = json.loads((predicted.maps / "manifest.json").read_text())
-    lines = [json.loads(line) for line in (predicted.maps / "frames.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (predicted.maps / "frames.jsonl").read_text().splitlines()
+    ]
     assert manifest["status"] == "finished"
     assert manifest["run"]["draws"] == 4
     assert len(lines) == 4
@@ -68,27 +106,53 @@ def test_maps_hold_every_frame_and_score(predicted: Job) -> None:
 def test_both_ways_of_evaluating_classes_agree_exactly(predicted: Job, tmp_path: Path) -> None:
     from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
     labels = predicted.data / "gtFine" / "anomaly"
-    succeed("evaluate --replicates 0 --dataset toy --maps", predicted.maps, "--labels", labels, "--out", from_maps)
-    words = ("--dataset toy --split anomaly --draws 4 --root", predicted.data, FAST, "--out", one_pass)
+    succeed(
+        "evaluate --replicates 0 --dataset toy --maps",
+        predicted.maps,
+        "--labels",
+        labels,
+        "--out",
+        from_maps,
+    )
+    words = (
+        "--dataset toy --split anomaly --draws 4 --root",
+        predicted.data,
+        FAST,
+        "--out",
+        one_pass,
+    )
     succeed("evaluate --replicates 0 --model", predicted.abnn, *words)
     first, second = (json.loads(path.read_text()) for path in (from_maps, one_pass))
     assert first["segmentation"] == second["segmentation"]
     assert first["segmentation"]["miou"] is not None
     assert first["calibration"]["ece"] == second["calibration"]["ece"]
-    assert first["calibration"]["nll"] is None  # maps do not hold it, and the reason stands beside it
+    assert (
+        first["calibration"]["nll"] is None
+    )  # maps do not hold it, and the reason stands beside it
     assert "mean probabilities" in first["reasons"]["calibration.nll"]
     assert second["calibration"]["nll"] > 0
 
 
 def test_a_deterministic_network_has_no_epistemic_uncertainty(trained: Job, tmp_path: Path) -> None:
-    words = ("--input", trained.frames, "--out", tmp_path, "--maps entropy,epistemic,deterministic-entropy", FAST)
+    words = (
+        "--input",
+        trained.frames,
+        "--out",
+        tmp_path,
+        "--maps entropy,epistemic,deterministic-entropy",
+        FAST,
+    )
     done = succeed("predict --model", trained.base, *words)
     assert "1 draws" in done.stdout
     for line in map(json.loads, (tmp_path / "frames.jsonl").read_text().splitlines()):
         assert line["max"]["epistemic"] < 1e-6
-        paths = [str(tmp_path / line["files"][name]) for name in ("entropy", "deterministic-entropy")]
+        paths = [
+            str(tmp_path / line["files"][name]) for name in ("entropy", "deterministic-entropy")
+        ]
         drawn, plain = (cv2.imread(path, cv2.IMREAD_UNCHANGED).astype(int) for path in paths)
-        assert np.abs(drawn - plain).max() <= 1  # codes, up to the rounding of sums in another order
+        assert (
+            np.abs(drawn - plain).max() <= 1
+        )  # codes, up to the rounding of sums in another order
 
 
 def test_another_noise_scale(finetuned: Job, tmp_path: Path) -> None:
@@ -96,22 +160,36 @@ def test_another_noise_scale(finetuned: Job, tmp_path: Path) -> None:
     succeed("predict --alpha 0.2 --model", finetuned.abnn, "--out", tmp_path / "given", *ask)
     run = read_manifest(tmp_path / "given")["run"]
     assert (run["alpha"], run["draws"]) == (0.2, 2)
-    assert "an ABNN" in refuse("predict --alpha 0.1 --model", finetuned.base, "--out", tmp_path / "not", *ask)
+    assert "an ABNN" in refuse(
+        "predict --alpha 0.1 --model", finetuned.base, "--out", tmp_path / "not", *ask
+    )
 
 
-def test_the_doctor_prints_every_check_and_fails_where_the_uncertainty_is_dead(finetuned: Job, trained: Job, tmp_path: Path) -> None:
+def test_the_doctor_prints_every_check_and_fails_where_the_uncertainty_is_dead(
+    finetuned: Job, trained: Job, tmp_path: Path
+) -> None:
     done = succeed("doctor --draws 4 --size 64x128 --model", finetuned.abnn, FAST)
     checks = ("conversion", "alpha = 0", "one by one", "epistemic above zero", "convergence")
     assert all(check in done.stdout for check in checks)
     assert done.stdout.rstrip().endswith("the uncertainty is alive")
     assert "deterministic" in refuse("doctor --model", trained.base, code=1)
-    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", tmp_path / "dead", "--device cpu")
+    words = (
+        "--base",
+        trained.base,
+        "--config",
+        trained.finetune_config,
+        "--out",
+        tmp_path / "dead",
+        "--device cpu",
+    )
     succeed("finetune --abnn.epochs 0 --abnn.alpha 0", *words)
     message = refuse("doctor --draws 2 --size 64x128 --model", tmp_path / "dead", FAST, code=1)
     assert "epistemic above zero" in message
 
 
-def test_an_imported_network_is_fine_tuned_examined_predicted_evaluated_and_reviewed(toy_set: Path, tmp_path: Path) -> None:
+def test_an_imported_network_is_fine_tuned_examined_predicted_evaluated_and_reviewed(
+    toy_set: Path, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     fresh = {"weights": None, "weights_backbone": None, "num_classes": 9}
     network = torchvision.models.get_model("lraspp_mobilenet_v3_large", **fresh)
@@ -127,12 +205,18 @@ def test_an_imported_network_is_fine_tuned_examined_predicted_evaluated_and_revi
     draws = ("--draws", 4, "--precision", "float32", "--device", "cpu")
     assert "47 normalisation layers" in succeed("doctor", "--model", model, *draws).stdout
     frames, masks = toy_set / "leftImg8bit" / "anomaly", toy_set / "gtAnomaly" / "anomaly"
-    succeed("predict", "--model", model, "--input", frames, "--out", maps, *draws, "--scope", "decoder")
+    succeed(
+        "predict", "--model", model, "--input", frames, "--out", maps, *draws, "--scope", "decoder"
+    )
     metrics = tmp_path / "metrics.json"
     # Labels are explained by their data set, by a label map of its name, or by a file of one's own.
     shutil.copy(Path(segunc.__file__).parent / "data" / "labels" / "toy.csv", tmp_path / "mine.csv")
     labels, numbers = ("--anomaly-labels", masks, "--labels", toy_set / "gtFine" / "anomaly"), []
-    for words in (("--dataset", "toy"), ("--label-map", "toy"), ("--label-map", tmp_path / "mine.csv")):
+    for words in (
+        ("--dataset", "toy"),
+        ("--label-map", "toy"),
+        ("--label-map", tmp_path / "mine.csv"),
+    ):
         succeed("evaluate --replicates 0 --maps", maps, *labels, *words, "--out", metrics)
         result = json.loads(metrics.read_text())
         assert result["scores"]["entropy"]["pooled"]["auroc"] is not None

@@ -16,18 +16,42 @@ MESSAGES = Path(__file__).with_name("messages.txt")
 TITLE, *BLOCKS = MESSAGES.read_text(encoding="utf-8").split("\n$ ")
 COMMANDS = [block.partition("\n")[0] for block in BLOCKS]
 REESTIMATED = "data: {dataset: toy, root: nowhere}\nabnn: {members: 2, statistics: reestimated}\n"
-SHORTER = [(r" \(choose from .*?\)", ""), (r"the \d+ CUDA devices", "the N CUDA devices"), (r" names are: [a-z, ]*\.", " names.")]
+SHORTER = [
+    (r" \(choose from .*?\)", ""),
+    (r"the \d+ CUDA devices", "the N CUDA devices"),
+    (r" names are: [a-z, ]*\.", " names."),
+]
 """What another version of Python, another machine or another process says otherwise."""
 
 
 def test_every_refusal_is_one_line_of_these_words(predicted: Job, tmp_path: Path) -> None:
-    places = {name.upper(): getattr(predicted, name) for name in ("abnn", "base", "frames", "masks", "maps", "data")}
-    places |= {"TRAIN": predicted.train_config, "TUNE": predicted.finetune_config, "VIDEO": predicted.video}
-    places |= {"WEIGHTS": predicted.base / "network.safetensors", "OUT": tmp_path / "out", "TMP": tmp_path}
-    places |= {"RESULT": write_result(tmp_path / "a.json", {}), "NOWHERE": tmp_path / "nowhere.yaml"}
+    places = {
+        name.upper(): getattr(predicted, name)
+        for name in ("abnn", "base", "frames", "masks", "maps", "data")
+    }
+    places |= {
+        "TRAIN": predicted.train_config,
+        "TUNE": predicted.finetune_config,
+        "VIDEO": predicted.video,
+    }
+    places |= {
+        "WEIGHTS": predicted.base / "network.safetensors",
+        "OUT": tmp_path / "out",
+        "TMP": tmp_path,
+    }
+    places |= {
+        "RESULT": write_result(tmp_path / "a.json", {}),
+        "NOWHERE": tmp_path / "nowhere.yaml",
+    }
     places["NOWHERE"].write_text(REESTIMATED)
     # A network that came without its data, as an imported one does.
-    places["BARE"] = Path(shutil.copytree(predicted.base, tmp_path / "bare", ignore=shutil.ignore_patterns("data.json", "train.yaml")))
+    places["BARE"] = Path(
+        shutil.copytree(
+            predicted.base,
+            tmp_path / "bare",
+            ignore=shutil.ignore_patterns("data.json", "train.yaml"),
+        )
+    )
     found = [TITLE]
     for command in COMMANDS:
         words = [str(places.get(word, word)).replace("\\0", "\0") for word in command.split(" ")]

@@ -16,21 +16,31 @@ from tests.verbs.processes import FAST, segunc as run_segunc, succeed
 from tests.verbs.test_interrupted import tree
 
 
-def test_json_is_one_line_also_of_an_error_and_all_else_goes_to_standard_error(predicted: Job, tmp_path: Path) -> None:
+def test_json_is_one_line_also_of_an_error_and_all_else_goes_to_standard_error(
+    predicted: Job, tmp_path: Path
+) -> None:
     done = run_segunc("summary --json --maps", predicted.maps)
     (line,) = done.stdout.splitlines()
     content = json.loads(line)
     assert content["statistic"] == "entropy.region"
     assert content["moments"][0]["folder"] == str(predicted.maps)
     assert "worst moments" in done.stderr
-    labels = ("--anomaly-labels", predicted.masks, "--replicates 0 --scores entropy --out", tmp_path / "m.json")
+    labels = (
+        "--anomaly-labels",
+        predicted.masks,
+        "--replicates 0 --scores entropy --out",
+        tmp_path / "m.json",
+    )
     done = run_segunc("evaluate --json --maps", predicted.maps, *labels)
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["numbers"] == json.loads((tmp_path / "m.json").read_text())
     done = run_segunc("summary --json --maps", tmp_path / "gone")
     assert done.code == 2
     (line,) = done.stdout.splitlines()
-    assert json.loads(line) == {"error": f"--maps {tmp_path / 'gone'} does not exist", "hint": "check the path"}
+    assert json.loads(line) == {
+        "error": f"--maps {tmp_path / 'gone'} does not exist",
+        "hint": "check the path",
+    }
 
 
 def test_a_run_goes_on_where_its_input_lies_now(finetuned: Job, tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
     assert sorted(path.name for path in out.iterdir()) == ["crossing", "second"]
     assert (out / "second" / "overlay.webm").stat().st_size > 1000
     assert names(out / "crossing") == names(out / "second")
-    assert set(names(out / "second")) <= {f"{number:06d}" for number in range(0, 12, 3)} - {"000000"}
+    assert set(names(out / "second")) <= {f"{number:06d}" for number in range(0, 12, 3)} - {
+        "000000"
+    }
     done = succeed("summary --top 3 --apart 0.2 --maps", out, "--out", table)
     assert "worst moments by entropy.region" in done.stdout
     rows = list(csv.DictReader(table.open(newline="")))
@@ -43,13 +45,17 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
 def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -> None:
     command = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL)
     succeed(*command, "--out", tmp_path / "one")
-    running = [Command(*command, "--out", tmp_path / "two", "--shard", f"{number}/2") for number in (2, 1)]
+    running = [
+        Command(*command, "--out", tmp_path / "two", "--shard", f"{number}/2") for number in (2, 1)
+    ]
     for command_of_shard in running:
         done = command_of_shard.wait()
         assert (done.code, done.error_lines) == (0, [])
         assert ": 6 in" in done.stdout
     for path in (tmp_path / "one").rglob("*.png"):
-        assert (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes() == path.read_bytes()
+        assert (
+            tmp_path / "two" / path.relative_to(tmp_path / "one")
+        ).read_bytes() == path.read_bytes()
     assert "begun in 2 shards" in refuse(*command, "--out", tmp_path / "two")
 
 
@@ -79,12 +85,16 @@ def test_a_failing_input_does_not_stop_the_others(finetuned: Job, tmp_path: Path
     for path in inputs[0].rglob("*.png"):
         path.write_bytes(b"broken")
     out = tmp_path / "maps"
-    message = refuse("predict", "--model", finetuned.abnn, "--input", *inputs, "--out", out, SMALL, code=1)
+    message = refuse(
+        "predict", "--model", finetuned.abnn, "--input", *inputs, "--out", out, SMALL, code=1
+    )
     assert "1 of 2 inputs failed; first: no frame of" in message
     assert len(names(out / "second")) == 4
 
 
-def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
+def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(
+    finetuned: Job, tmp_path: Path
+) -> None:
     words = ("--overlay", "--mask", write_mask(tmp_path))
     command = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, *words)
     succeed(*command, "--out", tmp_path / "whole")
@@ -99,7 +109,14 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
 
 def test_overlays_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Path) -> None:
     maps, out = tmp_path / "maps", tmp_path / "out"
-    words = ("--input", finetuned.video, "--out", maps, "--scores entropy,epistemic --every 3", FAST)
+    words = (
+        "--input",
+        finetuned.video,
+        "--out",
+        maps,
+        "--scores entropy,epistemic --every 3",
+        FAST,
+    )
     succeed("predict --draws 2 --model", finetuned.abnn, *words)
     command = ("overlay", "--maps", maps, "--out", out)
     done = succeed(*command, "--video --score epistemic --range epistemic=0:0.02")
@@ -107,7 +124,9 @@ def test_overlays_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: 
     video = out / f"overlay-epistemic{VIDEO_SUFFIX}"
     assert f"video: {video}" in done.stdout
     assert [round(start, 2) for start in decoded(video)[0]] == [0.0, 0.24, 0.48, 0.72]
-    assert sorted(path.name for path in (out / "overlay-epistemic").iterdir()) == [f"{n:06d}.png" for n in (0, 3, 6, 9)]
+    assert sorted(path.name for path in (out / "overlay-epistemic").iterdir()) == [
+        f"{n:06d}.png" for n in (0, 3, 6, 9)
+    ]
     succeed(*command, "--frames 000003 --format jpg --flag entropy=0.2 --score entropy,epistemic")
     made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.jpg"))
     assert made == ["overlay-entropy/000003.jpg", "overlay-epistemic/000003.jpg"]
@@ -116,7 +135,15 @@ def test_overlays_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: 
 def test_compact_maps_go_through_every_verb(finetuned: Job, tmp_path: Path) -> None:
     maps, out = tmp_path / "maps", tmp_path / "out"
     scores = "--scores msp,entropy,epistemic,deterministic-energy"
-    command = ("predict --draws 2 --model", finetuned.abnn, "--input", finetuned.frames, FAST, scores, "--out")
+    command = (
+        "predict --draws 2 --model",
+        finetuned.abnn,
+        "--input",
+        finetuned.frames,
+        FAST,
+        scores,
+        "--out",
+    )
     succeed(*command, tmp_path / "full")
     succeed(*command, maps, "--compact")
     assert "written with compact = True (now None)" in refuse(*command, maps)
@@ -124,11 +151,16 @@ def test_compact_maps_go_through_every_verb(finetuned: Job, tmp_path: Path) -> N
     auroc = []
     for folder in (tmp_path / "full", maps):
         succeed("evaluate --replicates 0 --maps", folder, *labels, "--out", tmp_path / "m.json")
-        auroc += [json.loads((tmp_path / "m.json").read_text())["scores"]["entropy"]["pooled"]["auroc"]]
+        auroc += [
+            json.loads((tmp_path / "m.json").read_text())["scores"]["entropy"]["pooled"]["auroc"]
+        ]
     assert auroc[1] == pytest.approx(auroc[0], abs=0.05)
     table = tmp_path / "tables" / "t.md"
     done = succeed("compare", tmp_path / "m.json", "--keys *.auroc --names compact --out", table)
     assert table.read_text() == done.stdout.split("wrote ")[0]
-    assert succeed("summary --maps", maps).stdout == succeed("summary --maps", tmp_path / "full").stdout
+    assert (
+        succeed("summary --maps", maps).stdout
+        == succeed("summary --maps", tmp_path / "full").stdout
+    )
     assert "4 pictures" in succeed("overlay --maps", maps, "--out", out).stdout
     succeed("review --maps", maps, "--out", tmp_path / "page")

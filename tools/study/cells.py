@@ -24,7 +24,14 @@ from segunc.verbs.evaluate import evaluate
 from segunc.verbs.training import finetune
 from tools.measuring import provenance
 from tools.study.plan import SELECTION, Plan, Row
-from tools.study.words import answers, check_settings, evaluate_options, evaluation_words, expand, fingerprint
+from tools.study.words import (
+    answers,
+    check_settings,
+    evaluate_options,
+    evaluation_words,
+    expand,
+    fingerprint,
+)
 
 RECORD = "cell.json"
 CONFIG = "config.yaml"
@@ -68,7 +75,9 @@ class Cell:
 
     def finished(self, evaluation: str) -> bool:
         """Whether the result of an evaluation is there."""
-        return evaluation in self.record().get("evaluations", {}) and self.result(evaluation).exists()
+        return (
+            evaluation in self.record().get("evaluations", {}) and self.result(evaluation).exists()
+        )
 
 
 class Study:
@@ -93,10 +102,17 @@ class Study:
             if first and cell.row.method is not None and (config := self._config(cell)):
                 check_settings(cell.row.method, config, cell.name)
         for protocol in plan.protocols.values():
-            for options in [*protocol.evaluations.values(), *([protocol.selection] if protocol.selection else [])]:
-                evaluate_options(out, out / "refused.json", {**plan.evaluate, **options}, device)  # refuses what is wrong
+            for options in [
+                *protocol.evaluations.values(),
+                *([protocol.selection] if protocol.selection else []),
+            ]:
+                evaluate_options(
+                    out, out / "refused.json", {**plan.evaluate, **options}, device
+                )  # refuses what is wrong
 
-    def cells(self, labels: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> Iterator[Cell]:
+    def cells(
+        self, labels: Sequence[str] | None = None, seeds: Sequence[int] | None = None
+    ) -> Iterator[Cell]:
         """The cells of these rows and seeds (None: all) in the order in which they can be made.
 
         Raises:
@@ -104,13 +120,18 @@ class Study:
         """
         for label in labels or ():
             if label not in self._by_label:
-                raise InputError(f"the plan has no row '{label}'", hint=f"choose from {', '.join(self._by_label)}")
+                raise InputError(
+                    f"the plan has no row '{label}'",
+                    hint=f"choose from {', '.join(self._by_label)}",
+                )
         for row in self.rows:
             if labels is not None and row.label not in labels:
                 continue
             for seed in self.plan.seeds_of(row):
                 if seeds is None or seed in seeds:
-                    yield from (self.cell(protocol, row, seed) for protocol in self.plan.protocols_of(row))
+                    yield from (
+                        self.cell(protocol, row, seed) for protocol in self.plan.protocols_of(row)
+                    )
 
     def cell(self, protocol: str, row: Row, seed: int) -> Cell:
         """The cell of a row and a seed in a protocol."""
@@ -120,7 +141,9 @@ class Study:
         else:
             template = expand(row.base or self.plan.protocols[protocol].base)
             bases = [Path(template.replace("{seed}", str(one))) for one in of]
-        return Cell(protocol, row, seed, self.out / protocol / row.slug / f"seed-{seed}", tuple(bases))
+        return Cell(
+            protocol, row, seed, self.out / protocol / row.slug / f"seed-{seed}", tuple(bases)
+        )
 
     def run(self, cell: Cell, evaluations: Mapping[str, Mapping[str, Any]]) -> str:
         """Make a cell's model and the results that lack.
@@ -142,8 +165,13 @@ class Study:
         record, asked = cell.record(), self._asked(cell)
         if record and record["asked"] != asked:
             if record["failure"] is None:
-                raise InputError(f"{cell.folder} was made from other settings or bases than the plan's", hint=f"remove {cell.folder}")
-            shutil.rmtree(cell.folder / "model", ignore_errors=True)  # half of what is no longer asked for
+                raise InputError(
+                    f"{cell.folder} was made from other settings or bases than the plan's",
+                    hint=f"remove {cell.folder}",
+                )
+            shutil.rmtree(
+                cell.folder / "model", ignore_errors=True
+            )  # half of what is no longer asked for
         made = False
         try:
             if record.get("failure", "not begun") is not None:
@@ -159,11 +187,18 @@ class Study:
                 if cell.finished(name) and record["evaluations"][name]["asked"] == words:
                     continue
                 start = time.perf_counter()
-                result = evaluate(evaluate_options(cell.model, cell.result(name), wanted, self.device))
+                result = evaluate(
+                    evaluate_options(cell.model, cell.result(name), wanted, self.device)
+                )
                 seconds, frames = time.perf_counter() - start, result.numbers["counts"]["frames"]
                 if result.failure:
                     raise PartialFailure(result.failure)
-                about = {"asked": words, "seconds": round(seconds, 1), "frames": frames, "commit": tool_commit()}
+                about = {
+                    "asked": words,
+                    "seconds": round(seconds, 1),
+                    "frames": frames,
+                    "commit": tool_commit(),
+                }
                 record["evaluations"][name] = about
                 write_json(cell.folder / RECORD, record)
                 made = True
@@ -205,10 +240,16 @@ class Study:
             config = self._config(cell)
             path = cell.folder / CONFIG if config else None
             if path is not None:
-                write_atomically(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
+                write_atomically(
+                    path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+                )
             continued = (cell.model / CHECKPOINTS / LAST).exists()
             start = time.perf_counter()
-            finetune(FinetuneOptions(base=cell.bases, out=cell.model, config=path, method=method, device=self.device))
+            finetune(
+                FinetuneOptions(
+                    base=cell.bases, out=cell.model, config=path, method=method, device=self.device
+                )
+            )
             seconds = time.perf_counter() - start
             # Finished cells are never continued, and a checkpoint is as large as the network.
             shutil.rmtree(cell.model / CHECKPOINTS, ignore_errors=True)
@@ -220,7 +261,9 @@ class Study:
             "networks": networks,
             "continued": continued,
             "bytes": sum(sizes.values()),
-            "posterior_bytes": sum(n for path, n in sizes.items() if path.name not in (WEIGHTS, DESCRIPTION)),
+            "posterior_bytes": sum(
+                n for path, n in sizes.items() if path.name not in (WEIGHTS, DESCRIPTION)
+            ),
             "made": provenance(resolve_device(self.device)),
         }
 
@@ -240,7 +283,11 @@ class Study:
         return networks, seconds
 
     def _asked(self, cell: Cell) -> dict[str, Any]:
-        return {"method": cell.row.method, "config": self._config(cell), "bases": [fingerprint(base) for base in cell.bases]}
+        return {
+            "method": cell.row.method,
+            "config": self._config(cell),
+            "bases": [fingerprint(base) for base in cell.bases],
+        }
 
     def _config(self, cell: Cell, *, expanded: bool = True) -> dict[str, Any]:
         """The configuration of the cell's method; empty where it takes none. With variables of the environment, or their names."""
@@ -252,7 +299,9 @@ class Study:
         fields = settings.__dataclass_fields__
         seed = {"seed": cell.seed} if "seed" in fields else {}
         config: dict[str, Any] = {settings.section: seed}
-        config[settings.section] |= {k: known(v) if isinstance(v, str) else v for k, v in cell.row.settings.items()}
+        config[settings.section] |= {
+            k: known(v) if isinstance(v, str) else v for k, v in cell.row.settings.items()
+        }
         if METHODS[method].data:
             data = {**self.plan.protocols[cell.protocol].data, "seed": cell.seed, **cell.row.data}
             config = {"data": {**data, "root": known(str(data.get("root", "")))}, **config}

@@ -36,12 +36,24 @@ def endpoint_table(plan: Plan, entries: Mapping[str, Sequence[Entry]]) -> str:
             continue
         value, chance, margin = one
         ends = (chance.low - margin, chance.high - margin)
-        shown = [format_number(number, like=max((value, *ends), key=abs), sign=True) for number in (value, *ends)]
+        shown = [
+            format_number(number, like=max((value, *ends), key=abs), sign=True)
+            for number in (value, *ends)
+        ]
         sign = chance.low > 0 if endpoint.direction == "higher" else chance.high < 0
         waits = _waits(plan, endpoint, entries[endpoint.evaluation])
         decided = waits or ("yes" if sign and p_value < 1 - LEVEL else "no")
         text = f"{shown[0]} [{shown[1]}, {shown[2]}]"
-        lines.append([endpoint.claim, text, f"{chance.effective:.0f}", format_p(chance.p_value), format_p(p_value), decided])
+        lines.append(
+            [
+                endpoint.claim,
+                text,
+                f"{chance.effective:.0f}",
+                format_p(chance.p_value),
+                format_p(p_value),
+                decided,
+            ]
+        )
     return markdown_table(lines)
 
 
@@ -55,12 +67,19 @@ def endpoint_paths(plan: Plan, endpoint: Endpoint) -> tuple[NumberPath, NumberPa
 def _waits(plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]) -> str | None:
     """The seeds that one of both rows lacks: who decides on those that came first may stop where they are lucky."""
     labels = {plan.part_of(line)[0] for line in (endpoint.line, endpoint.baseline)}
-    due = {(row.label, seed) for row in plan.rows if row.label in labels for seed in plan.seeds_of(row)}
-    lacking = {seed for _, seed in due - {(entry.label, seed) for entry in entries for seed in entry.results}}
+    due = {
+        (row.label, seed) for row in plan.rows if row.label in labels for seed in plan.seeds_of(row)
+    }
+    lacking = {
+        seed
+        for _, seed in due - {(entry.label, seed) for entry in entries for seed in entry.results}
+    }
     return f"waits for seed {', '.join(map(str, sorted(lacking)))}" if lacking else None
 
 
-def _measured(plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]) -> tuple[float, Chance, float] | str:
+def _measured(
+    plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]
+) -> tuple[float, Chance, float] | str:
     """The difference, what chance leaves of it with the margin added, and that with its sign; or why there is no test."""
     of = {entry.label: entry for entry in entries}
     row, base = (plan.part_of(line)[0] for line in (endpoint.line, endpoint.baseline))

@@ -31,9 +31,16 @@ def keep(study: Study, folder: Path) -> int:
                 place, result = f"{cell.protocol}/{name}", cell.result(name)
                 _copy(result, kept / result.name, asked)
                 if sidecar_path(result).exists():
-                    paths = {path for table in study.plan.tables if table.evaluation == place for path in _shown(table)}
+                    paths = {
+                        path
+                        for table in study.plan.tables
+                        if table.evaluation == place
+                        for path in _shown(table)
+                    }
                     ends = [end for end in study.plan.endpoints if end.evaluation == place]
-                    paths |= {".".join(path) for end in ends for path in endpoint_paths(study.plan, end)}
+                    paths |= {
+                        ".".join(path) for end in ends for path in endpoint_paths(study.plan, end)
+                    }
                     paths |= {
                         path.replace(f".{drawn}.", f".{one}.")
                         for one, drawn in DRAWN.items()
@@ -42,7 +49,11 @@ def keep(study: Study, folder: Path) -> int:
                     }
                     whole = load_replicates(sidecar_path(result))
                     rows = [row for row, path in enumerate(whole.paths) if path in paths]
-                    few = replace(whole, paths=tuple(whole.paths[row] for row in rows), values=whole.values[rows])
+                    few = replace(
+                        whole,
+                        paths=tuple(whole.paths[row] for row in rows),
+                        values=whole.values[rows],
+                    )
                     save_replicates(sidecar_path(kept / result.name), few)
         count += 1
     return count
@@ -53,6 +64,11 @@ def _copy(source: Path, target: Path, asked: str) -> None:
 
 
 def _shown(table: Table) -> Iterator[str]:
-    scores = {table.score, table.baseline_score, *table.scores, *(score for _, score in table.parts)}
+    scores = {
+        table.score,
+        table.baseline_score,
+        *table.scores,
+        *(score for _, score in table.parts),
+    }
     for score in scores if scores != {None} else (None,):
         yield from (".".join(Chosen(table.numbers, score).path(number)) for number in table.numbers)

@@ -21,10 +21,19 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import data_warnings
-from segunc.evaluation.resampling import Chance, EvaluationResult, NumberPath, Replicates, Resampling, why_not_paired
+from segunc.evaluation.resampling import (
+    Chance,
+    EvaluationResult,
+    NumberPath,
+    Replicates,
+    Resampling,
+    why_not_paired,
+)
 
 
-def mean_over_seeds(results: Sequence[EvaluationResult], name: str, seeds: Sequence[int] = ()) -> EvaluationResult:
+def mean_over_seeds(
+    results: Sequence[EvaluationResult], name: str, seeds: Sequence[int] = ()
+) -> EvaluationResult:
     """The mean of each number over results of the same data.
 
     Args:
@@ -53,12 +62,22 @@ def mean_over_seeds(results: Sequence[EvaluationResult], name: str, seeds: Seque
         if numbers[path] is None:
             lacking = next(r for r, value in zip(results, values, strict=True) if value is None)
             reasons[".".join(path)] = str(lacking.cell(path).reason)
-    replicates = mean_replicates([result.replicates for result in results], [str(seed) for seed in seeds])
+    replicates = mean_replicates(
+        [result.replicates for result in results], [str(seed) for seed in seeds]
+    )
     chances = {} if replicates is None else replicates.chances()
-    intervals = {path: [chance.low, chance.high] for path, chance in chances.items() if isinstance(chance, Chance)}
+    intervals = {
+        path: [chance.low, chance.high]
+        for path, chance in chances.items()
+        if isinstance(chance, Chance)
+    }
     bootstrap = {
-        "effective_units": {path: chance.effective for path, chance in chances.items() if isinstance(chance, Chance)},
-        "no_interval": {path: chance for path, chance in chances.items() if isinstance(chance, str)},
+        "effective_units": {
+            path: chance.effective for path, chance in chances.items() if isinstance(chance, Chance)
+        },
+        "no_interval": {
+            path: chance for path, chance in chances.items() if isinstance(chance, str)
+        },
     }
     content = {**first.content, "intervals": intervals, "reasons": reasons, "bootstrap": bootstrap}
     return replace(first, name=name, content=content, numbers=numbers, replicates=replicates)
@@ -71,18 +90,28 @@ def spread_over_seeds(results: Sequence[EvaluationResult], path: NumberPath) -> 
     return float(np.std(known, ddof=1)) if len(known) == len(values) > 1 else None
 
 
-def mean_replicates(results: Sequence[Replicates | None], seeds: Sequence[str] = ()) -> Replicates | None:
+def mean_replicates(
+    results: Sequence[Replicates | None], seeds: Sequence[str] = ()
+) -> Replicates | None:
     """The replicates of the mean, with seeds resampled too where two or more are named; None where they are not paired."""
     every = [result for result in results if result is not None]
     if len(every) < len(results) or any(why_not_paired(every[0], other) for other in every[1:]):
         return None
     draws = min(one.values.shape[1] for one in every)
     paths = tuple(path for path in every[0].paths if all(path in other.paths for other in every))
-    rows = np.stack([one.values[[one.paths.index(path) for path in paths], :draws] for one in every])  # [K, P, R]
+    rows = np.stack(
+        [one.values[[one.paths.index(path) for path in paths], :draws] for one in every]
+    )  # [K, P, R]
     mean = rows.mean(axis=0)
     if len(seeds) > 1:
         resampling = Resampling(draws, every[0].seed)
-        drawn = np.stack([resampling.seed_weights(seed) for seed in seeds]) / np.sqrt(len(seeds) * (len(seeds) - 1))
-        of_seeds = np.array([[np.nanmean(row) if np.isfinite(row).any() else np.nan for row in one] for one in rows])
+        drawn = np.stack([resampling.seed_weights(seed) for seed in seeds]) / np.sqrt(
+            len(seeds) * (len(seeds) - 1)
+        )
+        of_seeds = np.array(
+            [[np.nanmean(row) if np.isfinite(row).any() else np.nan for row in one] for one in rows]
+        )
         mean = mean + (of_seeds - of_seeds.mean(axis=0)).T @ drawn
-    return Replicates(paths, mean, every[0].seed, every[0].units, tuple(seeds) if len(seeds) > 1 else ())
+    return Replicates(
+        paths, mean, every[0].seed, every[0].units, tuple(seeds) if len(seeds) > 1 else ()
+    )

@@ -112,7 +112,9 @@ class Table:
     @property
     def parts(self) -> list[tuple[str, str]]:
         """The label and the score of each of ``lines``."""
-        return [(label, score) for label, _, score in (line.rpartition(": ") for line in self.lines)]
+        return [
+            (label, score) for label, _, score in (line.rpartition(": ") for line in self.lines)
+        ]
 
 
 @dataclass
@@ -136,12 +138,18 @@ class Endpoint:
     direction: str = ""
 
     def __post_init__(self) -> None:
-        self.direction = self.direction or _DIRECTIONS[higher_is_better((self.number.split(".")[-1],))]
+        self.direction = (
+            self.direction or _DIRECTIONS[higher_is_better((self.number.split(".")[-1],))]
+        )
 
     @property
     def claim(self) -> str:
         """What it says if it is decided."""
-        what = f"{self.direction} than" if self.margin is None else f"not {_OPPOSITE[self.direction]} by {self.margin:g} than"
+        what = (
+            f"{self.direction} than"
+            if self.margin is None
+            else f"not {_OPPOSITE[self.direction]} by {self.margin:g} than"
+        )
         return f"{self.evaluation}, {self.number}: {self.line} {what} {self.baseline}"
 
 
@@ -198,7 +206,11 @@ class Plan(Settings):
     def part_of(self, line: str) -> tuple[str, str | None]:
         """The row and the score of ``ROW`` or ``ROW: SCORE``; the row is one that is not there where it names none."""
         label, colon, score = line.rpartition(": ")
-        return (label, score) if colon and line not in [row.label for row in self.rows] else (line, None)
+        return (
+            (label, score)
+            if colon and line not in [row.label for row in self.rows]
+            else (line, None)
+        )
 
     def seeds_of(self, row: Row) -> list[int]:
         """The seeds that a row is made for."""
@@ -213,7 +225,11 @@ class Plan(Settings):
     def evaluations_of(self, row: Row, protocol: str) -> dict[str, dict[str, Any]]:
         """Name -> options of the evaluations of a row."""
         every = self.protocols[protocol].evaluations
-        return every if row.evaluations is None else {n: given for n, given in every.items() if n in row.evaluations}
+        return (
+            every
+            if row.evaluations is None
+            else {n: given for n, given in every.items() if n in row.evaluations}
+        )
 
     def protocols_of(self, row: Row) -> list[str]:
         """The protocols that a row is made in."""
@@ -231,7 +247,9 @@ def read_plan(path: Path) -> Plan:
         _check_rows(plan, rows, path)
     if plan.baseline not in [row.label for row in plan.rows]:
         labels = _listed(row.label for row in plan.rows)
-        raise InputError(f"{path}: baseline '{plan.baseline}' is no row", hint=f"choose from {labels}")
+        raise InputError(
+            f"{path}: baseline '{plan.baseline}' is no row", hint=f"choose from {labels}"
+        )
     for name, protocol in plan.protocols.items():
         split = protocol.selection.get("split")
         if (protocol.selection or plan.candidates) and split not in SELECTION_SPLITS:
@@ -246,28 +264,54 @@ def read_plan(path: Path) -> Plan:
                 hint="make a table for each number",
             )
         lacking = {label for label, _ in table.parts} - {row.label for row in plan.rows}
-        if lacking or (table.lines and not (table.baseline_score and not table.score and not table.scores)):
-            unknown = f" name the row {lacking.pop()}" if lacking else " need a baseline_score, and no score or scores"
+        if lacking or (
+            table.lines and not (table.baseline_score and not table.score and not table.scores)
+        ):
+            unknown = (
+                f" name the row {lacking.pop()}"
+                if lacking
+                else " need a baseline_score, and no score or scores"
+            )
             labels = _listed(row.label for row in plan.rows)
-            raise InputError(f"{path}: lines of table '{table.title}'{unknown}", hint=f"ROW: SCORE of {labels}")
+            raise InputError(
+                f"{path}: lines of table '{table.title}'{unknown}", hint=f"ROW: SCORE of {labels}"
+            )
     for endpoint in plan.endpoints:
         _check_endpoint(plan, endpoint, path)
-    places = [table.evaluation for table in plan.tables] + [endpoint.evaluation for endpoint in plan.endpoints]
-    places += [axis.rpartition("/")[0] for figure in plan.figures for axis in (figure.x, *figure.y) if not _of_time(axis)]
-    known = [f"{name}/{evaluation}" for name, protocol in plan.protocols.items() for evaluation in protocol.evaluations]
+    places = [table.evaluation for table in plan.tables] + [
+        endpoint.evaluation for endpoint in plan.endpoints
+    ]
+    places += [
+        axis.rpartition("/")[0]
+        for figure in plan.figures
+        for axis in (figure.x, *figure.y)
+        if not _of_time(axis)
+    ]
+    known = [
+        f"{name}/{evaluation}"
+        for name, protocol in plan.protocols.items()
+        for evaluation in protocol.evaluations
+    ]
     for place in places:
         if place not in known:
-            raise InputError(f"{path}: a table, figure or endpoint has the evaluation '{place}'", hint=_listed(known))
+            raise InputError(
+                f"{path}: a table, figure or endpoint has the evaluation '{place}'",
+                hint=_listed(known),
+            )
     return plan
 
 
 def _check_endpoint(plan: Plan, endpoint: Endpoint, path: Path) -> None:
     score = plan.part_of(endpoint.line)[1]
-    endpoint.baseline = endpoint.baseline or (f"{plan.baseline}: {score}" if score else plan.baseline)
+    endpoint.baseline = endpoint.baseline or (
+        f"{plan.baseline}: {score}" if score else plan.baseline
+    )
     where, labels = f"{path}: endpoint '{endpoint.claim}'", [row.label for row in plan.rows]
     for line in (endpoint.line, endpoint.baseline):
         if plan.part_of(line)[0] not in labels:
-            raise InputError(f"{where} names the row of '{line}'", hint=f"ROW or ROW: SCORE of {_listed(labels)}")
+            raise InputError(
+                f"{where} names the row of '{line}'", hint=f"ROW or ROW: SCORE of {_listed(labels)}"
+            )
     if endpoint.direction not in _OPPOSITE:
         raise InputError(f"{where} has no direction", hint="say higher or lower")
     if endpoint.margin is not None and not endpoint.margin > 0:
@@ -288,24 +332,39 @@ def _check_rows(plan: Plan, rows: list[Row], path: Path) -> None:
     for row in rows:
         where = f"{path}: row '{row.label}'"
         if row.slug in slugs or not row.slug:
-            raise InputError(f"{where} has the folder name '{row.slug}' of another row", hint="change the label")
+            raise InputError(
+                f"{where} has the folder name '{row.slug}' of another row", hint="change the label"
+            )
         if row.method is not None and row.method not in METHODS:
-            raise InputError(f"{where} has the method {row.method}", hint=f"choose from {_listed(METHODS)}")
+            raise InputError(
+                f"{where} has the method {row.method}", hint=f"choose from {_listed(METHODS)}"
+            )
         if row.method is None and (row.settings or row.data or row.trainer):
             raise InputError(f"{where} has settings without a method")
         if row.networks and not 2 <= row.networks <= len(plan.seeds):
-            raise InputError(f"{where} has {row.networks} networks, not 2 to {len(plan.seeds)}", hint="name more seeds")
+            raise InputError(
+                f"{where} has {row.networks} networks, not 2 to {len(plan.seeds)}",
+                hint="name more seeds",
+            )
         if (row.members or row.networks) and row.method != "ensemble":
             raise InputError(f"{where} has members, and is no ensemble")
         unknown = set(plan.protocols_of(row)) - set(plan.protocols)
         if unknown:
-            raise InputError(f"{where} names the protocol {unknown.pop()}", hint=_listed(plan.protocols))
-        known = [name for protocol in plan.protocols_of(row) for name in plan.protocols[protocol].evaluations]
+            raise InputError(
+                f"{where} names the protocol {unknown.pop()}", hint=_listed(plan.protocols)
+            )
+        known = [
+            name
+            for protocol in plan.protocols_of(row)
+            for name in plan.protocols[protocol].evaluations
+        ]
         if unknown := set(row.evaluations or ()) - set(known):
             raise InputError(f"{where} names the evaluation {unknown.pop()}", hint=_listed(known))
         if row.of is not None:
             if row.of not in seen:
-                raise InputError(f"{where} is of '{row.of}', which is no earlier row: {_listed(seen)}")
+                raise InputError(
+                    f"{where} is of '{row.of}', which is no earlier row: {_listed(seen)}"
+                )
             source = seen[row.of]
             asked = {one for seed in plan.seeds_of(row) for one in plan.members_of(row, seed)}
             lacking = asked - set(plan.seeds_of(source))

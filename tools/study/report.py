@@ -51,7 +51,12 @@ COSTS = (
 )
 SELECTION_NUMBERS = ("calibration.nll", "calibration.ece", "calibration.brier", "segmentation.miou")
 
-_OF_CLASSES = (kinds.ConfidenceCalibration, kinds.ProbabilityCalibration, kinds.Segmentation, kinds.Selective)
+_OF_CLASSES = (
+    kinds.ConfidenceCalibration,
+    kinds.ProbabilityCalibration,
+    kinds.Segmentation,
+    kinds.Selective,
+)
 TITLES = kinds.titles((*kinds.AREAS, *(metric for kind in _OF_CLASSES for metric in kind.metrics)))
 """What the axes of a figure call a number."""
 
@@ -63,13 +68,17 @@ def report(study: Study) -> str:
     """Write ``study.md``, ``study.json`` and the figures of a study into its folder; returns the text."""
     plan, out = study.plan, study.out
     parts = ["# Study", READING]
-    places = [endpoint.evaluation for endpoint in plan.endpoints] + [table.evaluation for table in plan.tables]
+    places = [endpoint.evaluation for endpoint in plan.endpoints] + [
+        table.evaluation for table in plan.tables
+    ]
     entries = {place: _entries(study, place) for place in dict.fromkeys(places)}
     if plan.endpoints:
         parts += ["## Endpoints", endpoint_table(plan, entries), ENDPOINTS]
     for table in plan.tables:
         shown = _table(table, entries[table.evaluation], plan.baseline)
-        parts += [*shown, *_mixed(study, table.evaluation, entries[table.evaluation])] if shown else []
+        parts += (
+            [*shown, *_mixed(study, table.evaluation, entries[table.evaluation])] if shown else []
+        )
     for protocol in plan.protocols:
         records = _records(study, protocol)
         if records:
@@ -83,7 +92,11 @@ def report(study: Study) -> str:
     parts.append(f"Written {made['date']}, commit {made['commit']}: `{made['command']}`")
     text = "\n\n".join(parts) + "\n"
     write_atomically(out / "study.md", text.encode())
-    content = {"made": made, "plan": asdict(plan), "cells": [_cell_content(cell) for cell in study.cells()]}
+    content = {
+        "made": made,
+        "plan": asdict(plan),
+        "cells": [_cell_content(cell) for cell in study.cells()],
+    }
     write_json(out / "study.json", content)
     return text
 
@@ -96,9 +109,17 @@ def selection_report(study: Study) -> str:
         entries = _entries(study, f"{protocol}/{SELECTION}")
         if not entries:
             continue
-        nll = {entry.label: entry.mean.numbers[chosen.path(SELECTION_NUMBERS[0])] for entry in entries}
-        ranked = sorted(entries, key=lambda entry: (nll[entry.label] is None, nll[entry.label] or 0.0))
-        parts += [f"## {protocol}", number_table(ranked, chosen), difference_table(ranked, ranked[0], chosen)]
+        nll = {
+            entry.label: entry.mean.numbers[chosen.path(SELECTION_NUMBERS[0])] for entry in entries
+        }
+        ranked = sorted(
+            entries, key=lambda entry: (nll[entry.label] is None, nll[entry.label] or 0.0)
+        )
+        parts += [
+            f"## {protocol}",
+            number_table(ranked, chosen),
+            difference_table(ranked, ranked[0], chosen),
+        ]
         parts += [cost_table(_records(study, protocol)), COSTS]
     parts += _unfinished(study, SELECTION)
     text = "\n\n".join(part for part in parts if part) + "\n"
@@ -114,19 +135,31 @@ def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
     said = f"{table.evaluation}, {counts['frames']} frames, {counts.get('resampled_units', 0)} resampled units"
     paths = {".".join(path) for part in _chosen(table) for path in map(part.path, table.numbers)}
     held = [entry.mean.content["bootstrap"] for entry in entries]
-    if effective := [number for of in held for path, number in of["effective_units"].items() if path in paths]:
+    if effective := [
+        number for of in held for path, number in of["effective_units"].items() if path in paths
+    ]:
         said += f" (effective {min(effective):.0f} to {max(effective):.0f})"
-    for why in dict.fromkeys(why for of in held for path, why in of["no_interval"].items() if path in paths):
+    for why in dict.fromkeys(
+        why for of in held for path, why in of["no_interval"].items() if path in paths
+    ):
         said += f"; no interval: {why}"
     if table.scores:
         number = table.numbers[0]
-        return [f"## {table.title}", f"{said}, {number}.", score_table(entries, number, table.scores)]
+        return [
+            f"## {table.title}",
+            f"{said}, {number}.",
+            score_table(entries, number, table.scores),
+        ]
     base = next((entry for entry in entries if entry.label == baseline), None)
     if table.lines:
         of = {entry.label: entry for entry in entries}
         lines = [(of[label], score) for label, score in table.parts if label in of]
         said += f" (differences to {table.baseline_score} of the baseline)"
-        return [f"## {table.title}", f"{said}.", line_table(lines, base, table.numbers, str(table.baseline_score))]
+        return [
+            f"## {table.title}",
+            f"{said}.",
+            line_table(lines, base, table.numbers, str(table.baseline_score)),
+        ]
     chosen = Chosen(table.numbers, table.score, table.baseline_score)
     score = f", score {table.score}" if table.score else ""
     if table.baseline_score:
@@ -138,7 +171,9 @@ def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
 def _chosen(table: Table) -> list[Chosen]:
     """The scores of a table, each with its numbers."""
     scores = [table.score, *table.scores, *(score for _, score in table.parts)]
-    return [Chosen(table.numbers, score) for score in dict.fromkeys(scores) if score or scores == [None]]
+    return [
+        Chosen(table.numbers, score) for score in dict.fromkeys(scores) if score or scores == [None]
+    ]
 
 
 def _mixed(study: Study, place: str, entries: Sequence[Entry]) -> list[str]:
@@ -151,7 +186,9 @@ def _mixed(study: Study, place: str, entries: Sequence[Entry]) -> list[str]:
     for entry in entries:
         for seed in entry.results:
             held = study.cell(protocol, rows[entry.label], seed).record()["evaluations"][evaluation]
-            commits.setdefault(str(held.get("commit", "not recorded")), []).append(f"{entry.label} {seed}")
+            commits.setdefault(str(held.get("commit", "not recorded")), []).append(
+                f"{entry.label} {seed}"
+            )
     if len(commits) > 1:
         said = "; ".join(f"{commit} ({first_of(cells)})" for commit, cells in commits.items())
         lines.append(f"Mixed: evaluated at {len(commits)} commits: {said}.")
@@ -168,10 +205,14 @@ def _entries(study: Study, place: str) -> list[Entry]:
         cells = [study.cell(protocol, row, seed) for seed in study.plan.seeds_of(row)]
         cells = [cell for cell in cells if study.lacks(cell, evaluation) is None]
         if cells:
-            results = load_results([cell.result(evaluation) for cell in cells], [str(cell.seed) for cell in cells])
+            results = load_results(
+                [cell.result(evaluation) for cell in cells], [str(cell.seed) for cell in cells]
+            )
             results = [named_as_drawn(result) for result in results]
             partners = {cell.seed: study.plan.members_of(row, cell.seed) for cell in cells}
-            found.append(Entry(row.label, dict(zip([c.seed for c in cells], results, strict=True)), partners))
+            found.append(
+                Entry(row.label, dict(zip([c.seed for c in cells], results, strict=True)), partners)
+            )
     return found
 
 
@@ -191,7 +232,9 @@ def named_as_drawn(result: EvaluationResult) -> EvaluationResult:
     for key in ("intervals", "reasons"):
         content[key] = {dotted(where): value for where, value in content.get(key, {}).items()}
     numbers = {named(path): value for path, value in result.numbers.items()}
-    replicates = result.replicates and replace(result.replicates, paths=tuple(map(dotted, result.replicates.paths)))
+    replicates = result.replicates and replace(
+        result.replicates, paths=tuple(map(dotted, result.replicates.paths))
+    )
     return replace(result, content=content, numbers=numbers, replicates=replicates)
 
 
@@ -209,7 +252,9 @@ def _unfinished(study: Study, evaluation: str | None = None) -> list[str]:
     """What is not there yet, a line for each cell."""
     lines = []
     for cell in study.cells():
-        names = [evaluation] if evaluation else list(study.plan.evaluations_of(cell.row, cell.protocol))
+        names = (
+            [evaluation] if evaluation else list(study.plan.evaluations_of(cell.row, cell.protocol))
+        )
         why = dict.fromkeys(study.lacks(cell, name) for name in names)
         lines += [f"* {cell.name}: {reason}" for reason in why if reason is not None]
     return ["## Not finished", "\n".join(lines)] if lines else []
@@ -227,7 +272,11 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
     panels = []
     for axis in figure.y:
         up = axis_values(study, axis)
-        points = [Point(label, *across[label], *up[label], *styles[label]) for label in labels if label in across and label in up]
+        points = [
+            Point(label, *across[label], *up[label], *styles[label])
+            for label in labels
+            if label in across and label in up
+        ]
         panels.append(Panel(axis_label(study, axis), points, bool(_higher(axis))))
     if not any(panel.points for panel in panels):
         return []
@@ -242,7 +291,10 @@ def _styles(labels: Sequence[str], groups: Sequence[str]) -> dict[str, tuple[str
     styles = {}
     for label in labels:
         family = re.sub(r",? (of )?\d+( draws)?$", "", label)
-        group = next((place for place, pattern in enumerate(groups) if re.search(pattern, label)), len(groups))
+        group = next(
+            (place for place, pattern in enumerate(groups) if re.search(pattern, label)),
+            len(groups),
+        )
         if family not in families[group]:
             families[group].append(family)
         styles[label] = family, group, families[group].index(family)
@@ -257,7 +309,10 @@ def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[floa
     """
     place, number = axis.rpartition("/")[0], _number(axis)
     if number == TRAINING_SECONDS:
-        seconds = {label: [training_seconds(record) for record in records] for label, records in _records(study, place).items()}
+        seconds = {
+            label: [training_seconds(record) for record in records]
+            for label, records in _records(study, place).items()
+        }
         return {
             label: (sum(known) / len(known), None)
             for label, values in seconds.items()
@@ -279,7 +334,11 @@ def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[floa
     for entry in entries:
         own = scores[entry.label] if SCORE in number else None
         chosen = Chosen([_of_score(number)], own, base_score)
-        difference = differences(entry, baseline, chosen)[_of_score(number)] if entry is not baseline else None
+        difference = (
+            differences(entry, baseline, chosen)[_of_score(number)]
+            if entry is not baseline
+            else None
+        )
         if difference is not None:
             test = difference.test
             found[entry.label] = difference.value, (test.low, test.high) if test else None

@@ -67,10 +67,14 @@ def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> 
     every = figure.subplots(rows, columns, squeeze=False, sharex=True)
     handles: dict[str, Any] = {}
     across = [point.x for panel in panels for point in panel.points]
-    middle = float(np.sqrt(min(across) * max(across)) if logarithmic else np.mean([min(across), max(across)]))
+    middle = float(
+        np.sqrt(min(across) * max(across)) if logarithmic else np.mean([min(across), max(across)])
+    )
     for axes, panel in zip(every.flat, panels, strict=False):
         for name in names:
-            points = sorted((point for point in panel.points if point.family == name), key=lambda point: point.x)
+            points = sorted(
+                (point for point in panel.points if point.family == name), key=lambda point: point.x
+            )
             handles.update({name: _draw_family(axes, points)} if points else {})
         for point in frontier(panel):
             # Away from the points that are no better, and from the nearer edge: a name beyond it would make all panels narrower.
@@ -93,18 +97,34 @@ def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> 
     for axes in every.flat[len(panels) :]:
         axes.remove()
     spacing = {"columnspacing": 1.2, "labelspacing": 0.3}
-    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=legend_columns, **spacing)
+    figure.legend(
+        [handles[name] for name in names],
+        names,
+        loc="outside lower center",
+        ncols=legend_columns,
+        **spacing,
+    )
     return figure
 
 
 def _draw_family(axes: Axes, points: Sequence[Point]) -> Any:
     """Draw the points of one family, from the left, and their intervals; the handle of their line."""
-    colour, marker = COLOURS[points[0].colour % len(COLOURS)], MARKERS[points[0].marker % len(MARKERS)]
+    colour, marker = (
+        COLOURS[points[0].colour % len(COLOURS)],
+        MARKERS[points[0].marker % len(MARKERS)],
+    )
     bar: dict[str, Any] = {"color": colour, "linewidth": 0.6, "alpha": 0.3, "zorder": 1}
     for point in points:
         if point.x_interval:
             axes.plot(point.x_interval, (point.y, point.y), **bar)
         if point.y_interval:
             axes.plot((point.x, point.x), point.y_interval, **bar)
-    look: dict[str, Any] = {"linewidth": 0.8, "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.4}
-    return axes.plot([p.x for p in points], [p.y for p in points], color=colour, marker=marker, **look)[0]
+    look: dict[str, Any] = {
+        "linewidth": 0.8,
+        "markersize": 4.5,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.4,
+    }
+    return axes.plot(
+        [p.x for p in points], [p.y for p in points], color=colour, marker=marker, **look
+    )[0]

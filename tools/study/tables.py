@@ -82,7 +82,9 @@ def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
     """
     arrows, cells = _number_cells(entries, chosen)
     head = ["", *(number + arrow for number, arrow in zip(chosen.numbers, arrows, strict=True))]
-    return markdown_table([head, *([_named(entry), *texts] for entry, texts in zip(entries, cells, strict=True))])
+    return markdown_table(
+        [head, *([_named(entry), *texts] for entry, texts in zip(entries, cells, strict=True))]
+    )
 
 
 def score_table(entries: Sequence[Entry], number: str, scores: Sequence[str]) -> str:
@@ -96,7 +98,9 @@ def score_table(entries: Sequence[Entry], number: str, scores: Sequence[str]) ->
     return markdown_table([head, *lines])
 
 
-def line_table(lines: Sequence[tuple[Entry, str]], baseline: Entry | None, numbers: Sequence[str], score: str) -> str:
+def line_table(
+    lines: Sequence[tuple[Entry, str]], baseline: Entry | None, numbers: Sequence[str], score: str
+) -> str:
     """A line for each row and score of it: as :func:`number_table`, and the differences to ``score`` of the baseline as
     :func:`difference_table` has them."""
     rows, arrows = list[list[str]](), [""] * len(numbers)
@@ -106,8 +110,18 @@ def line_table(lines: Sequence[tuple[Entry, str]], baseline: Entry | None, numbe
             continue
         arrows, (texts,) = _number_cells([entry], chosen)
         found = differences(entry, baseline, chosen) if baseline else dict.fromkeys(numbers)
-        rows.append([f"{_named(entry)}: {of}", *texts, *(format_difference(found[number]) for number in numbers)])
-    head = ["", *(number + arrow for number, arrow in zip(numbers, arrows, strict=True)), *(f"{n}, less" for n in numbers)]
+        rows.append(
+            [
+                f"{_named(entry)}: {of}",
+                *texts,
+                *(format_difference(found[number]) for number in numbers),
+            ]
+        )
+    head = [
+        "",
+        *(number + arrow for number, arrow in zip(numbers, arrows, strict=True)),
+        *(f"{n}, less" for n in numbers),
+    ]
     return markdown_table([head, *rows])
 
 
@@ -135,7 +149,9 @@ def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) 
             agreeing = _agreeing(pairs, chosen, number, difference)
             cells.append(text if agreeing is None else f"{text}; {agreeing}")
         lines.append([_counted(entry.label, len(pairs)), *cells])
-    reasons = [f"Not paired ({'; '.join(labels)}): {reason}." for reason, labels in unpaired.items()]
+    reasons = [
+        f"Not paired ({'; '.join(labels)}): {reason}." for reason, labels in unpaired.items()
+    ]
     return "\n\n".join([markdown_table(lines), *reasons]) if len(lines) > 1 else ""
 
 
@@ -146,7 +162,9 @@ def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Diff
         return dict.fromkeys(chosen.numbers)
     ours, theirs = means
     against = chosen.baseline_score or chosen.score
-    if chosen.score is not None and not (_has_score(ours, chosen.score) and _has_score(theirs, str(against))):
+    if chosen.score is not None and not (
+        _has_score(ours, chosen.score) and _has_score(theirs, str(against))
+    ):
         return dict.fromkeys(chosen.numbers)
     scores = None if chosen.score is None else [str(against), chosen.score]
     first, second = _heading(theirs, against, 2), _heading(ours, chosen.score, 2)
@@ -158,7 +176,9 @@ def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Diff
 def paired_means(entry: Entry, baseline: Entry) -> tuple[EvaluationResult, EvaluationResult] | None:
     """The mean of a row and that of its partners in the baseline, over the seeds that have some; None where none has."""
     pairs = _pairs(entry, baseline)
-    seeds = [seed for seed, of in entry.partners.items() if any(one in baseline.results for one in of)]
+    seeds = [
+        seed for seed, of in entry.partners.items() if any(one in baseline.results for one in of)
+    ]
     if not pairs:
         return None
     ours = mean_over_seeds([result for result, _ in pairs], entry.label, seeds)
@@ -172,17 +192,30 @@ def cost_table(records: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     Args:
         records: label -> the records of its cells.
     """
-    evaluations = list(dict.fromkeys(name for held in records.values() for one in held for name in one["evaluations"]))
-    head = ["", "method, s", "with its networks, s", *(f"{name}, s a frame" for name in evaluations)]
+    evaluations = list(
+        dict.fromkeys(
+            name for held in records.values() for one in held for name in one["evaluations"]
+        )
+    )
+    head = [
+        "",
+        "method, s",
+        "with its networks, s",
+        *(f"{name}, s a frame" for name in evaluations),
+    ]
     lines = [[*head, "posterior, kB", "all, MB"]]
     for label, held in records.items():
         seconds = [training_seconds(record) for record in held]
         lines.append(
             [
-                f"{label} ({len(held)})" + (" †" if any(record["continued"] for record in held) else ""),
+                f"{label} ({len(held)})"
+                + (" †" if any(record["continued"] for record in held) else ""),
                 _mean([record["method_seconds"] for record in held], 0),
                 _mean(seconds, 0),
-                *(_mean([_frame_seconds(record, name) for record in held], 2) for name in evaluations),
+                *(
+                    _mean([_frame_seconds(record, name) for record in held], 2)
+                    for name in evaluations
+                ),
                 _mean([record["posterior_bytes"] / 1e3 for record in held], 0),
                 _mean([record["bytes"] / 1e6 for record in held], 1),
             ]
@@ -202,7 +235,10 @@ def _number_cells(entries: Sequence[Entry], chosen: Chosen) -> tuple[list[str], 
     comparison = _compare(means, chosen, [chosen.score] if chosen.score else None)
     headings = [_heading(mean, chosen.score, len(means)) for mean in means]
     rows = {row.label: row for row in comparison.rows}
-    same_seeds = len({frozenset(seed for of in entry.partners.values() for seed in of) for entry in entries}) == 1
+    same_seeds = (
+        len({frozenset(seed for of in entry.partners.values() for seed in of) for entry in entries})
+        == 1
+    )
     lines = []
     for entry, heading in zip(entries, headings, strict=True):
         if heading not in comparison.columns:  # it has no such score
@@ -217,7 +253,9 @@ def _number_cells(entries: Sequence[Entry], chosen: Chosen) -> tuple[list[str], 
     return [ARROWS[rows[number].higher_is_better] for number in chosen.numbers], lines
 
 
-def _compare(results: Sequence[EvaluationResult], chosen: Chosen, scores: Sequence[str] | None) -> Comparison:
+def _compare(
+    results: Sequence[EvaluationResult], chosen: Chosen, scores: Sequence[str] | None
+) -> Comparison:
     try:
         return compare(results, scores=scores, keys=chosen.numbers)
     except InputError as error:
@@ -245,7 +283,10 @@ def _has_score(result: EvaluationResult, score: str) -> bool:
 
 
 def _agreeing(
-    pairs: Sequence[tuple[EvaluationResult, Sequence[EvaluationResult]]], chosen: Chosen, number: str, difference: Difference | None
+    pairs: Sequence[tuple[EvaluationResult, Sequence[EvaluationResult]]],
+    chosen: Chosen,
+    number: str,
+    difference: Difference | None,
 ) -> str | None:
     """How many of several seeds differ in the direction of their mean, None with one seed."""
     if len(pairs) < 2 or difference is None:
@@ -278,7 +319,9 @@ def _counted(label: str, seeds: int) -> str:
 
 def _mean(values: Sequence[float | None], decimals: int) -> str:
     known = [value for value in values if value is not None]
-    return f"{sum(known) / len(known):.{decimals}f}" if known and len(known) == len(values) else NULL
+    return (
+        f"{sum(known) / len(known):.{decimals}f}" if known and len(known) == len(values) else NULL
+    )
 
 
 def _frame_seconds(record: Mapping[str, Any], evaluation: str) -> float | None:

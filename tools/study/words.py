@@ -39,7 +39,9 @@ def evaluation_words(options: Mapping[str, Any], *, expanded: bool = True) -> li
     return words
 
 
-def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device: str) -> EvaluateOptions:
+def evaluate_options(
+    model: Path, out: Path, options: Mapping[str, Any], device: str
+) -> EvaluateOptions:
     """Options of ``segunc evaluate``, where a text stands for what the command line would read it as.
 
     Raises:
@@ -49,7 +51,9 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
     for key, value in options.items():
         name = key.replace("-", "_")
         if name not in known:
-            raise InputError(f"there is no evaluation option '{key}'", hint=f"choose from {', '.join(known)}")
+            raise InputError(
+                f"there is no evaluation option '{key}'", hint=f"choose from {', '.join(known)}"
+            )
         if isinstance(value, bool):  # a flag; YAML also reads `on` so
             read |= {name: True} if value else {}
             continue
@@ -73,14 +77,22 @@ def values_of(word: str, scores: Sequence[str] | None) -> list[str]:
     if of_result is None or not Path(of_result[1]).is_file():
         return [word]
     found = read_json(Path(of_result[1]), "a result of segunc evaluate")["scores"]
-    chosen = {name: found[name]["pooled"]["thresholds"][of_result[2]] for name in found if scores is None or name in scores}
+    chosen = {
+        name: found[name]["pooled"]["thresholds"][of_result[2]]
+        for name in found
+        if scores is None or name in scores
+    }
     return [f"{name}={value!r}" for name, value in chosen.items() if value is not None]
 
 
 def answers(made: Any, asked: Any) -> bool:
     """Whether what was made is what is asked for, where a variable of the environment (``$NAME``) may have had any value."""
     if isinstance(asked, Mapping):
-        return isinstance(made, Mapping) and made.keys() == asked.keys() and all(answers(made[k], asked[k]) for k in asked)
+        return (
+            isinstance(made, Mapping)
+            and made.keys() == asked.keys()
+            and all(answers(made[k], asked[k]) for k in asked)
+        )
     if isinstance(asked, list | tuple):
         return isinstance(made, list) and len(made) == len(asked) and all(map(answers, made, asked))
     return (isinstance(asked, str) and "$" in asked) or bool(made == asked)
@@ -94,14 +106,18 @@ def expand(text: str) -> str:
     """
     unset = [name for name in VARIABLE.findall(text) if name not in os.environ]
     if unset:
-        raise InputError(f"'{text}' needs ${unset[0]}, which is not set", hint=f"export {unset[0]}=...")
+        raise InputError(
+            f"'{text}' needs ${unset[0]}, which is not set", hint=f"export {unset[0]}=..."
+        )
     return os.path.expandvars(text)
 
 
 def without_folders(text: str, asked: str) -> str:
     """The text of a JSON file in which each variable of the environment that ``asked`` uses stands for the folder or file that it names,
     as :func:`answers` reads it; others than absolute paths say nothing of a machine, and stay."""
-    values = {json.dumps(os.environ.get(name, ""))[1:-1]: f"${name}" for name in VARIABLE.findall(asked)}
+    values = {
+        json.dumps(os.environ.get(name, ""))[1:-1]: f"${name}" for name in VARIABLE.findall(asked)
+    }
     for value in sorted(filter(os.path.isabs, values), key=len, reverse=True):
         text = text.replace(value, values[value])
     return text
