@@ -3,66 +3,28 @@ values or colours the labels hold."""
 
 from __future__ import annotations
 
-import re
-import time
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from segunc.core.errors import InputError
-from segunc.core.files import read_bytes
-from segunc.data.entry import LABEL_ENDINGS, LABEL_FOLDERS, frame_stem, image_files
-from segunc.data.images import Colour, decode_labels, label_rank, palette_of
-from segunc.data.labels import IGNORE
-
-IMAGE_WORDS = {
-    "images",
-    "image",
-    "imgs",
-    "img",
-    "leftimg8bit",
-    "rgb",
-    "anon",
-    "frames",
-    "jpegimages",
-    "photos",
-    "data",
-}
-LABEL_WORDS = {word.lower() for word in LABEL_FOLDERS} | {
-    *("label", "mask", "annotation", "annots", "gt", "groundtruth"),
-    *("segmentation", "segmentations", "segmentationclass"),
-    *("seg", "semantic", "labelids", "leftlabel", "ann"),
-}
-SPLIT_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-LABEL_WORD_ENDINGS = (
-    *LABEL_ENDINGS,
-    *("_L", "_color", "_instanceIds", "_seg", "_GT", "-label", "-mask", ".label", ".mask"),
+from segunc.data.census import Census, Value, take_census
+from segunc.data.entry import image_files
+from segunc.data.images import Colour, label_rank
+from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.names import begins_as_label, is_named_as_label, split_of
+from segunc.data.pairing import (
+    LabelKind,
+    Pair,
+    choose_kind,
+    find_kinds,
+    is_chosen,
+    pattern_of,
 )
-VAL_SHARE = 0.15  # of the training frames, where no folder holds validation frames
-MAX_CLASSES = (
-    150  # of which no public label map of roads has more; more values are those of something else
-)
-SAMPLED, SECONDS = 200, 6.0  # labels that are looked at, and for how long at most
+from segunc.data.splits import Divider, followed_lists, read_lists, with_splits
 
-Value = int | Colour  # an id, or a colour
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An image and its label, relative to the folder, and the split they belong to (empty: no folder says so)."""
-
-    split: str
-    image: Path
-    label: Path
+OWN_PICTURE, OWN_LIST = "-pairs.jpg", "-frames.csv"  # what init writes beside a configuration
 
 
 @dataclass
@@ -71,15 +33,28 @@ class Found:
 
     root: Path
     pairs: list[Pair]
-    pixels: Counter[Value] = field(
-        default_factory=Counter
-    )  # of each id or colour, in the labels that were looked at
-    kind: str = "ids"  # or colours
-    palette: dict[int, Colour] = field(
-        default_factory=dict
-    )  # the colours of ids that a palette has
-    looked_at: int = 0
+    census: Census = field(default_factory=Census)  # of the labels that were looked at
     notes: list[str] = field(default_factory=list)  # what was assumed or left out, each a sentence
+
+    @property
+    def pixels(self) -> Counter[Value]:
+        """The pixels of each id or colour."""
+        return self.census.pixels
+
+    @property
+    def kind(self) -> str:
+        """What the labels hold: ids or colours."""
+        return self.census.kind
+
+    @property
+    def palette(self) -> dict[int, Colour]:
+        """The colours of ids that a palette has."""
+        return self.census.palette
+
+    @property
+    def looked_at(self) -> int:
+        """The number of labels that were looked at."""
+        return self.census.looked_at
 
     def counts(self) -> Counter[str]:
         """Return the number of pairs of each split."""
@@ -87,27 +62,68 @@ class Found:
 
 
 def discover(
-    root: Path, images: str | None = None, labels: str | None = None, *, labelled_only: bool = False
+    root: Path,
+    images: str | None = None,
+    labels: str | None = None,
+    *,
+    labelled_only: bool = False,
+    label_map: LabelMap | None = None,
+    allow_mixed: bool = False,
 ) -> Found:
-    """Return the pairs, the splits and the label values of a folder; the arguments are those of :class:`segunc.options.InitOptions`.
-    InputError for no images or labels, images without a label or with several, and labels of two kinds or of too many values."""
-    files = [path.relative_to(root) for path in image_files(root)]
+    """Return the pairs, the splits and the label values of a folder.
+
+    Args:
+        root: the folder.
+        images, labels: folder or pattern of the images and of the labels below it, as of :class:`segunc.options.InitOptions`.
+        labelled_only: leave images without a label out.
+        label_map: what the labels mean, where that is known.
+        allow_mixed: take masks of 0 and 1 beside masks of 0 and 255 as they are.
+
+    Raises:
+        InputError: there are no images or labels, images without a label or with several, or labels of two kinds or of too many values.
+    """
+    files = [path.relative_to(root) for path in _data_files(root)]
     if not files:
         raise InputError(
             f"{root} holds no images", hint="name the folder that holds images and labels"
         )
     found = Found(root, [])
     label_files = _chosen(root, files, labels, "--labels") or _label_files(root, files, found)
-    others = [path for path in files if path not in set(label_files)]
-    image_list = (
-        _chosen(root, files, images, "--images")
-        or [p for p in others if not _named_as_label(p)]
-        or others
-    )
-    _pair(found, image_list, label_files, labelled_only)
-    _look_at_labels(found)
-    _divide(found)
+    image_list = _chosen(root, files, images, "--images") or _images(files, label_files)
+    kinds = find_kinds(root, image_list, label_files)
+    kind = choose_kind(root, kinds)
+    if len(kinds) > 1:
+        pattern = pattern_of(kind, kinds)
+        found.notes.append(
+            f"takes the labels {pattern} of {len(kinds)} kinds; --labels takes others"
+        )
+    pairs = [
+        Pair(split_of(image) or split_of(label), image, label)
+        for image, label in kind.label_of.items()
+    ]
+    candidates = read_lists(root, image_list, files)
+    lists = followed_lists(candidates, kind.label_of, found.notes)
+    if lists:
+        pairs = with_splits(pairs, lists, found.notes)
+        image_list = list(lists.split_of)
+    else:
+        pairs, image_list = _in_splits(found, pairs, image_list)
+    _check_missing(found, pairs, image_list, kinds, labelled_only=labelled_only)
+    _note_alone(found, pairs, label_files, kinds)
+    found.census = take_census(root, pairs, allow_mixed=allow_mixed)
+    pairs = _with_classes(found, pairs, label_map)
+    found.pairs = Divider(root, kind.rule.image_part, found.notes).divide(pairs)
     return found
+
+
+def _data_files(root: Path) -> list[Path]:
+    """Return the image files of a folder but the pictures of pairs that an earlier init wrote there."""
+    files: list[Path] = []
+    for path in image_files(root):
+        own_list = path.with_name(path.name.removesuffix(OWN_PICTURE) + OWN_LIST)
+        if not (path.name.endswith(OWN_PICTURE) and own_list.exists()):
+            files.append(path)
+    return files
 
 
 def _chosen(root: Path, files: Sequence[Path], pattern: str | None, flag: str) -> list[Path]:
@@ -117,267 +133,137 @@ def _chosen(root: Path, files: Sequence[Path], pattern: str | None, flag: str) -
     if below.is_absolute() or (not (root / below).exists() and below.exists()):
         below = below.resolve()
         below = below.relative_to(root.resolve()) if below.is_relative_to(root.resolve()) else below
-    chosen = [path for path in files if path.is_relative_to(below) or path.match(str(below))]
+    chosen = [path for path in files if path.is_relative_to(below)]
+    chosen = chosen or [path for path in files if is_chosen(path, str(below))]
     if not chosen:
         fact = f"{flag} {pattern} matches no image file in {root}"
         raise InputError(fact, hint="a folder or a pattern below it, e.g. masks or *_L.png")
     return chosen
 
 
-def _words(folder: str) -> list[str]:
-    """Return the words of a folder's name in lower case: ``trainannot`` and ``train_labels`` are two."""
-    words = re.split(r"[\W_]+", folder.lower())
-    parts = [re.sub(r"(annot)$", r" \1", word).split() for word in words]
-    return [word for each in parts for word in each]
-
-
-def _named_as_label(path: Path) -> bool:
-    words = [word for folder in path.parts[:-1] for word in _words(folder)]
-    return bool(LABEL_WORDS.intersection(words)) or path.stem.endswith(LABEL_WORD_ENDINGS)
+def _images(files: Sequence[Path], labels: Sequence[Path]) -> list[Path]:
+    """Return the files that are no labels; those that are named as labels of another kind are no images, either."""
+    taken = set(labels)
+    others = [path for path in files if path not in taken]
+    return [path for path in others if not is_named_as_label(path)] or others
 
 
 def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
-    labels = [path for path in files if _named_as_label(path)]
-    # Photographs may lie among the labels.
-    ranks = {path: label_rank(root / path) for path in labels}
-    if labels and len(labels) < len(files):
-        return [path for path in labels if ranks[path] < 2] or labels
+    """Return the files that are labels by their names, or else by what they hold."""
     ranks = {path: label_rank(root / path) for path in files}
+    for is_named in (is_named_as_label, begins_as_label):
+        labels = [path for path in files if is_named(path)]
+        if labels and len(labels) < len(files):
+            # Photographs may lie among the labels.
+            return [path for path in labels if ranks[path] < 2] or labels
     labels = [path for path in files if ranks[path] < 2]
     if labels and len(labels) < len(files):
         found.notes.append(
             f"assumes that the {len(labels)} PNG files are labels and the photographs are images"
         )
         return labels
-    lack = f"{root} holds {len(files)} images, but no file or folder is named as labels (such as labels, masks or NAME_label.png)"
-    raise InputError(lack, hint="--labels FOLDER names the folder of the labels")
+    lack = f"{root} holds {len(files)} images, but no file or folder is named as labels"
+    raise InputError(
+        f"{lack} (such as labels, masks or NAME_label.png)",
+        hint="--labels FOLDER names the folder of the labels",
+    )
 
 
-def _key(path: Path, stem: str) -> tuple[str, str]:
-    """Return the split and what an image and its label have in common: the words of their folders that say neither, and the stem."""
-    split, kept = "", []
-    for folder in path.parts[:-1]:
-        words = _words(folder)
-        split = next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), split)
-        kept += [
-            "".join(
-                word for word in words if word not in IMAGE_WORDS | LABEL_WORDS | SPLIT_WORDS.keys()
-            )
-        ]
-    return split, "/".join([split, *filter(None, kept), stem])
-
-
-def _pair(
-    found: Found, images: Sequence[Path], labels: Sequence[Path], labelled_only: bool
-) -> None:
-    by_key: dict[str, Path] = {}
-    splits: dict[Path, str] = {}
-    for path in images:
-        split, key = _key(path, frame_stem(path.stem))
-        if (other := by_key.setdefault(key, path)) != path:
-            fact = f"{other} and {path} in {found.root} are one frame by their names"
-            raise InputError(fact, hint="--images names the folder of the images")
-        splits[path] = split
-    by_image: dict[Path, dict[str, Path]] = defaultdict(dict)
-    alone: list[Path] = []
-    for path in labels:
-        stem, ending = path.stem, ""
-        while (key := _key(path, frame_stem(stem))[1]) not in by_key and re.search(
-            r"[_.-][^_.-]+$", stem
-        ):
-            stem = re.sub(r"[_.-][^_.-]+$", "", stem)
-            ending = path.stem[len(stem) :]
-        if key in by_key:
-            kind = f"{'/'.join(part for part in path.parts[:-1] if LABEL_WORDS.intersection(_words(part)))}*{ending}"
-            by_image[by_key[key]][kind] = path
-        else:
-            alone.append(path)
-    if not by_image:
-        lack = f"no label in {found.root} has the name of an image, e.g. {labels[0]} and {images[0] if images else 'none'}"
-        raise InputError(lack, hint="give labels the names of their images")
-    several = next((each for each in by_image.values() if len(each) > 1), None)
-    chosen = None
-    if several:
-        ids = [kind for kind in several if kind.lower().endswith("labelids")]
-        preferred = ids or [kind for kind in several if kind.endswith("*")]
-        if len(preferred) != 1:
-            first, *_ = paths = [*several.values()]
-            choice = (
-                first.parts[0] if len(first.parts) > 1 else f"'*{first.stem[-8:]}{first.suffix}'"
-            )
-            fact = f"an image has {len(several)} labels: {', '.join(map(str, paths[:3]))}"
-            raise InputError(
-                fact, hint=f"choose one kind by a folder or a pattern, e.g. --labels {choice}"
-            )
-        (chosen,) = preferred
-        found.notes.append(
-            f"takes the labels {chosen}.png of {len(several)} kinds; --labels PATTERN takes others"
-        )
-    pairs = [
-        Pair(splits[image], image, each[chosen or next(iter(each))])
-        for image, each in by_image.items()
-        if chosen is None or chosen in each
-    ]
-    if any(pair.split for pair in pairs) and (
-        outside := [pair for pair in pairs if not pair.split]
-    ):
-        note = f"leaves out {len(outside)} pairs outside of the folders train, val and test, e.g. {outside[0].image}"
-        found.notes.append(f"{note}; --images and --labels choose others")
+def _in_splits(
+    found: Found, pairs: list[Pair], images: Sequence[Path]
+) -> tuple[list[Pair], list[Path]]:
+    """Return the pairs and the images of the splits that hold labels, where folders name splits, and note the others."""
+    left_out: set[Path] = set()
+    outside = [pair for pair in pairs if not pair.split]
+    if outside and len(outside) < len(pairs):
+        note = f"leaves out {len(outside)} pairs outside of the folders train, val and test"
+        example = f"the first is {outside[0].image}"
+        found.notes.append(f"{note}, {example}; --images and --labels choose others")
+        left_out |= {pair.image for pair in outside}
         pairs = [pair for pair in pairs if pair.split]
     labelled = {pair.split for pair in pairs}
-    missing = [path for path in images if path not in by_image]
-    if closed := [path for path in missing if splits[path] not in labelled]:
+    paired = {pair.image for pair in pairs}
+    without_label = [path for path in images if path not in paired | left_out]
+    closed = [path for path in without_label if split_of(path) not in labelled]
+    if closed:
+        splits = sorted({split_of(path) or "folders that name no split" for path in closed})
         found.notes.append(
-            f"leaves out {len(closed)} images of {splits[closed[0]] or 'folders'} without any label"
+            f"leaves out {len(closed)} images of {' and '.join(splits)}, where none has a label"
         )
-        missing = [path for path in missing if splits[path] in labelled]
-    if missing and not labelled_only:
+    left_out |= set(closed)
+    return pairs, [path for path in images if path not in left_out]
+
+
+def _check_missing(
+    found: Found,
+    pairs: Sequence[Pair],
+    images: Sequence[Path],
+    kinds: Sequence[LabelKind],
+    *,
+    labelled_only: bool,
+) -> None:
+    """Raise InputError for images without a label of the chosen kind, or note them where they are left out."""
+    paired = {pair.image for pair in pairs}
+    missing = [path for path in images if path not in paired]
+    if not missing:
+        return
+    others = [kind.label_of[path] for path in missing for kind in kinds if path in kind.label_of]
+    other_kind = f"; {len(others)} have one of another kind, such as {others[0]}" if others else ""
+    if not labelled_only:
         some = ", ".join(str(path) for path in missing[:3])
         share = f"{len(missing)} of {len(pairs) + len(missing)} images in {found.root}"
         raise InputError(
-            f"{share} have no label, the first are {some}", hint="--labelled-only leaves them out"
+            f"{share} have no label, the first are {some}{other_kind}",
+            hint="--labelled-only leaves them out; --images names the images, if these are none",
         )
-    if missing:
-        found.notes.append(
-            f"leaves out {len(missing)} images without a label, the first is {missing[0]}"
-        )
+    found.notes.append(
+        f"leaves out {len(missing)} images without a label, the first is {missing[0]}{other_kind}"
+    )
+
+
+def _note_alone(
+    found: Found, pairs: Sequence[Pair], labels: Sequence[Path], kinds: Sequence[LabelKind]
+) -> None:
+    """Note the labels that belong to no image."""
+    paired = {pair.label for pair in pairs}
+    for kind in kinds:
+        paired |= set(kind.label_of.values())
+    alone = [path for path in labels if path not in paired]
     if alone:
         found.notes.append(
             f"leaves out {len(alone)} labels without an image, the first is {alone[0]}"
         )
-    found.pairs = sorted(pairs, key=lambda pair: (pair.split, pair.image.as_posix()))
 
 
-def _look_at_labels(found: Found) -> None:
-    """Count the pixels of each value in labels spread over the folder, and say what they are."""
-    examples: dict[str, Path] = {}
-    counts, grey = (
-        {"ids": Counter[Value](), "colours": Counter[Value]()},
-        Counter[int](),
-    )  # grey may be either
-    start, order = (
-        time.monotonic(),
-        np.linspace(0, len(found.pairs) - 1, min(SAMPLED, len(found.pairs))).astype(int),
-    )
-    for index in dict.fromkeys(
-        [*order[::10].tolist(), *order.tolist()]
-    ):  # the whole range first, should time end
-        path = found.root / found.pairs[index].label
-        try:
-            pixels = decode_labels(data := read_bytes(path))
-        except Exception as error:  # Pillow's decoders have no common exception
-            hint = (
-                "write labels as PNG: JPEG changes their values"
-                if label_rank(path) == 2
-                else "repair or remove it"
+def _with_classes(found: Found, pairs: list[Pair], labels: LabelMap | None) -> list[Pair]:
+    """Return the pairs of the splits whose labels hold a class: published test labels may be dummies. Without a label map a split
+    whose labels hold few of the values is noted alone."""
+    train = found.census.values_of("train")
+    kept = pairs
+    for split in dict.fromkeys(pair.split for pair in pairs):
+        values = found.census.values_of(split)
+        if labels is not None and not _holds_class(values, labels):
+            of_split = [pair for pair in kept if pair.split == split]
+            if len(of_split) == len(kept):
+                continue
+            found.notes.append(
+                f"leaves out {len(of_split)} pairs of {split or 'no split'}, whose labels hold no class "
+                f"of label map {labels.name}: dummies, as of a published test set"
             )
-            raise InputError(f"label {path} cannot be read ({error})", hint=hint) from error
-        if pixels.ndim == 3 and (pixels == pixels[..., :1]).all():
-            grey.update(_counted(pixels[..., 0]))
-        else:
-            kind = "ids" if pixels.ndim == 2 else "colours"
-            codes = (
-                pixels if kind == "ids" else pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
+            kept = [pair for pair in kept if pair.split != split]
+        elif labels is None and split != "train" and 0 < 2 * len(values) < len(train):
+            found.notes.append(
+                f"the labels of {split} hold {len(values)} of the {len(train)} values of train: "
+                f"where they are dummies, remove the lines of {split} from the list of frames"
             )
-            for code, count in _counted(codes).items():
-                counts[kind][
-                    code if kind == "ids" else (code >> 16, code >> 8 & 255, code & 255)
-                ] += count
-            examples.setdefault(kind, path)
-            if kind == "ids":
-                own = palette_of(data)
-                for value in own.keys() & _counted(pixels).keys():
-                    if found.palette.setdefault(value, own[value]) != own[value]:
-                        fact = f"label {path} shows {value} in another colour than labels before it, so values are no ids"
-                        raise InputError(
-                            fact, hint="write the labels again as RGB, or all with one palette"
-                        )
-        found.looked_at += 1
-        if time.monotonic() - start > SECONDS:
-            break
-    where, hint = (
-        f"the labels in {found.root}",
-        "--labels names the folder or a pattern of the class labels",
-    )
-    if len(examples) == 2:
-        first, second = (examples[kind].relative_to(found.root) for kind in ("ids", "colours"))
-        raise InputError(
-            f"{where} are of two kinds: {first} holds ids and {second} colours", hint=hint
-        )
-    ids, colours = (counts[kind] for kind in ("ids", "colours"))
-    found.kind, found.pixels = ("colours", colours) if colours else ("ids", ids)
-    for value, count in grey.items():
-        found.pixels[value if found.kind == "ids" else (value, value, value)] += count
-    largest = max((value for value in found.pixels if isinstance(value, int)), default=0)
-    if largest > IGNORE:
-        what = f"{where} hold values up to {largest}, but class ids are 0 to 255"
-        raise InputError(f"{what}: these look like instances or depths", hint=hint)
-    if (number := len(found.pixels)) > MAX_CLASSES:
-        most = sum(pixels for _, pixels in found.pixels.most_common(30)) / found.pixels.total()
-        why = "edges were smoothed when labels were resized or compressed"
-        why = (
-            f"30 cover {most:.0%} of the pixels: {why}"
-            if most > 0.5
-            else "these look like photographs or instances"
-        )
-        raise InputError(f"{where} hold {number} {found.kind}; {why}", hint=hint)
+    return kept
 
 
-def _counted(pixels: npt.NDArray[np.generic]) -> dict[int, int]:
-    values, counts = np.unique(pixels, return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))
-
-
-def _divide(found: Found) -> None:
-    """Give each pair a split: where no folder says which frames validate, whole sequences of the training frames do."""
-    pairs = [Pair(pair.split or "train", pair.image, pair.label) for pair in found.pairs]
-    splits = {pair.split for pair in pairs}
-    if "train" not in splits:
-        names = " and ".join(sorted(splits))
-        found.notes.append(
-            f"assumes that the split {names} is all there is, and trains on a part of it"
-        )
-        pairs, splits = [Pair("train", pair.image, pair.label) for pair in pairs], {"train"}
-    if "val" not in splits:
-        train = [pair for pair in pairs if pair.split == "train"]
-        if len(train) < 2:
-            raise InputError(
-                f"{found.root} holds one labelled image to train on, and none to validate",
-                hint="label at least one more",
-            )
-        held_out, words = _held_out(train)
-        pairs = [Pair("val", p.image, p.label) if p.image in held_out else p for p in pairs]
-        found.notes.append(
-            f"holds out {len(held_out)} of {len(train)} training frames to validate: {words}"
-        )
-    found.pairs = sorted(
-        pairs, key=lambda pair: (("train", "val", "test").index(pair.split), pair.image.as_posix())
-    )
-
-
-def sequence_of(path: Path) -> str:
-    """Return what the frames of one drive have in common: their folder and their name without its last number."""
-    name = re.sub(r"\d+$", "", frame_stem(path.stem))
-    return f"{path.parent.as_posix()}/{name}"
-
-
-def _held_out(train: Sequence[Pair]) -> tuple[set[Path], str]:
-    """Return the images of about :data:`VAL_SHARE` of the frames, in whole sequences, since neighbouring frames resemble one another,
-    and say which in words."""
-    ordered = sorted(
-        (pair.image for pair in train), key=lambda path: (sequence_of(path), path.as_posix())
-    )
-    sequences = [list(frames) for _, frames in groupby(ordered, sequence_of)]
-    wanted = max(1, round(VAL_SHARE * len(train)))
-    if len(sequences) == 1 or len(train) < 4:
-        return set(
-            ordered[len(ordered) - wanted :]
-        ), "the last of the only sequence, by their names"
-    nearest = min(sequences, key=lambda frames: abs(len(frames) - wanted))
-    step = round(1 / VAL_SHARE)
-    chosen = [nearest] if len(sequences) < 10 else sequences[step // 2 :: step]
-    names = ", ".join(sequence_of(frames[0]).removeprefix("./") for frames in chosen[:3])
-    words = (
-        f"{len(chosen)} of {len(sequences)} sequences ({names}{', ...' if len(chosen) > 3 else ''})"
-    )
-    return {path for frames in chosen for path in frames}, words
+def _holds_class(values: Collection[Value], labels: LabelMap) -> bool:
+    """Return whether any id or colour is a class of a label map, or is unknown to it, which is another fault than a dummy's."""
+    colours = labels.colours or {}
+    for value in values:
+        raw = value if isinstance(value, int) else colours.get(value, -1)
+        if labels.raw_to_train.get(raw, 0) != IGNORE:
+            return True
+    return False

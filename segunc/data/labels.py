@@ -117,6 +117,28 @@ def compact_ranges(values: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def mixed_masks(values_of: Mapping[Path, Collection[int]]) -> tuple[Path, Path] | None:
+    """Return a mask of 0 and 1 and one of 0 and 255 of a set in which no mask holds both 1 and 255: either may mark what is looked for.
+
+    Args:
+        values_of: the values of each mask; None is returned where any other value occurs.
+
+    Returns:
+        The first mask of each kind, or None where the set is of one kind.
+    """
+    of_ones: Path | None = None
+    of_255: Path | None = None
+    for path, values in values_of.items():
+        held = set(values)
+        if not held <= {0, 1, IGNORE} or held >= {1, IGNORE}:
+            return None
+        if 1 in held and of_ones is None:
+            of_ones = path
+        if IGNORE in held and of_255 is None:
+            of_255 = path
+    return (of_ones, of_255) if of_ones and of_255 else None
+
+
 def read_label_map(path: Path) -> LabelMap:
     """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``."""
     with reading(f"label map {path}", "a CSV file in UTF-8", "save it so"):

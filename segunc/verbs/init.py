@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -15,10 +16,12 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
-from segunc.data.discover import Found, Pair, Value, discover
+from segunc.data.census import Value
+from segunc.data.discover import Found, discover
 from segunc.data.entry import FRAME_COLUMNS
 from segunc.data.images import Colour, Image, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
+from segunc.data.pairing import Pair
 from segunc.gallery.overlay import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
@@ -82,7 +85,15 @@ def init(options: InitOptions) -> InitResult:
         raise InputError(
             f"{taken[0]} is there", hint="--overwrite writes it anew, or give another --out"
         )
-    found = discover(root, options.images, options.labels, labelled_only=options.labelled_only)
+    given = label_map(options.label_map) if options.label_map else None
+    found = discover(
+        root,
+        options.images,
+        options.labels,
+        labelled_only=options.labelled_only,
+        label_map=given,
+        allow_mixed=options.void is not None,
+    )
     rows = _classes(found, options)
     write_file(places["classes"], csv_text([COLUMNS, *rows]).encode())
     labels = read_label_map(places["classes"])
@@ -93,7 +104,8 @@ def init(options: InitOptions) -> InitResult:
         for pair in found.pairs[:: max(1, len(found.pairs) // 8)]
     ]
     write_file(places["pairs"], encode_jpeg(_picture(found, labels)))
-    write_file(config, _configuration(root, places, found, sizes).encode())
+    settings = _configuration(config, places, found, sizes)
+    write_file(config, settings.encode())
     about = _about(found, labels, rows)
     return InitResult(
         config, places["classes"], places["frames"], places["pairs"], about, tuple(found.notes)
@@ -264,25 +276,42 @@ def _picture(found: Found, labels: LabelMap) -> Image:
     return np.concatenate([grid, legend.pixels])
 
 
+def _from(config: Path, path: Path) -> str:
+    """Return a path as a configuration names it: relative to its own folder, so that both can be moved together; whole where they
+    have no folder in common."""
+    folder = config.absolute().parent.resolve()
+    target = path.absolute().resolve()
+    try:
+        shared = Path(os.path.commonpath([folder, target]))
+    except ValueError:  # on two drives
+        return str(target)
+    if shared == Path(shared.anchor):
+        return str(target)
+    return Path(os.path.relpath(target, folder)).as_posix()
+
+
 def _configuration(
-    root: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]
+    config: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]
 ) -> str:
-    """Return the configuration of train, finetune and evaluate, for frames of these sizes."""
-    height, width = min(size[0] for size in sizes), min(size[1] for size in sizes)
-    train, same = found.counts()["train"], len(set(sizes)) == 1
+    """Return the text of the configuration of train, finetune and evaluate, for frames of these sizes."""
+    height = min(size[0] for size in sizes)
+    width = min(size[1] for size in sizes)
+    train = found.counts()["train"]
+    same_size = len(set(sizes)) == 1
     epochs = min(60, max(10, round(12_000 / train)))
+    largest_side = 320 if height * width < 1_000_000 else 512
+    paths = {name: _from(config, path) for name, path in {**places, "root": found.root}.items()}
+    if same_size:
+        size = f"inference_size: [{height}, {width}]"
+    else:
+        size = "# Frames differ in size: each is seen at its own."
     template = (resources.files("segunc.verbs") / "init.template").read_text(encoding="utf-8")
     return Template(template).substitute(
-        {name: json.dumps(str(path), ensure_ascii=False) for name, path in places.items()},
-        root=json.dumps(str(root), ensure_ascii=False),
-        side=min(
-            320 if height * width < 1_000_000 else 512, max(32, min(height, width) // 32 * 32)
-        ),
+        {name: json.dumps(path, ensure_ascii=False) for name, path in paths.items()},
+        side=min(largest_side, max(32, min(height, width) // 32 * 32)),
         batch_size=min(8, train),
-        eval_batch_size=4 if same else 1,
-        size=f"inference_size: [{height}, {width}]"
-        if same
-        else "# Frames differ in size: each is seen at its own.",
+        eval_batch_size=4 if same_size else 1,
+        size=size,
         epochs=epochs,
         every=max(1, epochs // 8),
     )

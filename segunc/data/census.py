@@ -1,0 +1,185 @@
+"""Count the values or colours of labels that are spread over a folder, and say what they are."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.core.files import read_bytes
+from segunc.data.images import Colour, decode_labels, label_rank, palette_of
+from segunc.data.labels import IGNORE, mixed_masks
+from segunc.data.pairing import Pair
+
+MAX_CLASSES = (
+    150  # of which no public label map of roads has more; more values are something else's
+)
+SAMPLED = 200  # labels that are looked at, spread over each split
+SECONDS = 6.0  # for how long at most
+_CHOOSE = "--labels names the folder or a pattern of the class labels"
+
+Value = int | Colour  # an id, or a colour
+
+
+@dataclass
+class Census:
+    """What the labels of a folder hold, of those that were looked at."""
+
+    kind: str = "ids"  # or colours
+    by_split: dict[str, Counter[Value]] = field(default_factory=dict)  # pixels of each value
+    palette: dict[int, Colour] = field(default_factory=dict)  # the colours of ids of a palette
+    looked_at: int = 0
+
+    @property
+    def pixels(self) -> Counter[Value]:
+        """The pixels of each value in all splits."""
+        total: Counter[Value] = Counter()
+        for counts in self.by_split.values():
+            total.update(counts)
+        return total
+
+    def values_of(self, split: str) -> frozenset[Value]:
+        """Return the values that the labels of a split hold; nothing of a split that there is not."""
+        return frozenset(self.by_split.get(split, ()))
+
+
+def take_census(root: Path, pairs: Sequence[Pair], *, allow_mixed: bool) -> Census:
+    """Return what the labels of pairs hold.
+
+    Args:
+        root: the folder of the pairs.
+        pairs: images and labels.
+        allow_mixed: take masks of 0 and 1 beside masks of 0 and 255 as they are.
+
+    Raises:
+        InputError: a label cannot be read, or the labels are of two kinds, no class labels, or masks of two encodings.
+    """
+    counter = _Counter(root)
+    start = time.monotonic()
+    for pair in _spread(pairs):
+        counter.add(pair)
+        if time.monotonic() - start > SECONDS:
+            break
+    return counter.census(allow_mixed=allow_mixed)
+
+
+def _spread(pairs: Sequence[Pair]) -> Iterator[Pair]:
+    """Yield pairs spread over each split, first a few of the whole range, should time end."""
+    by_split: dict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        by_split[pair.split].append(pair)
+    chosen: list[Pair] = []
+    for of_split in by_split.values():
+        number = min(len(of_split), max(1, SAMPLED * len(of_split) // len(pairs), SAMPLED // 10))
+        places = np.linspace(0, len(of_split) - 1, number).astype(int)
+        chosen += [of_split[place] for place in places.tolist()]
+    first = chosen[:: max(1, len(chosen) // 20)]
+    yield from dict.fromkeys([*first, *chosen])
+
+
+class _Counter:
+    """Counts labels one by one."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        # Grey labels of three channels may hold ids or colours, which other labels decide.
+        self._counts: dict[str, dict[str, Counter[int]]] = {
+            kind: defaultdict(Counter) for kind in ("ids", "colours", "grey")
+        }
+        self._examples: dict[str, Path] = {}
+        self._values: dict[Path, frozenset[int]] = {}  # of labels of one channel
+        self._palette: dict[int, Colour] = {}
+        self._looked_at = 0
+
+    def add(self, pair: Pair) -> None:
+        """Count the pixels of a label; InputError where it cannot be read or contradicts those before it."""
+        path = self._root / pair.label
+        try:
+            data = read_bytes(path)
+            pixels = decode_labels(data)
+        except Exception as error:  # Pillow's decoders have no common exception
+            hint = "repair or remove it"
+            if label_rank(path) == 2:
+                hint = "write labels as PNG: JPEG changes their values"
+            raise InputError(f"label {path} cannot be read ({error})", hint=hint) from error
+        if pixels.ndim == 2:
+            counts = _counted(pixels)
+            self._counts["ids"][pair.split].update(counts)
+            self._values[pair.label] = frozenset(counts)
+            self._examples.setdefault("ids", pair.label)
+            self._add_palette(path, palette_of(data), counts)
+        elif (pixels == pixels[..., :1]).all():
+            self._counts["grey"][pair.split].update(_counted(pixels[..., 0]))
+        else:
+            codes = pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
+            self._counts["colours"][pair.split].update(_counted(codes))
+            self._examples.setdefault("colours", pair.label)
+        self._looked_at += 1
+
+    def _add_palette(self, path: Path, palette: dict[int, Colour], counts: dict[int, int]) -> None:
+        for value in palette.keys() & counts.keys():
+            if self._palette.setdefault(value, palette[value]) != palette[value]:
+                raise InputError(
+                    f"label {path} shows {value} in another colour than labels before it, so values are no ids",
+                    hint="write the labels again as RGB, or all with one palette",
+                )
+
+    def census(self, *, allow_mixed: bool) -> Census:
+        """Return what was counted; InputError where that is of two kinds, or is no class labels."""
+        where = f"the labels in {self._root}"
+        if len(self._examples) == 2:
+            two = f"{self._examples['ids']} holds ids and {self._examples['colours']} colours"
+            raise InputError(f"{where} are of two kinds: {two}", hint=_CHOOSE)
+        kind = "colours" if self._counts["colours"] else "ids"
+        by_split: dict[str, Counter[Value]] = defaultdict(Counter)
+        for split, counts in self._counts[kind].items():
+            for code, count in counts.items():
+                by_split[split][_colour_of(code) if kind == "colours" else code] += count
+        for split, counts in self._counts["grey"].items():
+            for grey, count in counts.items():
+                by_split[split][(grey, grey, grey) if kind == "colours" else grey] += count
+        census = Census(kind, dict(by_split), self._palette, self._looked_at)
+        _check_classes(census, where)
+        if not allow_mixed:
+            self._check_masks(where)
+        return census
+
+    def _check_masks(self, where: str) -> None:
+        mixed = mixed_masks(self._values)
+        if mixed:
+            raise InputError(
+                f"{where} are masks of two kinds: {mixed[0]} holds 0 and 1, and {mixed[1]} 0 and 255",
+                hint="write them alike; or --void 255 if 255 marks what nobody labelled",
+            )
+
+
+def _check_classes(census: Census, where: str) -> None:
+    """Raise InputError for values that are no classes' by their size or number."""
+    pixels = census.pixels
+    largest = max((value for value in pixels if isinstance(value, int)), default=0)
+    if largest > IGNORE:
+        what = f"{where} hold values up to {largest}, but class ids are 0 to 255"
+        raise InputError(f"{what}: these look like instances or depths", hint=_CHOOSE)
+    if len(pixels) <= MAX_CLASSES:
+        return
+    most = sum(count for _, count in pixels.most_common(30)) / pixels.total()
+    why = "these look like photographs or instances"
+    if most > 0.5:
+        smoothed = "edges were smoothed when labels were resized or compressed"
+        why = f"30 cover {most:.0%} of the pixels: {smoothed}"
+    raise InputError(f"{where} hold {len(pixels)} {census.kind}; {why}", hint=_CHOOSE)
+
+
+def _colour_of(code: int) -> Colour:
+    return code >> 16, code >> 8 & 255, code & 255
+
+
+def _counted(pixels: npt.NDArray[np.generic]) -> dict[int, int]:
+    values, counts = np.unique(pixels, return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
