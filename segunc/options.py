@@ -448,7 +448,7 @@ class PredictOptions(SamplingOptions):
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are read as 0 and statistics see nothing
-        all_images: take every image of a folder as a frame, those that are named as labels, too
+        all_images: take every image of a folder as a frame, those that seem to be labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
         overwrite: start the maps folder anew
     """

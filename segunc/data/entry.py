@@ -6,7 +6,9 @@ ignoring the pixels alone would show the network their surroundings, and what a 
 
 from __future__ import annotations
 
+import os
 import unicodedata
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,13 +19,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_rows, reading
 from segunc.data.images import label_rank, read_label_image
-from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, label_values, recode
+from segunc.data.labels import (
+    IGNORE,
+    LabelMap,
+    compact_ranges,
+    label_map,
+    label_values,
+    mixed_masks,
+    recode,
+)
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 """File name endings that are read as images (any case)."""
+LOSSY_SUFFIXES = (".jpg", ".jpeg", ".webp")  # of photographs, which are no labels
 FRAME_ENDINGS = (
     "_leftImg8bit",
     "_rgb_anon",
@@ -97,16 +108,20 @@ def is_image_file(path: Path) -> bool:
 
 
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
-    """Return the image files below a root but those with one of the :data:`LABEL_ENDINGS` or in one of the :data:`LABEL_FOLDERS`; all of
-    them where every one is named so."""
+    """Return the image files below a root that are frames: not those with one of the :data:`LABEL_ENDINGS` or in one of the
+    :data:`LABEL_FOLDERS`, nor a file of one channel beside a photograph of its name; all of them where every one is named so."""
+    photographs = {path.with_suffix("") for path in files if path.suffix.lower() in LOSSY_SUFFIXES}
 
-    def named_as_label(path: Path) -> bool:
+    def is_label(path: Path) -> bool:
         folders = path.relative_to(root).parts[:-1]
-        return path.stem.endswith(LABEL_ENDINGS) or any(
-            folder.endswith(LABEL_FOLDERS) for folder in folders
-        )
+        if path.stem.endswith(LABEL_ENDINGS):
+            return True
+        if any(folder.endswith(LABEL_FOLDERS) for folder in folders):
+            return True
+        beside = path.with_suffix("") in photographs and path.suffix.lower() not in LOSSY_SUFFIXES
+        return beside and label_rank(path) == 0
 
-    return [path for path in files if not named_as_label(path)] or list(files)
+    return [path for path in files if not is_label(path)] or list(files)
 
 
 def possible_labels(folder: Path) -> list[Path]:
@@ -355,15 +370,24 @@ ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 
 def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
     """Raise InputError where no mask of a set holds a value but 0 and 255, and the encoding ignores 255: many tools write 255 for the
-    anomaly, and then every anomaly would be left out."""
+    anomaly, and then every anomaly would be left out. Warn where some masks do so, and others hold 1 (:class:`NoteWarning`)."""
     if IGNORE not in encoding.ignored or 0 not in encoding.normal:
         return
-    values: set[int] = set()
+    values_of: dict[Path, frozenset[int]] = {}
     for file in files:
         with suppress(InputError):  # whoever reads its frame says what is wrong
-            values |= label_values(file, encoding.labels)
-        if not values <= {0, IGNORE}:
-            return
+            values_of[file] = label_values(file, encoding.labels)
+            if not values_of[file] <= {0, 1, IGNORE} or values_of[file] >= {1, IGNORE}:
+                return
+    mixed = mixed_masks(values_of)
+    if mixed:
+        warnings.warn(
+            f"anomaly mask {mixed[0]} holds 0 and 1, and {mixed[1]} 0 and 255, which is ignored: "
+            "if 255 marks anomalies there, they are left out; write these masks alike",
+            NoteWarning,
+            stacklevel=2,
+        )
+    values = frozenset[int]().union(*values_of.values())
     if values == {0, IGNORE}:
         fact = f"no anomaly mask, the last is {file}, holds a value but 0 and 255, and 255 is ignored, so nothing is an anomaly"
         raise InputError(
@@ -384,7 +408,43 @@ class Sample:
 
 
 FRAME_COLUMNS = ("split", "image", "label")  # of a list of frames
+DISJOINT_SPLITS = ("train", "val", "validation", "test")  # no frame may be in two of them
+LOOKED_AT = 20  # labels of a split, spread over it, that show whether the split has classes
 HOLDOUT = 30  # frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly
+
+
+def _check_names(listed: Path, rows: Iterable[Sequence[str]]) -> None:
+    """Raise InputError where two rows of a list of frames have images of one name in one split."""
+    image_of: dict[tuple[str, str], str] = {}  # by split and name of the frame
+    for split, image, _ in rows:
+        name = split, os.path.splitext(_normal(image))[0]
+        if name in image_of:
+            other = image_of[name]
+            both = f"{image} twice" if other == image else f"{other} and {image}"
+            raise InputError(
+                f"{listed} has {both} in split {split}, which is one frame by its name",
+                hint="remove one of the two rows",
+            )
+        image_of[name] = image
+
+
+def _in_two_splits(listed: Path, rows: Iterable[Sequence[str]]) -> str:
+    """Return a sentence on the images that are in two of the :data:`DISJOINT_SPLITS` of a list of frames; empty where none is."""
+    split_of: dict[str, str] = {}
+    shared: list[str] = []
+    for split, image, _ in rows:
+        if split in DISJOINT_SPLITS:
+            other = split_of.setdefault(_normal(image), split)
+            if other != split:
+                shared.append(f"{image} is both in {other} and in {split}")
+    if not shared:
+        return ""
+    return f"{listed} has {len(shared)} images in two splits: {shared[0]}"
+
+
+def _normal(image: str) -> str:
+    """Return the path of an image in one spelling."""
+    return composed(os.path.normpath(image))
 
 
 @dataclass(frozen=True)
@@ -439,6 +499,7 @@ class DatasetEntry:
         ):
             shown = f"{self.listed} does not hold rows of {','.join(FRAME_COLUMNS)} under that line"
             raise InputError(shown, hint="write it again with segunc init")
+        _check_names(self.listed, rows)
         return rows
 
     def usual_split(self, root: Path) -> str:
@@ -450,12 +511,36 @@ class DatasetEntry:
             *(name for name in self.splits if name not in (*usual, "train")),
             *self.splits,
         ]
-        there = (
-            name
-            for name in names
-            if self.listed or any(layout.folders_in(root, name) for layout in self.layouts)
-        )
-        return next(there, names[0])
+        for name in names:
+            if self.listed is None:
+                if any(layout.folders_in(root, name) for layout in self.layouts):
+                    return name
+            elif self._has_classes(root, name):
+                return name
+            else:
+                warnings.warn(
+                    f"split {name} of {self.listed} is left aside: the labels of it that were looked at hold no class",
+                    NoteWarning,
+                    stacklevel=2,
+                )
+        return names[0]
+
+    def _has_classes(self, root: Path, split: str) -> bool:
+        """Return whether labels that are spread over a split of the list hold any class; True where that cannot be read, so that
+        whoever reads the frames says why. Published labels of test frames may be dummies."""
+        if self.labels is None:
+            return True
+        labels = label_map(self.labels)
+        files = [root / label for name, _, label in self._rows() if name == split]
+        places = np.linspace(0, len(files) - 1, min(LOOKED_AT, len(files))).astype(int)
+        for place in places.tolist():
+            try:
+                values = label_values(files[place], labels)
+            except InputError:
+                return True
+            if any(labels.raw_to_train.get(value, 0) != IGNORE for value in values):
+                return True
+        return False
 
     @property
     def anomalies(self) -> tuple[str, ...]:
@@ -484,6 +569,12 @@ class DatasetEntry:
     def samples(self, root: Path, split: str) -> list[Sample]:
         """Return the labelled frames of one split for evaluation, each with the labels that it is asked about."""
         samples = self._every_sample(root, split)
+        if self.listed is not None and (fact := _in_two_splits(self.listed, self._rows())):
+            warnings.warn(
+                f"{fact}, so a network that was trained with this list has seen it",
+                NoteWarning,
+                stacklevel=2,
+            )
         if not self.declared or self.anomaly_classes:
             return samples
         asked = []
@@ -501,6 +592,8 @@ class DatasetEntry:
     def training_samples(self, root: Path, split: str) -> list[Sample]:
         """Return the frames of split ``train``, or of ``val`` to select hyper-parameters on."""
         self.label_map()  # InputError where there are no class labels to train on
+        if self.listed is not None and (fact := _in_two_splits(self.listed, self._rows())):
+            raise InputError(fact, hint="remove one of the two rows of each")
         if not self.declared:
             return self._every_sample(root, split)
 

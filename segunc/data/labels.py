@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -140,14 +141,11 @@ def mixed_masks(values_of: Mapping[Path, Collection[int]]) -> tuple[Path, Path] 
 
 
 def read_label_map(path: Path) -> LabelMap:
-    """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``."""
+    """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``, or in another usual form."""
     with reading(f"label map {path}", "a CSV file in UTF-8", "save it so"):
         header, *rows = read_rows(path) or [[]]
     if tuple(header) != COLUMNS:
-        fact = f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}"
-        raise InputError(
-            fact, hint="segunc init DATA --out mine.yaml writes one of your labels, to be edited"
-        )
+        rows = _standard_rows(path, header, rows)
     raw_to_train: dict[int, int] = {}
     colours: dict[Colour, int] = {}
     classes: dict[int, tuple[str, tuple[int, int, int]]] = {}  # by train id
@@ -176,6 +174,80 @@ def read_label_map(path: Path) -> LabelMap:
     return LabelMap(
         path.stem, names, palette, raw_to_train, colours=colours, train_ids=len(classes)
     )
+
+
+COLUMN_NAMES = {
+    "id": ("id", "ids", "label_id", "labelid", "raw_id", "value", "index"),
+    "name": ("name", "class", "label", "class_name", "classname", "names"),
+    "train_id": ("train_id", "trainid"),
+    "red": ("red", "r"),
+    "green": ("green", "g"),
+    "blue": ("blue", "b"),
+    "colour": ("colour", "color", "rgb", "hex"),
+}
+"""What the columns of label maps are called in other tools, in lower case."""
+VOID_NAMES = ("void", "unlabeled", "unlabelled", "ignore", "ignored", "none", "don't care")
+"""Names of what no class has, in label maps that have no train ids."""
+
+
+def _standard_rows(path: Path, header: Sequence[str], rows: Sequence[list[str]]) -> list[list[str]]:
+    """Return the rows of a label map in :data:`COLUMNS`, out of columns in another order or with other names, such as
+    ``name,r,g,b`` or ``id,name,color``, and warn of numbers that the file does not give (:class:`NoteWarning`)."""
+    places: dict[str, int] = {}
+    for place, text in enumerate(header):
+        for column, names in COLUMN_NAMES.items():
+            if text.strip().lower().replace(" ", "_") in names:
+                places.setdefault(column, place)
+    is_coloured = "colour" in places or {"red", "green", "blue"} <= places.keys()
+    if "name" not in places or not is_coloured:
+        raise InputError(
+            f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}",
+            hint="segunc init DATA --out mine.yaml writes one of your labels, to be edited",
+        )
+    standard: list[list[str]] = []
+    classes = 0
+    for number, row in enumerate(rows):
+        if len(row) != len(header):
+            raise InputError(
+                f"label map {path}: the row {','.join(row)} does not hold {','.join(header)}",
+                hint="give each row a cell for each column",
+            )
+        cells = {column: row[place].strip() for column, place in places.items()}
+        raw = cells.get("id", str(number))
+        is_void = cells["name"].lower() in VOID_NAMES or raw == str(IGNORE)
+        train = cells.get("train_id", str(IGNORE if is_void else classes))
+        classes += not is_void
+        standard.append([raw, cells["name"], train, *_colour_cells(cells)])
+    _warn_of_numbers(path, places, standard)
+    return standard
+
+
+def _colour_cells(cells: Mapping[str, str]) -> list[str]:
+    """Return red, green and blue of a row, which may have them in one cell: as ``#rrggbb``, or as three numbers."""
+    if "red" in cells:
+        return [cells["red"], cells["green"], cells["blue"]]
+    text = cells["colour"].removeprefix("#")
+    if re.fullmatch(r"[0-9a-fA-F]{6}", text):
+        return [str(part) for part in bytes.fromhex(text)]
+    return re.findall(r"[^\s,;()\[\]]+", text)
+
+
+def _warn_of_numbers(path: Path, places: Collection[str], rows: Sequence[Sequence[str]]) -> None:
+    if "id" not in places:
+        warnings.warn(
+            f"label map {path} has no column id, so its rows are the ids 0 to {len(rows) - 1}: "
+            "labels in its colours are read rightly, others only where they hold these ids",
+            NoteWarning,
+            stacklevel=2,
+        )
+    if "train_id" not in places:
+        ignored = [name for _, name, train, *_ in rows if train == str(IGNORE)]
+        shown = f"ignores {', '.join(ignored)}" if ignored else "ignores nothing"
+        warnings.warn(
+            f"label map {path} has no column train_id: each row is a class in its order, and it {shown}",
+            NoteWarning,
+            stacklevel=2,
+        )
 
 
 def label_map(name: str) -> LabelMap:

@@ -126,8 +126,8 @@ def open_source(
 ) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video. A path that exists is taken
     as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder or behind a pattern are left out and, unless
-    ``all_images`` are taken, those that are named as labels, with a note. ``out`` is where maps will be written: not below the input, where
-    they would become frames of the next run."""
+    ``all_images`` are taken, those that :func:`segunc.data.entry.without_labels` leaves out, with a note. ``out`` is where maps will be
+    written: not below the input, where they would become frames of the next run."""
     path = Path(spec).expanduser().absolute()
     if path.is_file() and _is_video(path):
         return VideoSource(path, selection)
@@ -159,7 +159,7 @@ def open_source(
     source = ImageSource(kind, path, root, frames, selection)
     if left_out := sorted(set(files) - set(frames)):
         example = left_out[0].relative_to(root).as_posix()
-        source.note = f"{path}: {len(frames)} images; {len(left_out)} others left out, which are named as labels, e.g. {example} "
+        source.note = f"{path}: {len(frames)} images; {len(left_out)} others left out as labels, e.g. {example} "
         source.note += "(--all-images takes them)"
     return source
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -163,12 +164,14 @@ class ReviewLabels:
 
 @dataclass(frozen=True)
 class LabelSources:
-    """Where labels come from: anomaly masks with their encoding, and class labels with their label map."""
+    """Where labels come from: anomaly masks with their encoding, and class labels with their label map; of the files of a data set also
+    the images that they belong to."""
 
     anomaly_labels: Labels | None = None
     anomaly_encoding: AnomalyEncoding = BINARY
     labels: Labels | None = None
     label_map: LabelMap | None = None
+    images: Mapping[str, Path] = field(default_factory=dict)  # by the names of the files' frames
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
         """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame. PartialFailure
@@ -178,7 +181,7 @@ class LabelSources:
                 "class labels are given without the label map that explains their values"
             )
         both = self.anomaly_labels, self.labels
-        files = [_label_files(labels, reader, frames) for labels in both]
+        files = [_label_files(labels, reader, frames, self.images) for labels in both]
         for labels, matched in zip(both, files, strict=True):
             if (
                 labels is not None
@@ -203,14 +206,16 @@ class LabelSources:
 
 
 def _label_files(
-    labels: Labels | None, reader: MapsReader, frames: Sequence[str]
+    labels: Labels | None,
+    reader: MapsReader,
+    frames: Sequence[str],
+    images: Mapping[str, Path],
 ) -> Mapping[str, Path]:
     """Return the label file of each frame that has one; never a frame's own image, which the maps know by its bytes."""
     if labels is None:
         return {}
     if isinstance(labels, Mapping):
-        by_name = {composed(name): path for name, path in labels.items()}
-        return {name: by_name[composed(name)] for name in frames if composed(name) in by_name}
+        return _listed_labels(labels, reader, frames, images)
     stamps = {record["stamp"] for record in reader.records.values() if record.get("stamp")}
 
     def is_frame(path: Path) -> bool:
@@ -220,3 +225,35 @@ def _label_files(
 
     layouts = labels.layouts if isinstance(labels, LabelFolder) else ()
     return find_labels(Path(str(labels)), frames, layouts, is_frame)
+
+
+def _listed_labels(
+    labels: Mapping[str, Path],
+    reader: MapsReader,
+    frames: Sequence[str],
+    images: Mapping[str, Path],
+) -> dict[str, Path]:
+    """Return the label of each frame by its name. Where no frame has the name of a label, maps may be of a folder inside of the data
+    set: a frame ``s/000`` is then ``images/val/s/000`` if the image there has the bytes that were predicted."""
+    by_name = {composed(name): path for name, path in labels.items()}
+    found = {name: by_name[composed(name)] for name in frames if composed(name) in by_name}
+    if found:
+        return found
+    ends: dict[str, list[str]] = defaultdict(list)
+    for name in images:
+        ends[composed(name).rsplit("/", 1)[-1]].append(name)
+    for frame in frames:
+        stamp = reader.records.get(frame, {}).get("stamp")
+        wanted = composed(frame)
+        for name in ends[wanted.rsplit("/", 1)[-1]]:
+            is_below = composed(name).endswith(f"/{wanted}")
+            if stamp and is_below and name in labels and _stamp(images[name]) == stamp:
+                found[frame] = labels[name]
+    return found
+
+
+def _stamp(image: Path) -> str | None:
+    """Return the stamp of an image file; None where it cannot be read."""
+    with suppress(OSError):
+        return stamp_of(image)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -172,6 +173,8 @@ def parse_config(
     where = "configuration" if config is None else f"configuration {config}"
     try:
         values = {} if config is None else read_config(config)
+        if config is not None and isinstance(values.get("data"), dict):
+            values["data"] = with_own_paths(values["data"], config)
         in_file = "data" in values
         sections = config_sections(settings, data=data)
         further = [
@@ -282,6 +285,20 @@ def read_config(path: Path) -> dict[str, Any]:
             hint="see configs/",
         )
     return values
+
+
+def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
+    """Return the section ``data`` of a configuration with whole paths in the place of those that begin with ``./`` or ``../``. These are
+    relative to the folder of the configuration, so that both can be moved together; where nothing lies there, and for other paths, the
+    current folder counts."""
+    resolved = dict(data)
+    for name in ("root", "frames", "labels"):
+        path = data.get(name)
+        if isinstance(path, str) and (path in (".", "..") or path.startswith(("./", "../"))):
+            place = Path(os.path.abspath(config.parent / path))
+            if place.exists() or not Path(path).exists():
+                resolved[name] = str(place)
+    return resolved
 
 
 def _read_yaml(text: str) -> Any:

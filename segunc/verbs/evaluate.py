@@ -134,10 +134,12 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
         options.label_map,
     )
     if options.config:
-        from segunc.training.config import read_config
+        from segunc.training.config import read_config, with_own_paths
 
         data: Any = read_config(Path(options.config)).get("data")
-        if not isinstance(data, dict):
+        if isinstance(data, dict):
+            data = with_own_paths(data, Path(options.config))
+        else:
             raise InputError(
                 f"{options.config} has no section data", hint="data: {dataset: NAME, root: DIR}"
             )
@@ -341,7 +343,7 @@ def label_arguments(
 ) -> dict[str, Any]:
     """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and ``anomaly_encoding``, and of options with
     class labels ``labels`` and ``label_map``. They are the folders that the options name, whose files may be named as the data set's, or
-    with a ``--root`` the files of its ``samples``. InputError where both are given, or nothing explains the values of class labels."""
+    with a ``--root`` the files of its ``samples``, whose ``images`` are given, too. InputError where both are given, or nothing explains the values of class labels."""
     layouts = entry.layouts if entry else ()
     by_class = isinstance(options, ClassTruthOptions)
     folders = [options.anomaly_labels, getattr(options, "labels", None)]
@@ -350,12 +352,14 @@ def label_arguments(
     anomalies, labels = (
         LabelFolder(Path(folder), layouts) if folder else None for folder in folders
     )
+    images: dict[str, Path] = {}
     if options.root:
         if entry is None or any(folders):
             raise InputError(
                 "--root goes with --dataset, and without --labels and --anomaly-labels"
             )
         frames = samples(entry, options)
+        images = {frame.name: frame.image for frame in frames}
         anomalies = {
             frame.name: frame.anomaly for frame in frames if frame.anomaly is not None
         } or None
@@ -378,6 +382,7 @@ def label_arguments(
     arguments: dict[str, Any] = {
         "anomaly_labels": anomalies,
         "anomaly_encoding": encoding_of_masks(masks),
+        "images": images,
     }
     if by_class:
         arguments |= {

@@ -277,8 +277,8 @@ def _picture(found: Found, labels: LabelMap) -> Image:
 
 
 def _from(config: Path, path: Path) -> str:
-    """Return a path as a configuration names it: relative to its own folder, so that both can be moved together; whole where they
-    have no folder in common."""
+    """Return a path as a configuration names it: relative to its own folder, with ``./`` or ``../``, so that both can be moved together;
+    whole where they have no folder in common."""
     folder = config.absolute().parent.resolve()
     target = path.absolute().resolve()
     try:
@@ -287,7 +287,8 @@ def _from(config: Path, path: Path) -> str:
         return str(target)
     if shared == Path(shared.anchor):
         return str(target)
-    return Path(os.path.relpath(target, folder)).as_posix()
+    relative = Path(os.path.relpath(target, folder)).as_posix()
+    return relative if relative.startswith("..") else f"./{relative}"
 
 
 def _configuration(
