@@ -20,7 +20,6 @@ from segunc.data.pairing import (
     choose_kind,
     find_kinds,
     is_chosen,
-    pattern_of,
 )
 from segunc.data.splits import Divider, followed_lists, read_lists, with_splits
 
@@ -91,12 +90,7 @@ def discover(
     label_files = _chosen(root, files, labels, "--labels") or _label_files(root, files, found)
     image_list = _chosen(root, files, images, "--images") or _images(files, label_files)
     kinds = find_kinds(root, image_list, label_files)
-    kind = choose_kind(root, kinds)
-    if len(kinds) > 1:
-        pattern = pattern_of(kind, kinds)
-        found.notes.append(
-            f"takes the labels {pattern} of {len(kinds)} kinds; --labels takes others"
-        )
+    kind = choose_kind(root, kinds, found.notes)
     pairs = [
         Pair(split_of(image) or split_of(label), image, label)
         for image, label in kind.label_of.items()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
+from segunc.core.errors import InputError
 from segunc.data.entry import FRAME_ENDINGS, LABEL_FOLDERS, composed
 
 IMAGE_WORDS = frozenset(
@@ -33,7 +34,8 @@ LABEL_WORDS = frozenset(
         *(folder.lower() for folder in LABEL_FOLDERS),
         *("label", "labeled", "labelled", "labelids", "labelid", "labeltrainids", "leftlabel"),
         *("mask", "annotation", "annots", "ann", "gt", "groundtruth"),
-        *("seg", "sem", "semantic", "segmentation", "segmentations", "panoptic"),
+        *("seg", "sem", "semantic", "segmentation", "segmentations"),
+        *("instance", "instances", "panoptic", "depth", "disparity"),  # labels, if not of classes
     }
 )
 LAST_LABEL_WORDS = LABEL_WORDS | {"color", "instanceids"}
@@ -52,6 +54,7 @@ OTHER_WORDS = frozenset(
     }
 )
 """Words of labels that hold something else than classes, or show them in colours for people."""
+_ROLE_WORDS = IMAGE_WORDS | LABEL_WORDS | CLASS_WORDS | OTHER_WORDS
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -74,8 +77,12 @@ def words_of(name: str) -> list[str]:
 
 
 def _parts_of_word(word: str) -> list[str]:
-    if word.lower() in IMAGE_WORDS | LABEL_WORDS | CLASS_WORDS | OTHER_WORDS:
+    """Return the words of which a word consists; one that says image or label may have a number, as in ``masks2``."""
+    if word.lower() in _ROLE_WORDS:
         return [word.lower()]
+    numbered = re.fullmatch(r"(\D+)(\d+)", word.lower())
+    if numbered and numbered[1] in _ROLE_WORDS:
+        return [numbered[1], numbered[2]]
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", word).lower()
     return re.sub(r"(annot)$", r" \1", spaced).split()
 
@@ -178,6 +185,9 @@ def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRul
     Returns:
         Rules with one part of the images' names in common, the one that pairs most images first; nothing where no names belong
         together. More than one rule means that there are several kinds of labels.
+
+    Raises:
+        InputError: labels fit images of two kinds alike, such as those of a left and of a right camera.
     """
     paired = _paired_images(images, labels)
     if not paired:
@@ -189,6 +199,13 @@ def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRul
 
     ordered = sorted(paired, key=quality, reverse=True)
     best = ordered[0]
+    for rule in ordered[1:]:
+        same_labels = rule.label_part == best.label_part and rule.place == best.place
+        if same_labels and quality(rule)[:2] == quality(best)[:2]:
+            raise InputError(
+                f"labels *{best.label_part} fit images *{best.image_part} and *{rule.image_part}",
+                hint=f"--images chooses one kind, e.g. --images '*{best.image_part}.*'",
+            )
     rules: list[NameRule] = []
     for rule in ordered:
         enough = len(paired[rule]) >= KIND_SHARE * len(paired[best])

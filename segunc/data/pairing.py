@@ -203,18 +203,29 @@ def _claims(images: dict[Path, Key], labels: dict[Path, Key]) -> dict[Path, list
     return {label: by_key[key] for label, key in labels.items() if key in by_key}
 
 
-def choose_kind(root: Path, kinds: Sequence[LabelKind]) -> LabelKind:
-    """Return the kind of labels that looks most like class labels; InputError where two look alike, whose hint names one of them."""
+def choose_kind(root: Path, kinds: Sequence[LabelKind], notes: list[str]) -> LabelKind:
+    """Return the kind of labels that looks most like class labels, and note the choice.
+
+    Raises:
+        InputError: two kinds look alike; the hint names one of them.
+    """
     ranks = [kind.rank(root) for kind in kinds]
     best = [kind for kind, rank in zip(kinds, ranks, strict=True) if rank == min(ranks)]
-    merged = _merged(best)
-    if merged is not None:
-        return merged
-    examples = _labels_of_one_image(best) or [kind.example for kind in best]
     pattern = pattern_of(best[0], kinds)
-    raise _several_labels(
-        examples, f"choose one kind by a folder or a pattern, e.g. --labels {pattern}"
-    )
+    merged = _merged(best)
+    if merged is None:
+        examples = _labels_of_one_image(best) or [kind.example for kind in best]
+        raise _several_labels(
+            examples, f"choose one kind by a folder or a pattern, e.g. --labels {pattern}"
+        )
+    if len(best) > 1:
+        folders = " and ".join(kind.example.parent.as_posix() for kind in best)
+        notes.append(f"takes the labels in folders such as {folders} as one kind")
+    elif len(kinds) > 1:
+        notes.append(
+            f"takes the labels {pattern} of {len(kinds)} kinds; --labels PATTERN takes others"
+        )
+    return merged
 
 
 def _labels_of_one_image(kinds: Sequence[LabelKind]) -> list[Path]:

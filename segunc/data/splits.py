@@ -305,8 +305,8 @@ class Divider:
             ]
             if shared:
                 yield (
-                    f"{len(shared)} of the sequences have frames in train and in {split}, the first is "
-                    f"{shared[0]}*: neighbours of training frames make results on {split} too good"
+                    f"train and {split} have frames whose names differ in the last number alone, the first are "
+                    f"{shared[0]}*: if these are of one drive, results on {split} are too good"
                 )
 
 
