@@ -17,13 +17,18 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import discover
 from segunc.data.labels import label_map, read_label_map
-from segunc.training.config import read_config
+from segunc.data.module import SegmentationDataModule
+from segunc.training.config import TrainConfig, parse_config, read_config
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
 IDS = np.array([0, 1, 2, 3, 8, 11], np.uint8)
 """Of sky, building, pole, road, car and void."""
 PALETTE = np.pad(np.array(CAMVID.palette, np.uint8), ((0, 256 - CAMVID.num_classes), (0, 0)))
+
+
+OTHERS = ("abnn", "features", "anomaly", "temperature")
+"""Sections of the configuration that are of other verbs than train."""
 
 
 def label(seed: int) -> np.ndarray[Any, Any]:
@@ -88,7 +93,8 @@ def test_layouts_and_splits_are_found(tmp_path: Path, image: str) -> None:
     held_out = {pair.image.stem[:6] for pair in found.pairs if pair.split == "val"}
     if "{split}" in image:
         assert held_out == {"a_0003", "b_0007"}
-        assert found.notes == []
+        (note,) = found.notes
+        assert "train and val have frames whose names differ in the last number alone" in note
     else:  # a whole drive, not neighbours of training frames
         assert held_out == {"b_0006", "b_0007"}
         assert "holds out 2 of 8 training frames to validate: 1 of 2 sequences" in found.notes[-1]
@@ -228,7 +234,7 @@ def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
     assert sum(discover(root, labels="masks", labelled_only=True).counts().values()) == 4
     result = segunc.init(root, out=tmp_path / "x.yaml", labels="labels", void=["11"])
     assert read_label_map(result.label_map).raw_to_train[11] == 255
-    assert read_config(result.config)["data"]["root"] == str(root)
+    assert read_config(result.config)["data"]["root"] == f"./{root.name}"
     with pytest.raises(InputError, match="is there"):
         segunc.init(root, out=tmp_path / "x.yaml", labels="labels")
 
@@ -294,3 +300,70 @@ def test_the_split_that_has_labels_is_evaluated(
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
     assert DATASETS[name].usual_split(tmp_path) == split
+
+
+def test_data_and_what_init_wrote_can_be_moved_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    segunc.init(draw(here / "data"), out=here / "configs" / "my.yaml")
+    here.rename(tmp_path / "there")
+    monkeypatch.chdir(tmp_path)
+    config = parse_config(
+        TrainConfig, tmp_path / "there" / "configs" / "my.yaml", [], others=lambda: OTHERS
+    )
+    data = SegmentationDataModule(**config.data)
+    assert len(data.dataset("train")) == 6
+    assert data.root == tmp_path / "there" / "data"
+
+
+def test_a_path_of_the_command_line_is_relative_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segunc.init(draw(tmp_path / "data"), out=tmp_path / "my.yaml")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = parse_config(
+        TrainConfig, tmp_path / "my.yaml", ["--data.root", "./data"], others=lambda: OTHERS
+    )
+    assert config.data["root"] == "./data"
+
+
+def test_pictures_of_an_earlier_init_are_no_frames(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="{name}.jpg")
+    segunc.init(root, out=root / "my.yaml")
+    result = segunc.init(root, out=root / "my.yaml", overwrite=True)
+    assert len(result.frames.read_text().splitlines()) == 1 + 8
+
+
+def test_labels_without_any_class_of_the_label_map_are_no_test_set(tmp_path: Path) -> None:
+    """The published labels of Cityscapes' test frames hold ids 0 to 3 alone, none of which is a class."""
+    root = tmp_path / "data"
+    for split, ids in (("train", (7, 26)), ("val", (7, 26)), ("test", (0, 3))):
+        for number in range(2):
+            image = root / "images" / split / f"{split}{number}.png"
+            mask = root / "labels" / split / f"{split}{number}.png"
+            for path in (image, mask):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            picture = np.random.default_rng(number).integers(0, 256, (32, 32, 3), np.uint8)
+            Image.fromarray(picture).save(image)
+            Image.fromarray(np.array(ids, np.uint8).repeat(512).reshape(32, 32)).save(mask)
+    result = segunc.init(root, out=tmp_path / "my.yaml", label_map="cityscapes")
+    entry = dataset_entry("folder", labels=str(result.label_map), frames=result.frames)
+    assert entry.splits == ("train", "val")
+    assert any("leaves out 2 pairs of test, whose labels hold no class" in n for n in result.notes)
+
+
+def test_masks_of_two_encodings_are_refused(tmp_path: Path) -> None:
+    """Where 255 marks in some masks what 1 marks in others, it would be ignored as void."""
+    root = draw(tmp_path / "data")
+    for number, path in enumerate(sorted((root / "masks").rglob("*.png"))):
+        Image.fromarray(
+            np.where(label(number) == 3, (1, 255)[number % 2], 0).astype(np.uint8)
+        ).save(path)
+    with pytest.raises(
+        InputError, match=r"two kinds: .*0000.png holds 0 and 1, and .*0001.png 0 and 255"
+    ):
+        segunc.init(root, out=tmp_path / "my.yaml")
+    result = segunc.init(root, out=tmp_path / "my.yaml", void=["255"], two_classes=True)
+    assert read_label_map(result.label_map).raw_to_train == {0: 0, 1: 1, 255: 255}
