@@ -37,7 +37,7 @@ from segunc.evaluation.resampling import (
     group_frames,
     resampled_units,
 )
-from segunc.metrics.counting import NO_ANOMALY, BinFinder, Counts, ScoreBins, fits_half
+from segunc.metrics.counting import BinFinder, Counts, ScoreBins
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import TRACKS
 
@@ -322,7 +322,6 @@ class Evaluator(Gatherer):
         """Make bins of the scores that 16 bits cannot hold, from the float maps of all frames that will be counted."""
         rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
-        wide: set[str] = set()
         for name in ConsoleProgress(label="first look").follow(frames):
             with suppress(InputError):  # the frame is left out when it is counted
                 frame = LabelledFrame(name, **read(name), unit_codes=self.unit_codes)
@@ -330,11 +329,10 @@ class Evaluator(Gatherer):
                     for labels in (frame.anomaly, frame.wrong) if stored.dtype.kind == "f" else ():
                         if labels is not None:
                             finders.setdefault(score, BinFinder(rows)).add(stored, labels)
-                            if score not in wide and not fits_half(stored, labels):
-                                wide.add(score)
-        self.bins = {
-            score: bins for score in sorted(wide) if (bins := finders[score].bins()) is not None
-        }
+        for score, finder in sorted(finders.items()):
+            bins = finder.bins() if finder.wide else None
+            if bins is not None:
+                self.bins[score] = bins
 
     def count(self, frames: Sequence[str], read: Read) -> None:
         for name in ConsoleProgress().follow(frames):
@@ -413,9 +411,6 @@ class Evaluator(Gatherer):
         labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
         if 0 < counted < labelled and getattr(part, "members", None) is None:
             return f"only {counted} of {labelled} frames with a label hold what it needs"
-        ignored = self._counts["ignored_pixels"]
-        if part.needs == "anomaly" and labelled and not self._counts["anomaly_pixels"] and ignored:
-            return f"{NO_ANOMALY}; {ignored} pixels are ignored"
         return None
 
     def _count_components(self, result: Result, read: Read | None) -> None:
@@ -437,7 +432,11 @@ class Evaluator(Gatherer):
             for name in ConsoleProgress(label="components").follow(self.anomaly_frames):
                 arrays = read(name)
                 frame = LabelledFrame(
-                    name, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=self.unit_codes
+                    name,
+                    arrays["stored"],
+                    anomaly=arrays["anomaly"],
+                    unit_codes=self.unit_codes,
+                    bins=self.bins,
                 )
                 for tally in tallies:
                     tally.add(tally.part.count(frame), self.unit(name))

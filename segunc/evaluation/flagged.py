@@ -27,7 +27,7 @@ from segunc.evaluation.parts import (
     Numbers,
 )
 from segunc.evaluation.resampling import NumberPath, TimeOf, resampled_units
-from segunc.maps.encoding import score_keys
+from segunc.maps.encoding import is_flagged, score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.metrics.objects import Objects
@@ -151,7 +151,7 @@ class Flagged(ArrayPart):
         if made and made.form != form:
             message = f"the map '{self.score}' is stored as {form}, but {self.threshold.source} is of maps stored as {made.form}"
             raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
-        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
+        return is_flagged(frame.values(self.score), self.threshold.value)
 
 
 class FalseAlarms(Flagged):

@@ -100,6 +100,45 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(
         segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)])
 
 
+RISING_CHANGES: dict[str, Any] = {
+    "near one": lambda s: (1 - 1e-4 * np.exp(-s)).astype(np.float32),
+    "tiny": lambda s: (1e-9 * s).astype(np.float32),
+    "an offset": lambda s: (s + 1500).astype(np.float32),
+    "beyond float16": lambda s: (1e6 * s).astype(np.float32),
+    "near one, float64": lambda s: 1 - 1e-12 * np.exp(-s),
+}
+
+
+@pytest.mark.parametrize("change", RISING_CHANGES)
+@pytest.mark.parametrize("control", ["missed-pixels", "flagged-pixels"])
+def test_a_threshold_parts_floats_of_any_scale_where_the_promise_ends(
+    tmp_path: Path, change: str, control: str
+) -> None:
+    """By a loop over all scores: the last one that keeps (sum of losses + 1) / (n + 1) to the level, from the safe end on."""
+    maps, masks = write_set(tmp_path, FRAMES[:20])
+    frames = []
+    for path in sorted(maps.rglob("*.npy")):
+        values = RISING_CHANGES[change](np.load(path).astype(np.float64))
+        np.save(path, values)
+        mask = cv2.imread(str(masks / path.parent.name / f"{path.stem}.png"), cv2.IMREAD_UNCHANGED)
+        frames.append((values, mask))
+    made = calibrate({"calibration": (maps, masks)}, tmp_path / "t.json", control=control)
+
+    def holds(threshold: float) -> bool:
+        label = 1 if control == "missed-pixels" else 0
+        flagged = [float((values[mask == label] >= threshold).mean()) for values, mask in frames]
+        losses = [1 - share if label else share for share in flagged]
+        return (sum(losses) + 1) / 21 <= 0.2 + 1e-12
+
+    scores = np.unique(np.concatenate([values.ravel() for values, _ in frames]))
+    value = np.asarray(made.threshold.value)
+    assert holds(float(value))
+    if control == "missed-pixels":
+        assert not holds(float(scores[scores > value][0]))
+    else:
+        assert not holds(float(scores[scores < value][-1]))
+
+
 def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(
     data: Any, tmp_path: Path
 ) -> None:
