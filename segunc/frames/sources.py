@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import os
 import re
 from collections import Counter
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, safe_name
@@ -74,6 +76,13 @@ class ImageSource(FrameSource):
 
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a manifest records of the source, with a hash of the names of its frames: shards of one run share the list."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            digest.update(composed(_stem(file)).encode() + b"\n")
+        return super().describe() | {"names_sha256": digest.hexdigest()}
 
     def stamp(self, index: int) -> str | None:
         with contextlib.suppress(OSError):
