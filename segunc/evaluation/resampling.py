@@ -15,6 +15,7 @@ import hashlib
 import io
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,10 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_arrays, read_bytes, read_json, write_atomically
+from segunc.data.entry import composed
+from segunc.data.names import frames_named
 from segunc.decisions.threshold import block_seconds
 
 LEVEL = 0.95
@@ -125,7 +128,7 @@ def resampled_units(
                 message = f"{option} {how} needs maps of a video, but no time of the frame {name} is known"
                 raise InputError(message, hint=rf"take a part of the names: {option} '_f\d\d'")
             return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
-        match = pattern.search(name)
+        match = pattern.search(composed(name))
         if match is None:
             raise InputError(
                 f"the regular expression '{how}' of {option} finds nothing in the frame name {name}"
@@ -136,9 +139,9 @@ def resampled_units(
 
 
 def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
-    """Return a regular expression; InputError, which says what it is ``otherwise``, for a text that is none."""
+    """Return a regular expression for :func:`composed` names; InputError, which says what it is ``otherwise``, for a text that is none."""
     try:
-        return re.compile(pattern)
+        return re.compile(composed(pattern))
     except re.error as error:
         hint = f"{option} '^[a-z_]+' takes the letters before a number" if option else ""
         raise InputError(f"{otherwise} ({error})", hint=hint) from error
@@ -146,19 +149,20 @@ def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
     """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at least one frame belongs to one of at most
-    :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from frames to groups."""
+    :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from the names of frames, or of
+    their files, to groups; a warning says which names are of no frame."""
     if isinstance(how, str):
         pattern = compiled(
             how, f"--groups '{how}' is neither a CSV file nor a regular expression", "--groups"
         )
-        matches = {frame: pattern.search(frame) for frame in frames}
+        matches = {frame: pattern.search(composed(frame)) for frame in frames}
         group_of = {
             frame: match[min(pattern.groups, 1)] or OTHER
             for frame, match in matches.items()
             if match
         }
     else:
-        group_of = {frame: how[frame] for frame in frames if frame in how}
+        group_of = _listed_groups(how, frames)
     groups: dict[str, set[str]] = {name: set() for name in sorted({*group_of.values()} - {OTHER})}
     for frame in frames:
         groups.setdefault(group_of.get(frame, OTHER), set()).add(frame)
@@ -168,6 +172,27 @@ def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[
         example = f"; a frame's name is {min(frames)}" if frames else ""
         raise InputError(f"--groups {how if isinstance(how, str) else 'CSV'} {fault}{example}")
     return groups
+
+
+def _listed_groups(listed: Mapping[str, str], frames: Collection[str]) -> dict[str, str]:
+    """Return the group of each frame that a list names; InputError where it gives a frame two groups."""
+    group_of: dict[str, str] = {}
+    unknown: list[str] = []
+    for name, frame in frames_named(listed, frames).items():
+        if frame is None:
+            unknown.append(name)
+            continue
+        group = composed(listed[name])
+        if group_of.setdefault(frame, group) != group:
+            both = f"{group_of[frame]} and {group}"
+            raise InputError(
+                f"--groups CSV puts the frame {frame} into two groups, {both}",
+                hint="remove one of its rows",
+            )
+    if unknown and group_of:
+        fact = f"{len(unknown)} of {len(listed)} rows of --groups CSV, first {unknown[0]}"
+        warnings.warn(f"{fact}, name no frame with an anomaly label", NoteWarning, stacklevel=2)
+    return group_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -201,17 +201,24 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
     frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
-    files = []
+    files: list[Path] = []
     for name, stamp in stamps.items():
         spellings = (
             root / f"{name}{cased}"
             for ending in IMAGE_SUFFIXES
             for cased in (ending, ending.upper())
         )
-        files += [
-            file for file in spellings if stamp and file.is_file() and stamp_of(file) == stamp
-        ][:1]
+        matches = (file for file in spellings if stamp and _has_stamp(file, stamp))
+        files += islice(matches, 1)
     return ImageSource("folder", root, root, files) if files else None
+
+
+def _has_stamp(file: Path, stamp: str) -> bool:
+    """Return whether a path is a file of this stamp; False where it cannot be one, as where its name is longer than a name may be."""
+    try:
+        return file.is_file() and stamp_of(file) == stamp
+    except OSError:
+        return False
 
 
 def _fixed_part(pattern: Path) -> Path:

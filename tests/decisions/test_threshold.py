@@ -252,6 +252,14 @@ def test_labels_without_an_anomaly_and_scores_without_spread_are_refused(tmp_pat
         segunc.threshold(control="flagged-pixels", **asked)
 
 
+def test_a_group_may_be_named_by_a_time_of_day(data: Any, tmp_path: Path) -> None:
+    out = tmp_path / "hours.json"
+    hours = {name: "08:00" if name.startswith("day") else "s\u00fcd:20:00" for name in FRAMES}
+    made = calibrate(data, out, groups=hours, level=0.3).threshold
+    for asked, group in (("08:00", "08:00"), ("su\u0308d:20:00", "s\u00fcd:20:00")):
+        assert read_thresholds([f"{out}:{asked}"])["other"].value == made.groups[group]["value"]
+
+
 def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     calibrate(data, out)

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from segunc.core.errors import InputError
 from segunc.frames.source import Selection, format_time, parse_time
-from segunc.frames.sources import Input, open_source, plan_inputs
+from segunc.frames.sources import Input, open_source, plan_inputs, recorded_images, stamp_of
 from tests.maps.fakes import write_pictures
 
 
@@ -50,6 +50,18 @@ def test_folders_and_globs_are_read_in_the_order_of_relative_names(tmp_path: Pat
     with pytest.raises(InputError, match="lies inside the input"):
         open_source(tmp_path, out=tmp_path / "maps")
     assert open_source(tmp_path, out=tmp_path.parent / "elsewhere").length == 5
+
+
+def test_images_are_found_beside_one_whose_name_leaves_no_room_for_another_ending(
+    tmp_path: Path,
+) -> None:
+    """With .jpeg the name would be one byte longer than a file system takes."""
+    long = "n" * 251
+    write_images(tmp_path, "a.png", f"{long}.png")
+    stamps = {name: stamp_of(tmp_path / f"{name}.png") for name in ("a", long)}
+    source = recorded_images(str(tmp_path), stamps)
+    assert source is not None
+    assert [frame.name for frame in source.frames()] == ["a", long]
 
 
 def test_a_path_that_exists_is_taken_as_it_is_and_its_image_is_rgb(tmp_path: Path) -> None:
