@@ -64,12 +64,15 @@ class PixelDepth:
             )
 
 
-def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
+def read_image(path: Path, depth: PixelDepth | None = None, *, strict: bool = False) -> Image:
     """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot be read or decoded. Grey images are
     repeated over the three channels, palettes are expanded, of 16-bit values the high byte is kept and ``depth`` notes the largest, an
     alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright and the maps have the
-    size that a viewer shows."""
+    size that a viewer shows. With ``strict`` a JPEG with a hole is refused too, see :func:`check_jpeg`."""
     data = read_bytes(path)
+    if strict and data.startswith(_JPEG_SIGNATURE):
+        check_whole(data)
+        check_jpeg(data)
     pixels = decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if pixels.dtype != np.uint8:
         if depth and pixels.dtype.itemsize == 2:
@@ -78,10 +81,10 @@ def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
     return np.ascontiguousarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
 
 
-def load_image(path: Path, depth: PixelDepth | None = None) -> Image:
+def load_image(path: Path, depth: PixelDepth | None = None, *, strict: bool = False) -> Image:
     """Return the image of a file as :func:`read_image`; raise InputError for a file that is missing, truncated, or not an image."""
     with reading(f"image {path}", "an image file that is whole", "copy it again or remove it"):
-        return read_image(path, depth)
+        return read_image(path, depth, strict=strict)
 
 
 def decode(data: bytes, flags: int) -> npt.NDArray[Any]:
@@ -136,6 +139,32 @@ def check_whole(data: bytes) -> None:
         )
         if len(data) < declared:
             raise ValueError(f"the {image.format} is truncated ({len(data)} of {declared} bytes)")
+
+
+def check_jpeg(data: bytes) -> None:
+    """Raise ValueError where a JPEG misses data inside: OpenCV shifts and greys what follows, and says so on the terminal alone. FFmpeg can
+    be told to stop at an error, which takes about as long as decoding. A kind of JPEG that it never decodes is not judged. Of holes of 512
+    to 4096 bytes it missed none of 160 in baseline JPEGs, and 7 of 160 in progressive ones."""
+    if _ffmpeg_decodes(data, "explode"):
+        return
+    if _ffmpeg_decodes(data, "ignore_err"):
+        raise ValueError("the JPEG is damaged: data is missing inside")
+    try:
+        with PilImage.open(io.BytesIO(data)) as image:
+            image.load()
+    except Exception as error:  # what Pillow raises for damaged files has no common type
+        raise ValueError("the JPEG is damaged: its data cannot be decoded") from error
+
+
+def _ffmpeg_decodes(data: bytes, on_error: str) -> bool:
+    import av
+
+    decoder = av.CodecContext.create("mjpeg", "r")
+    decoder.options = {"err_detect": f"crccheck+bitstream+buffer+{on_error}"}
+    try:
+        return bool(decoder.decode(av.Packet(data)))
+    except (av.error.FFmpegError, ValueError):
+        return False
 
 
 def _open_header(file: BinaryIO) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,6 +59,17 @@ class LabelMap:
     train_ids: int = field(
         default=0, kw_only=True
     )  # of the file that was read, also of the classes that were left out
+
+    def __post_init__(self) -> None:
+        """Raise InputError where two classes bear one name: results are by name, and would hold one number for both."""
+        number_of: dict[str, int] = {}
+        for number, name in enumerate(self.classes):
+            first = number_of.setdefault(unicodedata.normalize("NFC", name), number)
+            if first != number:
+                raise InputError(
+                    f"label map '{self.name}' names both classes {first} and {number} '{name}'",
+                    hint="give each train_id a name of its own, or both rows one train_id",
+                )
 
     @property
     def num_classes(self) -> int:

@@ -113,7 +113,7 @@ def find_events(
         values, moment = reader.read(name, score), {"frame": name, "time": time}
         kept = None if reader.region is None else reader.region.at(*values.shape)
         regions = strongest_regions(
-            values, np.float64(threshold), smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1
+            values, threshold, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1
         )
         crowded += len(regions) > MOST_FOLLOWED
         del regions[MOST_FOLLOWED:]

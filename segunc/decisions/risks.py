@@ -1,7 +1,10 @@
 """From the losses of exchangeable units, frames or groups of frames, at every threshold to a threshold with a bound of the risk, which is the mean
 loss of all units to come.
 
-Threshold k of :data:`THRESHOLDS` flags the pixels whose 16-bit key is at or above k; 0 flags all of them, the last one none. A frame gives
+Threshold k of K + 1 flags the pixels whose key is at or above k; 0 flags all of them, the last one none. Keys are those by which every
+number ranks scores (:func:`segunc.metrics.counting.rank`): the 65,536 of 16 bits, or the bins of floats that 16 bits cannot hold. Such
+bins come from the calibration scores themselves. This keeps the promise: losses are monotone, so a threshold from among fewer ones is
+on the safe side of the one from among all. A frame gives
 two rows of counts by threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their quotient. Where it
 is not monotone in the threshold, it is replaced by its running maximum from the safe end on, because the methods need monotone losses.
 
@@ -25,15 +28,14 @@ from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to impo
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.threshold import MOST_ALARMS, RISKS, MethodName, block_seconds
-from segunc.maps.encoding import Array, score_keys
-from segunc.metrics.counting import KEYS, Counts
+from segunc.maps.encoding import Array
+from segunc.metrics.counting import KEYS, Counts, ScoreBins, rank
 from segunc.metrics.objects import Objects, found_up_to
 
-THRESHOLDS = KEYS + 1
+THRESHOLDS = KEYS + 1  # of scores with 16-bit keys
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
-ALARM_KEYS = range(
-    0, KEYS, 32
-)  # thresholds at which regions are counted: 32 from a float to its double, some between any two of uint8
+ALARM_THRESHOLDS = 2048
+"""At which regions are counted: of 16-bit keys 32 from a float to its double, some between any two of uint8."""
 RISING = (
     "missed-pixels",
     "missed-objects",
@@ -51,64 +53,68 @@ Label = npt.NDArray[np.uint8]
 Losses = npt.NDArray[np.float64]
 
 
-def flag_keys(stored: Array) -> npt.NDArray[np.uint16]:
-    """Return the key of each score of any shape: at or above that of a threshold, a float16 or a code, exactly where the score itself is. So
-    floats of more bits are rounded down."""
-    if np.issubdtype(stored.dtype, np.floating):
-        with np.errstate(over="ignore"):
-            half = stored.astype(np.float16)
-        stored = np.where(half > stored, np.nextafter(half, np.float16(-np.inf)), half)
-    return score_keys(stored)
+def alarm_keys(size: int = KEYS) -> range:
+    """Return the keys, of so many, at which regions are counted."""
+    return range(0, size, max(size // ALARM_THRESHOLDS, 1))
+
+
+def known_pixels(anomaly: Label | None, labels: Label | None) -> npt.NDArray[np.bool_]:
+    """Return which pixels ``[H, W]`` of a frame have a label of either kind, of which at least one is there."""
+    known = [label != IGNORE for label in (anomaly, labels) if label is not None]
+    return np.asarray(np.logical_or.reduce(known))
 
 
 class Scene:
-    """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a label, and those of normal ground."""
+    """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a label, and those of normal ground.
+    ``size`` is the number of keys K; there are K + 1 thresholds."""
 
     def __init__(
-        self, stored: Array, anomaly: Label | None, labels: Label | None, wrong: Label | None
+        self,
+        stored: Array,
+        anomaly: Label | None,
+        labels: Label | None,
+        wrong: Label | None,
+        bins: ScoreBins | None = None,
     ) -> None:
         """Take a map with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels with what of the prediction is wrong (0
-        right, 1 wrong, 255 unknown), or all of them."""
-        labelled = np.zeros(stored.shape, bool) if labels is None else labels != IGNORE
-        self.normal, self.known = (
-            (labelled, labelled)
-            if anomaly is None
-            else (anomaly == 0, labelled | (anomaly != IGNORE))
-        )
-        self.keys, self.anomaly, self.wrong = np.zeros(stored.shape, np.uint16), anomaly, wrong
-        self.keys[self.known] = flag_keys(stored[self.known])
+        right, 1 wrong, 255 unknown), or all of them. Scores are ranked by ``bins``, or by their 16-bit keys."""
+        self.known = known_pixels(anomaly, labels)
+        self.normal = self.known if anomaly is None else anomaly == 0
+        self.anomaly, self.wrong = anomaly, wrong
+        keys, self.size = rank(stored[self.known], bins)
+        self.keys = np.zeros(stored.shape, keys.dtype)
+        self.keys[self.known] = keys
 
     def counts(self, control: str, found_share: float = 0.5, smallest: int = 50) -> Counts | None:
-        """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs."""
+        """Return what is lost at each threshold, and out of how many, int64 ``[2, K + 1]``; None without the label that it needs."""
         if control == "errors-kept":
-            return (
-                None
-                if self.wrong is None
-                else np.stack(
-                    [_below(self.keys[self.wrong == 1]), _below(self.keys[self.wrong != IGNORE])]
-                )
-            )
+            if self.wrong is None:
+                return None
+            wrong = self._below(self.keys[self.wrong == 1])
+            return np.stack([wrong, self._below(self.keys[self.wrong != IGNORE])])
         if control == "flagged-pixels":
-            below = _below(self.keys[self.normal])
+            below = self._below(self.keys[self.normal])
             return np.stack([below[-1] - below, np.full_like(below, below[-1])])
         if control == "false-alarms":
-            return np.stack([self._alarms(smallest), np.ones(THRESHOLDS, np.int64)])
+            return np.stack([self._alarms(smallest), np.ones(self.size + 1, np.int64)])
         if self.anomaly is None:
             return None
         keys = self.keys[self.anomaly == 1]
-        lost = _below(
-            keys
-            if control == "missed-pixels"
-            else found_up_to(keys, Objects.of(self.anomaly), found_share)
-        )
+        if control == "missed-objects":
+            keys = found_up_to(keys, Objects.of(self.anomaly), found_share)
+        lost = self._below(keys)
         return np.stack([lost, np.full_like(lost, lost[-1])])
 
     def _alarms(self, smallest: int) -> Counts:
         """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal ground, at most :data:`MOST_ALARMS`, as their running
-        maximum from the highest threshold down, int64 ``[THRESHOLDS]``."""
-        below = _below(self.keys[self.normal])
-        flagged, alarms, worst, seen = below[-1] - below, np.zeros(THRESHOLDS, np.int64), 0, 0
-        for key, above in zip(ALARM_KEYS[::-1], (KEYS, *ALARM_KEYS[:0:-1]), strict=True):
+        maximum from the highest threshold down, int64 ``[K + 1]``."""
+        below = self._below(self.keys[self.normal])
+        flagged = below[-1] - below
+        alarms = np.zeros(self.size + 1, np.int64)
+        counted_at = alarm_keys(self.size)
+        worst = 0
+        seen = 0
+        for key, above in zip(counted_at[::-1], (self.size, *counted_at[:0:-1]), strict=True):
             if flagged[key] != seen and flagged[key] >= smallest:
                 regions = Objects.of((self.keys >= key) & self.normal)
                 worst = max(worst, int(np.count_nonzero(regions.pixels >= smallest)))
@@ -119,10 +125,10 @@ class Scene:
                 break
         return alarms
 
-
-def _below(keys: npt.NDArray[np.integer]) -> Counts:
-    """Return how many keys lie below each threshold, int64 ``[THRESHOLDS]``."""
-    return np.concatenate([[0], np.bincount(keys, minlength=KEYS).cumsum()]).astype(np.int64)
+    def _below(self, keys: npt.NDArray[np.integer]) -> Counts:
+        """Return how many keys lie below each threshold, int64 ``[K + 1]``."""
+        cumulated = np.bincount(keys, minlength=self.size).cumsum()
+        return np.concatenate([[0], cumulated]).astype(np.int64)
 
 
 class Pool:

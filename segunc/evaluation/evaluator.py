@@ -3,7 +3,6 @@ that the first pass found."""
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +36,8 @@ from segunc.evaluation.resampling import (
     group_frames,
     resampled_units,
 )
-from segunc.metrics.counting import NO_ANOMALY, BinFinder, Counts, ScoreBins, fits_half
+from segunc.evaluation.spool import CountSpool
+from segunc.metrics.counting import BinFinder, ScoreBins
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import TRACKS
 
@@ -53,8 +53,7 @@ class Tally:
     def __init__(self, part: ArrayPart, resampling: Resampling) -> None:
         self.part, self.resampling, self.frames = part, resampling, 0
         self._counts: list[Any] = []
-        # Unit -> compressed coarse counts of a frame, a tenth: most cells of a large part are empty, and most counts small.
-        self._packed: list[tuple[str, bytes]] = []
+        self._spool = CountSpool()
 
     def add(self, counts: Any, unit: str, frames: int = 1) -> None:
         self.frames += frames
@@ -62,8 +61,7 @@ class Tally:
         if len(self._counts) > self.part.batch:
             self._counts = [self.part.combine(self._counts)]
         if self.resampling.replicates and not self.part.point.issuperset(self.part.names):
-            coarse = self.part.coarsen(counts).astype(np.int64)
-            self._packed.append((unit, zlib.compress(coarse.tobytes(), 1)))
+            self._spool.add(self.part.coarsen(counts), unit)
 
     @property
     def total(self) -> Any:
@@ -74,34 +72,23 @@ class Tally:
     def replicates(self, at_once: int = 32) -> Iterator[npt.NDArray[Any]]:
         """Yield the coarse counts of replicates, some at once: whole numbers ``[R, ...]`` of the form of :meth:`ArrayPart.coarsen`, without keys that no
         unit has where the part takes many at once."""
-        sums: dict[str, Counts] = {}
-        for unit, packed in self._packed:
-            sums[unit] = sums.get(unit, 0) + np.frombuffer(zlib.decompress(packed), np.int64)
-        if not sums:
+        if not self._spool.units:
             return
-        units, weights = (
-            np.stack([*sums.values()]),
-            np.stack([self.resampling.weights(unit) for unit in sums]),
-        )
         shape = self.part.coarsen(self.total).shape
-        if (
-            type(self.part).numbers_of_many is not ArrayPart.numbers_of_many
-        ):  # it needs no key that no unit has
-            by_key = units.reshape(len(units), -1, shape[-1])
-            units = by_key[:, :, by_key.any(axis=(0, 1))]
-            shape, units = (*shape[:-1], units.shape[-1]), units.reshape(len(units), -1)
-        # Whole numbers below 2^53 add exactly in float64 too, and floats are multiplied many times faster.
-        if units.size and units.sum(axis=0).max() * int(weights.max()) < 1 << 53:
-            units, weights = units.astype(np.float64), weights.astype(np.float64)
-        for start in range(0, self.resampling.replicates, at_once):
-            rows = weights[:, start : start + at_once].T @ units
-            yield np.asarray(rows.reshape(-1, *shape))
+        columns = np.ones(shape, bool)
+        if type(self.part).numbers_of_many is not ArrayPart.numbers_of_many:
+            # It needs no key that no unit has.
+            used = self._spool.used().reshape(-1, shape[-1]).any(axis=0)
+            columns[..., ~used] = False
+            shape = (*shape[:-1], int(used.sum()))
+        for rows in self._spool.sums(self.resampling, columns.ravel(), at_once):
+            yield rows.reshape(-1, *shape)
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are
         shifted by the difference that the coarser counts make over all frames. All are NaN where too few units say something of it."""
         total, part = self.total, self.part
-        if not self._packed:
+        if not self._spool.units:
             return {}
         exact, coarse = (
             part.numbers(total, forms),
@@ -114,7 +101,7 @@ class Tally:
         }
         if not shifts:
             return {}
-        if not enough({unit for unit, _ in self._packed}):
+        if not enough(self._spool.units):
             return {name: np.full(self.resampling.replicates, np.nan) for name in shifts}
         blocks = [part.numbers_of_many(counts, forms) for counts in self.replicates()]
         columns = {name: np.concatenate([block[name] for block in blocks]) for name in shifts}
@@ -322,7 +309,6 @@ class Evaluator(Gatherer):
         """Make bins of the scores that 16 bits cannot hold, from the float maps of all frames that will be counted."""
         rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
-        wide: set[str] = set()
         for name in ConsoleProgress(label="first look").follow(frames):
             with suppress(InputError):  # the frame is left out when it is counted
                 frame = LabelledFrame(name, **read(name), unit_codes=self.unit_codes)
@@ -330,11 +316,10 @@ class Evaluator(Gatherer):
                     for labels in (frame.anomaly, frame.wrong) if stored.dtype.kind == "f" else ():
                         if labels is not None:
                             finders.setdefault(score, BinFinder(rows)).add(stored, labels)
-                            if score not in wide and not fits_half(stored, labels):
-                                wide.add(score)
-        self.bins = {
-            score: bins for score in sorted(wide) if (bins := finders[score].bins()) is not None
-        }
+        for score, finder in sorted(finders.items()):
+            bins = finder.bins() if finder.wide else None
+            if bins is not None:
+                self.bins[score] = bins
 
     def count(self, frames: Sequence[str], read: Read) -> None:
         for name in ConsoleProgress().follow(frames):
@@ -413,9 +398,6 @@ class Evaluator(Gatherer):
         labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
         if 0 < counted < labelled and getattr(part, "members", None) is None:
             return f"only {counted} of {labelled} frames with a label hold what it needs"
-        ignored = self._counts["ignored_pixels"]
-        if part.needs == "anomaly" and labelled and not self._counts["anomaly_pixels"] and ignored:
-            return f"{NO_ANOMALY}; {ignored} pixels are ignored"
         return None
 
     def _count_components(self, result: Result, read: Read | None) -> None:
@@ -437,7 +419,11 @@ class Evaluator(Gatherer):
             for name in ConsoleProgress(label="components").follow(self.anomaly_frames):
                 arrays = read(name)
                 frame = LabelledFrame(
-                    name, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=self.unit_codes
+                    name,
+                    arrays["stored"],
+                    anomaly=arrays["anomaly"],
+                    unit_codes=self.unit_codes,
+                    bins=self.bins,
                 )
                 for tally in tallies:
                     tally.add(tally.part.count(frame), self.unit(name))

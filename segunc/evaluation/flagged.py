@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.data.entry import composed
 from segunc.data.labels import IGNORE
 from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
 from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
@@ -27,7 +28,7 @@ from segunc.evaluation.parts import (
     Numbers,
 )
 from segunc.evaluation.resampling import NumberPath, TimeOf, resampled_units
-from segunc.maps.encoding import score_keys
+from segunc.maps.encoding import is_flagged, score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.metrics.objects import Objects
@@ -62,7 +63,8 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
         if isinstance(words, Mapping)
         else words
     ):
-        file = re.fullmatch(r"(.+\.json)(?::([^:]*))?", word)
+        # The name of a group may hold colons, as a time of day does.
+        file = re.fullmatch(r"(.+?\.json)(?::(.*))?", word)
         name, threshold = _of_file(Path(file[1]), file[2]) if file else _of_value(word)
         if name in thresholds:
             raise InputError(f"--flag {word} is a second threshold of '{name}'")
@@ -126,6 +128,8 @@ def _of_file(path: Path, which: str | None) -> tuple[str, Threshold]:
     made = read_threshold(path)
     value, promise, short = made.value, made.promise, made.short
     if which:
+        groups_by_name = {composed(name): name for name in made.groups}
+        which = groups_by_name.get(composed(which), which)
         if which not in made.groups:
             groups = f"its groups are {', '.join(made.groups) or 'none'}"
             raise InputError(
@@ -151,7 +155,7 @@ class Flagged(ArrayPart):
         if made and made.form != form:
             message = f"the map '{self.score}' is stored as {form}, but {self.threshold.source} is of maps stored as {made.form}"
             raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
-        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
+        return is_flagged(frame.values(self.score), self.threshold.value)
 
 
 class FalseAlarms(Flagged):

@@ -10,6 +10,7 @@ import numpy as np
 
 from segunc.evaluation import parts
 from segunc.evaluation.parts import Array, ArrayPart, Forms, LabelledFrame, Numbers
+from segunc.maps.encoding import is_flagged
 from segunc.maps.statistics import map_statistics
 from segunc.metrics.counting import (
     STEPS_PER_FRACTION,
@@ -130,7 +131,7 @@ def aggregates(
     numbers = map_statistics(values, threshold, finite)
     del numbers["max"]  # one pixel of noise
     if threshold is not None:
-        high = values[finite & (values >= threshold)]
+        high = values[finite & is_flagged(values, threshold)]
         numbers["above"] = float(high.mean(dtype=np.float64)) if high.size else 0.0
     return numbers | (mass_ratios(np.nan_to_num(values).clip(0, 1)) if masses else {})
 

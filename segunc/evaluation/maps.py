@@ -164,7 +164,7 @@ def evaluate_model(
     def read(frame: str) -> dict[str, Any]:
         sample, image = by_name[frame], None
         try:
-            image = load_image(sample.image, depth)
+            image = load_image(sample.image, depth, strict=True)
             anomaly = None if sample.anomaly is None else encoding.read(sample.anomaly)
             labels = None if sample.label is None or classes is None else classes.read(sample.label)
             image = image if corruption is None else corruption(image, frame)

@@ -19,7 +19,7 @@ from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.evaluation.resampling import NumberPath
-from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
+from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half
 from segunc.metrics import counting, prediction, smiyc
 from segunc.metrics.counting import (
     KEYS,
@@ -109,6 +109,16 @@ class LabelledFrame:
             self.stored[name], "unit-code" if self.form(name) == "unit-code" else "linear"
         )
 
+    def benchmark_scores(self, name: str) -> npt.NDArray[np.floating]:
+        """Return the map of a score ``[H, W]`` as a file of the benchmark SegmentMeIfYouCan holds it: floats that 16 bits cannot hold and
+        the codes of other tools by their values, all others as float16."""
+        form = self.form(name)
+        values = self.values(name)
+        if isinstance(form, ScoreBins) or form in ("uint8", "uint16"):
+            return values
+        with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
+            return values.astype(np.float16)
+
     @cached_property
     def objects(self) -> Objects | None:
         return None if self.anomaly is None else Objects.of(self.anomaly)
@@ -119,12 +129,7 @@ class LabelledFrame:
 
     def keys(self, name: str, mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.integer], int]:
         """Return the keys or bins of a score of the pixels of a mask, ``[n]``, and how many there are of either."""
-        form, stored = self.form(name), self.stored[name][mask]
-        return (
-            (form.keys(stored), len(form.edges))
-            if isinstance(form, ScoreBins)
-            else (score_keys(stored), KEYS)
-        )
+        return counting.rank(self.stored[name][mask], self.bins.get(name))
 
     @cached_property
     def wrong(self) -> npt.NDArray[np.uint8] | None:
@@ -395,31 +400,43 @@ class ByObject(ArrayPart):
 
 
 class Smiyc(AnomalyPart):
-    """SegmentMeIfYouCan's pixel protocol: quantile bins of the float16 scores of each frame, pooled by their lower edges."""
+    """SegmentMeIfYouCan's pixel protocol: quantile bins of the scores of each frame, pooled by their lower edges; the scores are those of
+    :meth:`LabelledFrame.benchmark_scores`."""
 
     protocol, point = "smiyc", frozenset({("threshold",)})
     batch = 128
 
+    def __init__(self, score: str) -> None:
+        super().__init__(score)
+        self.form: Form = "float"  # of the maps that are counted: replicates are kept in its bins
+
     def count(self, frame: LabelledFrame) -> SmiycBins | None:
-        if frame.anomaly is None:
+        counts = frame.anomaly_counts(self.score)
+        if frame.anomaly is None or counts is None:
             return None
-        form, counts = frame.form(self.score), frame.anomaly_counts(self.score)
-        if counts is None or isinstance(form, ScoreBins):
-            with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
-                counts = counting.count_scores(
-                    frame.stored[self.score].astype(np.float16), frame.anomaly
-                )
-        return smiyc.smiyc_bins(counts, decode_keys(str(form), np.arange(KEYS)).astype(np.float16))
+        self.form = frame.form(self.score)
+        if isinstance(self.form, ScoreBins):
+            scores = frame.benchmark_scores(self.score)
+            return smiyc.smiyc_bins(*smiyc.counts_by_score(scores, frame.anomaly))
+        values = decode_keys(self.form, np.arange(KEYS))
+        if self.form not in ("uint8", "uint16"):
+            values = values.astype(np.float16)
+        return smiyc.smiyc_bins(counts, values)
 
     def combine(self, counts: Sequence[SmiycBins]) -> SmiycBins:
         return smiyc.merge_bins(counts)
 
     def coarsen(self, counts: SmiycBins) -> Counts:
+        if isinstance(self.form, ScoreBins):
+            return coarse_keys(smiyc.bins_by_score(counts, self.form), COARSE_KEYS)
         return coarse_keys(smiyc.bins_by_key(counts), COARSE_KEYS)
 
     def refine(self, coarse: Counts) -> SmiycBins:
         used = np.flatnonzero(coarse.any(axis=0))
-        edges = smiyc.VALUES_OF_FLOAT_KEYS[keys_of(coarse.shape[-1])[used]]
+        if isinstance(self.form, ScoreBins):
+            edges = values_of(self.form, coarse.shape[-1])[used]
+        else:
+            edges = smiyc.VALUES_OF_FLOAT_KEYS[keys_of(coarse.shape[-1])[used]]
         return SmiycBins(edges.astype(np.float64), coarse[:, used])
 
     def numbers(self, counts: SmiycBins, forms: Forms) -> Numbers:
@@ -601,9 +618,7 @@ class Components(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
             return None
-        # As the pixel protocol rounds scores.
-        with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
-            scores = frame.values(self.score).astype(np.float16)
+        scores = frame.benchmark_scores(self.score)
         return smiyc.component_counts(scores, frame.anomaly, self.threshold, self.track)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:

@@ -15,6 +15,7 @@ import hashlib
 import io
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,10 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_arrays, read_bytes, read_json, write_atomically
+from segunc.data.entry import composed
+from segunc.data.frame_names import frames_named
 from segunc.decisions.threshold import block_seconds
 
 LEVEL = 0.95
@@ -38,7 +41,7 @@ MAX_UNDEFINED = (
 MIN_REPLICATES = (
     40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
 )
-MAX_REPLICATES = 20_000  # the weights of 10,000 units are gigabytes beyond
+MAX_REPLICATES = 20_000  # the time that they take grows with their number
 MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
 OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
@@ -74,6 +77,10 @@ class Resampling:
         """Return how often a unit is in each replicate, int64 ``[R]``; with more replicates the first ones stay."""
         return self._generator(unit).poisson(1.0, self.replicates)
 
+    def weights_of(self, units: tuple[str, ...]) -> npt.NDArray[np.uint8]:
+        """Return the :meth:`weights` of some units, uint8 ``[U, R]``; those of the last stretches of :func:`units_at_once` are kept."""
+        return _unit_weights(self, units)
+
     def seed_weights(self, name: str) -> Floats:
         """Return the multiplier of a seed of training in each replicate, standard normal ``[R]``; see :attr:`Replicates.seeds`."""
         return self._generator(f"\nseed {name}").standard_normal(self.replicates)
@@ -82,6 +89,19 @@ class Resampling:
         digest = hashlib.sha256(f"{self.seed}\n{name}".encode()).digest()
         key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
         return np.random.Generator(np.random.Philox(key=key))
+
+
+def units_at_once(replicates: int) -> int:
+    """Return how many units' weights are in memory at a time, 64 MiB as float64."""
+    return max((1 << 23) // max(replicates, 1), 1)
+
+
+@lru_cache(maxsize=16)
+def _unit_weights(resampling: Resampling, units: tuple[str, ...]) -> npt.NDArray[np.uint8]:
+    weights = np.empty((len(units), resampling.replicates), np.uint8)
+    for row, unit in zip(weights, units, strict=True):
+        row[:] = resampling.weights(unit)
+    return weights
 
 
 def resampled_units(
@@ -108,7 +128,7 @@ def resampled_units(
                 message = f"{option} {how} needs maps of a video, but no time of the frame {name} is known"
                 raise InputError(message, hint=rf"take a part of the names: {option} '_f\d\d'")
             return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
-        match = pattern.search(name)
+        match = pattern.search(composed(name))
         if match is None:
             raise InputError(
                 f"the regular expression '{how}' of {option} finds nothing in the frame name {name}"
@@ -119,9 +139,9 @@ def resampled_units(
 
 
 def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
-    """Return a regular expression; InputError, which says what it is ``otherwise``, for a text that is none."""
+    """Return a regular expression for :func:`composed` names; InputError, which says what it is ``otherwise``, for a text that is none."""
     try:
-        return re.compile(pattern)
+        return re.compile(composed(pattern))
     except re.error as error:
         hint = f"{option} '^[a-z_]+' takes the letters before a number" if option else ""
         raise InputError(f"{otherwise} ({error})", hint=hint) from error
@@ -129,19 +149,20 @@ def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
     """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at least one frame belongs to one of at most
-    :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from frames to groups."""
+    :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from the names of frames, or of
+    their files, to groups; a warning says which names are of no frame."""
     if isinstance(how, str):
         pattern = compiled(
             how, f"--groups '{how}' is neither a CSV file nor a regular expression", "--groups"
         )
-        matches = {frame: pattern.search(frame) for frame in frames}
+        matches = {frame: pattern.search(composed(frame)) for frame in frames}
         group_of = {
             frame: match[min(pattern.groups, 1)] or OTHER
             for frame, match in matches.items()
             if match
         }
     else:
-        group_of = {frame: how[frame] for frame in frames if frame in how}
+        group_of = _listed_groups(how, frames)
     groups: dict[str, set[str]] = {name: set() for name in sorted({*group_of.values()} - {OTHER})}
     for frame in frames:
         groups.setdefault(group_of.get(frame, OTHER), set()).add(frame)
@@ -151,6 +172,27 @@ def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[
         example = f"; a frame's name is {min(frames)}" if frames else ""
         raise InputError(f"--groups {how if isinstance(how, str) else 'CSV'} {fault}{example}")
     return groups
+
+
+def _listed_groups(listed: Mapping[str, str], frames: Collection[str]) -> dict[str, str]:
+    """Return the group of each frame that a list names; InputError where it gives a frame two groups."""
+    group_of: dict[str, str] = {}
+    unknown: list[str] = []
+    for name, frame in frames_named(listed, frames).items():
+        if frame is None:
+            unknown.append(name)
+            continue
+        group = composed(listed[name])
+        if group_of.setdefault(frame, group) != group:
+            both = f"{group_of[frame]} and {group}"
+            raise InputError(
+                f"--groups CSV puts the frame {frame} into two groups, {both}",
+                hint="remove one of its rows",
+            )
+    if unknown and group_of:
+        fact = f"{len(unknown)} of {len(listed)} rows of --groups CSV, first {unknown[0]}"
+        warnings.warn(f"{fact}, name no frame with an anomaly label", NoteWarning, stacklevel=2)
+    return group_of
 
 
 @dataclass(frozen=True)
@@ -193,26 +235,44 @@ class Replicates:
         return self.values[self.paths.index(dotted)] if dotted in self.paths else None
 
     def chances(self) -> dict[str, Chance | str]:
-        return {path: self.chance(row) for path, row in zip(self.paths, self.values, strict=True)}
+        """Return :meth:`chance` of each number."""
+        reasons = [self._why_none(row) for row in self.values]
+        rows = [row for row, why in zip(self.values, reasons, strict=True) if why is None]
+        spreads = iter(self._effective(rows))
+        return {
+            path: self._chance(row, *next(spreads)) if why is None else why
+            for path, row, why in zip(self.paths, self.values, reasons, strict=True)
+        }
 
     def chance(self, values: Floats) -> Chance | str:
-        """Return what values ``[R]`` of these replicates say of their number, or why there is no interval.
+        """Return what values ``[R]`` of these replicates say of their number, or why there is no interval."""
+        why = self._why_none(values)
+        if why is not None:
+            return why
+        return self._chance(values, *self._effective([values])[0])
+
+    def _why_none(self, values: Floats) -> str | None:
+        number = len(self.units)
+        if not enough(self.units):
+            return f"too few resampled units: {number}, of at least {MIN_UNITS}"
+        total = int(np.isfinite(values).sum())
+        if not total:
+            return f"fewer than {MIN_UNITS} resampled units say something of it"
+        if total < MIN_REPLICATES or total < (1 - MAX_UNDEFINED) * len(values):
+            return f"{total} of {len(values)} replicates define the number"
+        return None
+
+    def _chance(self, values: Floats, effective: float, freedom: float) -> Chance:
+        """Return the interval and the p-value of values ``[R]``, with the effective number of units and the degrees of freedom.
 
         The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below (1 + R) Phi(-t sqrt(n
         / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective number of units. The p-value
         is the least 1 - level at which the interval of that level excludes zero, where the share of replicates beyond zero has the added
         one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11).
         """
-        number, defined = len(self.units), np.isfinite(values)
-        if not enough(self.units):
-            return f"too few resampled units: {number}, of at least {MIN_UNITS}"
-        row = np.sort(values[defined])
+        number = len(self.units)
+        row = np.sort(values[np.isfinite(values)])
         total = len(row)
-        if not total:
-            return f"fewer than {MIN_UNITS} resampled units say something of it"
-        if total < MIN_REPLICATES or total < (1 - MAX_UNDEFINED) * len(values):
-            return f"{total} of {len(values)} replicates define the number"
-        effective, freedom = self._effective(values, defined)
         stretch = math.sqrt(number / (number - 1))
         level = float(ndtr(-stretch * stdtrit(freedom, 0.5 + 0.5 * LEVEL)))
         rank = max(math.ceil(level * (total + 1)) - 2, 0)
@@ -220,19 +280,38 @@ class Replicates:
         p_value = 2 * float(stdtr(freedom, min(ndtri(beyond / (total + 1)), 0.0) / stretch))
         return Chance(float(row[rank]), float(row[-1 - rank]), p_value, effective)
 
-    def _effective(self, values: Floats, defined: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        """Return the effective number of units, and the degrees of freedom of the standard error. Influences are covariances of a number
-        with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy after model selection"). R replicates leave a
-        noise of variance 1 / R in each, which is taken out of the sums of squares and fourth powers. The seeds' part of the variance has K
-        - 1 degrees of freedom; Satterthwaite's formula joins both."""
-        weights, multipliers = _all_weights(self.seed, len(values), self.units, self.seeds)
-        if not defined.all():
-            weights, multipliers = weights[:, defined], multipliers[:, defined]
-        centred = values[defined] - values[defined].mean()
-        centred, noise, number = centred / (centred.std() or 1.0), 1 / len(centred), len(weights)
-        influences, of_seeds = (part @ centred / len(centred) for part in (weights, multipliers))
-        second = float((influences**2).sum())
-        fourth = float((influences**4).sum() - 6 * noise * second + 3 * number * noise**2)
+    def _effective(self, rows: Sequence[Floats]) -> list[tuple[float, float]]:
+        """Return the effective number of units, and the degrees of freedom of the standard error, of each row ``[R]``. Influences are
+        covariances of a number with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy after model
+        selection"). The weights of some units are in memory at a time."""
+        if not rows:
+            return []
+        replicates = len(rows[0])
+        resampling = Resampling(replicates, self.seed)
+        powers = np.zeros((len(rows), 2))  # sums of squares and of fourth powers of the influences
+        step = units_at_once(replicates)
+        for start in range(0, len(self.units), step):
+            weights = resampling.weights_of(self.units[start : start + step]).astype(np.float64)
+            for place, row in enumerate(rows):
+                influences = _influences(weights, row)
+                powers[place] += (influences**2).sum(), (influences**4).sum()
+        multipliers = np.reshape(
+            [resampling.seed_weights(name) for name in self.seeds], (len(self.seeds), replicates)
+        )
+        return [
+            self._freedom(second, fourth, np.isfinite(row).sum(), _influences(multipliers, row))
+            for (second, fourth), row in zip(powers.tolist(), rows, strict=True)
+        ]
+
+    def _freedom(
+        self, second: float, fourth: float, replicates: int, of_seeds: Floats
+    ) -> tuple[float, float]:
+        """Return the effective number of units and the degrees of freedom, from the sums of squares and of fourth powers of the units'
+        influences and from the influences of the seeds. R replicates leave a noise of variance 1 / R in each influence, which is taken
+        out of the sums. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula joins both."""
+        noise = 1 / replicates
+        number = len(self.units)
+        fourth = fourth - 6 * noise * second + 3 * number * noise**2
         second -= float(number * noise)
         effective = float(number)
         if second > 3 * noise * math.sqrt(2 * number):
@@ -256,14 +335,16 @@ def enough(units: Collection[str]) -> bool:
     return len(units) >= MIN_UNITS
 
 
-@lru_cache(maxsize=4)
-def _all_weights(
-    seed: int, replicates: int, units: tuple[str, ...], seeds: tuple[str, ...]
-) -> tuple[Floats, Floats]:
-    resampling = Resampling(replicates, seed)
-    multipliers = [resampling.seed_weights(name) for name in seeds]
-    weights = np.array([resampling.weights(unit) for unit in units], np.float64)
-    return weights, np.reshape(multipliers, (len(seeds), replicates))
+def _influences(weights: Floats, values: Floats) -> Floats:
+    """Return the covariance of values ``[R]`` with the weights of each unit ``[U, R]``, in standard deviations of the values, ``[U]``;
+    replicates without a value are left out."""
+    defined = np.isfinite(values)
+    if not defined.all():
+        weights = weights[:, defined]
+        values = values[defined]
+    centred = values - values.mean()
+    centred = centred / (centred.std() or 1.0)
+    return np.asarray(weights @ centred / len(centred))
 
 
 def paired_difference(

@@ -118,7 +118,7 @@ class FrameSource(ABC):
     length_hint: int | None = (
         None  # the number of frames to expect, for a progress bar; None where unknown
     )
-    note: str = ""  # what was left out, in one line
+    notes: tuple[str, ...] = ()  # what was left out, a line for each kind
 
     @abstractmethod
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:

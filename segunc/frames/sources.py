@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import frame_order, safe_name
 from segunc.data.entry import (
     IMAGE_SUFFIXES,
     composed,
-    image_files,
     is_hidden,
     is_image_file,
     without_labels,
@@ -38,6 +40,10 @@ VIDEO_SUFFIXES = (
     ".mpeg",
     ".ts",
 )  # in any case
+UNREAD_SUFFIXES = (
+    *(".avif", ".heic", ".heif", ".jxl", ".jp2", ".gif", ".tga", ".exr", ".hdr"),
+    *(".ppm", ".pgm", ".pnm", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw"),
+)  # of pictures that are not read, in any case
 # How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of all frames.
 STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
 
@@ -75,6 +81,13 @@ class ImageSource(FrameSource):
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None
 
+    def describe(self) -> dict[str, Any]:
+        """Return what a manifest records of the source, with a hash of the names of its frames: shards of one run share the list."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            digest.update(composed(_stem(file)).encode() + b"\n")
+        return super().describe() | {"names_sha256": digest.hexdigest()}
+
     def stamp(self, index: int) -> str | None:
         with contextlib.suppress(OSError):
             return stamp_of(self._root / self._files[index])
@@ -93,7 +106,8 @@ class ImageSource(FrameSource):
                     )
                 # Before reading: a file that is replaced meanwhile is read again by the next run.
                 stamp = stamp_of(file)
-                frame = Frame(name, index, read_image(file, self.depth), stamp=stamp)
+                image = read_image(file, self.depth, strict=True)
+                frame = Frame(name, index, image, stamp=stamp)
             except (OSError, ValueError, MemoryError) as error:
                 reason = "not enough memory" if isinstance(error, MemoryError) else error
                 frame = Frame(
@@ -125,9 +139,10 @@ def open_source(
     all_images: bool = True,
 ) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video. A path that exists is taken
-    as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder or behind a pattern are left out and, unless
-    ``all_images`` are taken, those that :func:`segunc.data.entry.without_labels` leaves out, with a note. ``out`` is where maps will be
-    written: not below the input, where they would become frames of the next run."""
+    as it is, so names with ``[`` or ``*`` can be given. Videos, pictures of formats that are not read and linked folders in a folder or
+    behind a pattern are left out and, unless ``all_images`` are taken, those that :func:`segunc.data.entry.without_labels` leaves out; the
+    source has a note on each kind. ``out`` is where maps will be written: not below the input, where they would become frames of the next
+    run."""
     path = Path(spec).expanduser().absolute()
     if path.is_file() and _is_video(path):
         return VideoSource(path, selection)
@@ -145,10 +160,11 @@ def open_source(
             hint="give an image, a folder, a glob pattern or a video",
         )
     kind: Kind = "folder" if path.is_dir() else "glob"
-    root, files, videos = _listed(path)
+    listing = _listed(path)
+    root = listing.root
+    files = listing.images
     if not files:
-        hint = f"give a video itself: {min(videos)}" if videos else "check the path"
-        raise InputError(f"{kind} {spec} holds no image", hint=hint)
+        raise _no_image(f"{kind} {spec}", listing)
     crosses_folders = kind == "folder" or "**" in path.parts
     if crosses_folders and out is not None and out.resolve().is_relative_to(root.resolve()):
         raise InputError(
@@ -157,10 +173,12 @@ def open_source(
         )
     frames = files if all_images else without_labels(root, files)
     source = ImageSource(kind, path, root, frames, selection)
+    notes = _left_out(path, listing)
     if left_out := sorted(set(files) - set(frames)):
         example = left_out[0].relative_to(root).as_posix()
-        source.note = f"{path}: {len(frames)} images; {len(left_out)} others left out as labels, e.g. {example} "
-        source.note += "(--all-images takes them)"
+        note = f"{path}: {len(frames)} images; {len(left_out)} others left out as labels, e.g. {example} "
+        notes.append(f"{note}(--all-images takes them)")
+    source.notes = tuple(notes)
     return source
 
 
@@ -168,22 +186,85 @@ def _is_video(path: Path) -> bool:
     return path.suffix.lower() in VIDEO_SUFFIXES
 
 
-def _listed(path: Path) -> tuple[Path, list[Path], list[Path]]:
-    """Return the root, the images and the videos of an absolute path that is a folder, or a pattern as a shell has it. But ``**``
-    follows no links: two that lead to folders above them would make more paths than can be listed."""
+class Listing(NamedTuple):
+    """What a folder, with all folders in it, or a pattern holds."""
+
+    root: Path
+    images: list[Path]
+    videos: list[Path]  # of a folder those in itself; of a pattern all
+    deeper: list[Path]  # videos in the folders of a folder
+    unread: list[Path]  # pictures of formats that are not read
+    links: list[Path]  # to folders, which are not followed
+
+
+def _listed(path: Path) -> Listing:
+    """List an absolute path that is a folder, or a pattern as a shell has it. But ``**`` follows no links: two that lead to folders above
+    them would make more paths than can be listed."""
+    listing = Listing(path, [], [], [], [], [])
     if path.is_dir():
-        root, images = path, image_files(path)
-        paths = [file for file in path.iterdir() if not is_hidden(file, path)]
+        found = [file for file in path.rglob("*") if not is_hidden(file, path)]
     elif path.exists() or not glob.has_magic(str(path)):
-        return path, [], []
+        return listing
     else:
         root = _fixed_part(path)
+        listing = listing._replace(root=root)
         parts = path.relative_to(root).parts
         hidden = any(part.startswith(".") for part in parts)
         matches = set(root.glob(str(Path(*parts, "*") if parts[-1] == "**" else Path(*parts))))
-        paths = [file for file in matches if hidden or not is_hidden(file, root)]
-        images = list(filter(is_image_file, paths))
-    return root, images, sorted(filter(_is_video, paths), key=lambda file: frame_order(str(file)))
+        found = [file for file in matches if hidden or not is_hidden(file, root)]
+    crosses_folders = path == listing.root or "**" in path.parts
+    for file in sorted(found, key=lambda file: frame_order(str(file))):
+        ending = file.suffix.lower()
+        if is_image_file(file):
+            listing.images.append(file)
+        elif ending in VIDEO_SUFFIXES and not file.is_dir():
+            inside_folder = path == listing.root and file.parent != path
+            (listing.deeper if inside_folder else listing.videos).append(file)
+        elif ending in UNREAD_SUFFIXES and not file.is_dir():
+            listing.unread.append(file)
+        elif crosses_folders and file.is_symlink() and file.is_dir():
+            listing.links.append(file)
+    return listing
+
+
+def _left_out(path: Path, listing: Listing) -> list[str]:
+    """Return a line for each kind of thing of a listing that is no frame, with its number and the first."""
+    videos = [*listing.videos, *listing.deeper] if listing.images else listing.deeper
+    formats = sorted({file.suffix[1:].upper() for file in listing.unread})
+    kinds = (
+        (videos, "videos", "give a video itself as --input"),
+        (
+            listing.unread,
+            f"pictures of formats that are not read ({', '.join(formats)})",
+            "convert them to PNG or JPEG",
+        ),
+        (listing.links, "links to folders", "give a linked folder as another --input"),
+    )
+    return [
+        f"{path}: {len(files)} {what} left out, first {files[0].relative_to(listing.root).as_posix()}; {remedy}"
+        for files, what, remedy in kinds
+        if files
+    ]
+
+
+def _no_image(what: str, listing: Listing) -> InputError:
+    """Return the error for an input without an image, which says what it holds instead."""
+    fact = f"{what} holds no image"
+    if listing.videos:
+        return InputError(fact, hint=f"give a video itself: {listing.videos[0]}")
+    if listing.deeper:
+        first = listing.deeper[0]
+        fact += f", but {len(listing.deeper)} videos in its folders, first {first}"
+        return InputError(fact, hint=f"--input '{first.parent}/*{first.suffix}' takes those of one")
+    if listing.unread:
+        fact += (
+            f" that is read, but {len(listing.unread)} of other formats, first {listing.unread[0]}"
+        )
+        return InputError(fact, hint="convert them to PNG or JPEG")
+    if listing.links:
+        fact += f", but {len(listing.links)} links to folders, first {listing.links[0]}"
+        return InputError(fact, hint="give the linked folder itself")
+    return InputError(fact, hint="check the path")
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
@@ -192,17 +273,24 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
     frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
-    files = []
+    files: list[Path] = []
     for name, stamp in stamps.items():
         spellings = (
             root / f"{name}{cased}"
             for ending in IMAGE_SUFFIXES
             for cased in (ending, ending.upper())
         )
-        files += [
-            file for file in spellings if stamp and file.is_file() and stamp_of(file) == stamp
-        ][:1]
+        matches = (file for file in spellings if stamp and _has_stamp(file, stamp))
+        files += islice(matches, 1)
     return ImageSource("folder", root, root, files) if files else None
+
+
+def _has_stamp(file: Path, stamp: str) -> bool:
+    """Return whether a path is a file of this stamp; False where it cannot be one, as where its name is longer than a name may be."""
+    try:
+        return file.is_file() and stamp_of(file) == stamp
+    except OSError:
+        return False
 
 
 def _fixed_part(pattern: Path) -> Path:
@@ -224,8 +312,14 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
     folder; where two have one name, folders above it are joined in front with ``_`` until the names differ."""
     expanded: list[str] = []
     for spec in specs:
-        _, images, videos = _listed(Path(spec).expanduser().absolute())
-        expanded += map(str, videos) if videos and not images else [spec]
+        path = Path(spec).expanduser().absolute()
+        listing = _listed(path)
+        if listing.images or not listing.videos:
+            expanded.append(spec)
+            continue
+        expanded += map(str, listing.videos)
+        for note in _left_out(path, listing):
+            warnings.warn(note, NoteWarning, stacklevel=2)
     if len(expanded) == 1:
         return [Input(expanded[0], out)]
     paths = [Path(spec).expanduser().absolute() for spec in expanded]

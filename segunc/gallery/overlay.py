@@ -19,6 +19,7 @@ from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.data.labels import LabelMap
 from segunc.evaluation.flagged import Threshold
 from segunc.frames.source import format_time
+from segunc.maps.encoding import is_flagged
 from segunc.maps.labelled import LabelSources, choose_scores
 from segunc.maps.reader import MapsReader
 from segunc.scores import SCORES, first_shown, scale_words, title_of
@@ -275,7 +276,7 @@ def _outline(
     outlined = []
     if legend.threshold is not None:
         words = f"Flagged: {legend.promise or f'{title_of(legend.score, capital=False)} >= {legend.threshold:g}'}"
-        outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
+        outlined.append((is_flagged(values, legend.threshold), words, FLAGGED))
     if anomaly is not None:
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED))
     thickness = max(1, round(picture.shape[1] / 640))

@@ -13,6 +13,8 @@ import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import replacing, write_file
+from segunc.data.entry import composed
+from segunc.data.frame_names import frames_named
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
 from segunc.evaluation.flagged import Threshold, check_promises
@@ -131,8 +133,11 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
     if patterns is None:
         return list(reader.frames)
     wanted = set()
+    named = frames_named(patterns, reader.frames)
     for pattern in patterns:
-        matched = {name for name in reader.frames if name == pattern or fnmatchcase(name, pattern)}
+        matched = {name for name in reader.frames if fnmatchcase(composed(name), composed(pattern))}
+        if (frame := named[pattern]) is not None:
+            matched.add(frame)
         if not matched:
             like = reader.frames[0]
             raise InputError(

@@ -66,10 +66,11 @@ def decode_unit(codes: npt.NDArray[np.unsignedinteger]) -> Floats:
     return values
 
 
-def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.float32]:
-    """Return the values of a stored score, float32 of the same shape; see :data:`Form`."""
+def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.floating]:
+    """Return the values of a stored score, of the same shape, without rounding any: float64 where the file holds that, else float32.
+    See :data:`Form`."""
     if np.issubdtype(stored.dtype, np.floating):
-        return stored.astype(np.float32)
+        return stored.astype(np.promote_types(stored.dtype, np.float32))
     if form == "unit-code":
         return decode_unit(stored)
     return stored.astype(np.float32) / np.float32(np.iinfo(stored.dtype).max)
@@ -101,14 +102,27 @@ def encode_score(score: str, values: Array) -> Array:
 
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
-    """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys. A uint16 code is its
-    own key, and a uint8 code c has the key 257 c, the uint16 code of its value. A float16 (wider floats are rounded to it first) is keyed
-    by its bits: sign bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first."""
+    """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys.
+
+    A uint16 code is its own key, and a uint8 code c has the key 257 c, the uint16 code of its value. A float16 is keyed by its bits: sign
+    bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first. Wider floats have a key where float16
+    holds them exactly.
+
+    Raises:
+        InputError: a float is NaN, infinite, or a value that float16 would round, so that its rank would change.
+    """
     if stored.dtype in (np.uint8, np.uint16):
         return stored * np.uint16(257) if stored.dtype == np.uint8 else stored
     if not np.issubdtype(stored.dtype, np.floating):
         raise InputError(f"a score map is of type {stored.dtype}: neither uint8, uint16 nor floats")
-    bits = (encode_half(stored) + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        halves = stored.astype(np.float16, copy=False)
+    if not np.isfinite(halves).all() or (stored.dtype != np.float16 and (halves != stored).any()):
+        message = "a score is no number that float16 holds exactly, so it has no 16-bit key"
+        raise InputError(
+            message, hint="rank such scores in bins (segunc.metrics.counting.ScoreBins)"
+        )
+    bits = (halves + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
     return np.where(bits & 0x8000, ~bits, bits | 0x8000).astype(np.uint16)
 
 
@@ -117,14 +131,22 @@ def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
     return np.where(keys & 0x8000, keys & 0x7FFF, ~keys).astype(np.uint16).view(np.float16)
 
 
+def is_flagged(values: npt.NDArray[np.floating], threshold: float) -> npt.NDArray[np.bool_]:
+    """Return which scores are at or above a threshold, bool of their shape. They are compared in float64: NumPy would round a Python
+    float to the type of the scores first, and so flag scores below the threshold."""
+    return np.asarray(values >= np.float64(threshold))
+
+
 def encode_compact(stored: Array) -> Array:
     """Return the compact form of a stored score ``[H, W]``, uint16 codes or float16: ``[ceil(H / 2), ceil(W / 2)]`` means of its values as
-    uint8 codes round(255 sqrt(v)), or as the uint16 :func:`score_keys` of floats."""
+    uint8 codes round(255 sqrt(v)), or as the uint16 :func:`score_keys` of their float16."""
     floats = stored.dtype == np.float16
     values = stored.astype(np.float32) if floats else decode_unit(stored)
     height, width = (-(-side // 2) for side in stored.shape)
-    half = cv2.resize(values, (width, height), interpolation=cv2.INTER_AREA)
-    return score_keys(half) if floats else np.rint(np.sqrt(half) * np.float32(255)).astype(np.uint8)
+    half = np.asarray(cv2.resize(values, (width, height), interpolation=cv2.INTER_AREA), np.float32)
+    if floats:
+        return score_keys(encode_half(half))
+    return np.rint(np.sqrt(half) * np.float32(255)).astype(np.uint8)
 
 
 def decode_compact(codes: Array, height: int, width: int, *, floats: bool) -> Array:

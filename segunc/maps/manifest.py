@@ -13,7 +13,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, parse_json, read_bytes, read_json
-from segunc.maps.shards import MANIFEST_NAME, find_log, joined_state, unseal
+from segunc.maps.shards import MANIFEST_NAME, REPAIR, find_log, joined_state, unseal
 from segunc.scores import SCORES
 
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
@@ -174,6 +174,27 @@ def read_manifest(folder: Path) -> Manifest | None:
                 f"{path}: the values of '{name}' are {value}, which this segunc does not know"
             )
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
+
+
+def what_is_missing(folder: Path, manifest: Manifest, lines: int) -> str | None:
+    """Return in one line what a maps folder with so many finished frames lacks: its run has not ended, lines were lost, or its shards
+    saw other lists of frames. None where nothing is missing."""
+    status = manifest.get("status", "unknown")
+    if status != "finished":
+        return f"the run that writes {folder} has not finished (status {status}, {lines} frames so far)"
+    lost = manifest["finished"] - lines
+    if lost > 0:
+        return f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"
+    source = manifest.get("source", {})
+    listed = source.get("frames")
+    done = manifest["finished"] + len(manifest["failed"])
+    # The number of frames of a video is an expectation.
+    if "shards" in manifest and source.get("kind") != "video" and listed not in (None, done):
+        counts = f"the first of which saw {listed} frames, and all together saw {done}"
+        return (
+            f"the shards of {folder} saw different lists of frames, {counts}: some may be missing"
+        )
+    return None
 
 
 def is_ours(folder: Path) -> bool:

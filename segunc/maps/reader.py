@@ -23,8 +23,14 @@ from segunc.maps.encoding import (
     read_score_file,
 )
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
-from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
-from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, find_log
+from segunc.maps.manifest import (
+    COMPACT_VALUES,
+    UNIT_VALUE,
+    is_ours,
+    read_manifest,
+    what_is_missing,
+)
+from segunc.maps.shards import MANIFEST_NAME, FrameRecords, all_shards, find_log
 from segunc.maps.statistics import read_region
 
 BENCHMARK_FOLDER = "anomaly_p"
@@ -47,7 +53,7 @@ class MapsReader:
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         class_names: of the class ids 0, 1, ...; None where the maps do not say.
         region: the pixels that count; None where all do.
-        unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
+        unfinished: one line on what the folder lacks (:func:`what_is_missing`); None where nothing, and for other tools.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,22 +85,13 @@ class MapsReader:
         self.frames = (
             sorted(names, key=frame_order) if self.manifest is None else list(self.records)
         )
-        self.unfinished = None if self.manifest is None else self._what_is_missing(manifest)
+        self.unfinished = (
+            None if self.manifest is None else what_is_missing(folder, manifest, len(self.records))
+        )
         if not self.frames:
             raise InputError(
                 f"maps folder {folder} holds no finished map, SCORE/FRAME of {', '.join(SUFFIXES)}"
             )
-
-    def _what_is_missing(self, manifest: dict[str, Any]) -> str | None:
-        status, lines = manifest.get("status", "unknown"), len(self.records)
-        if status != "finished":
-            return f"the run that writes {self.folder} has not finished (status {status}, {lines} frames so far)"
-        lost = manifest["finished"] - lines
-        return (
-            f"{self.folder} has lost the lines of {lost} finished frames; {REPAIR}"
-            if lost > 0
-            else None
-        )
 
     def has(self, name: str, score: str) -> bool:
         """Return whether a frame has a map of a score (or ``prediction``)."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import inside, reading
 from segunc.data.images import read_image, resize_nearest
-from segunc.maps.encoding import Array, decode_unit
+from segunc.maps.encoding import Array, decode_unit, is_flagged
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
 from segunc.maps.shards import MANIFEST_NAME, DamageError, FrameRecords, all_shards, frame_times
 
@@ -95,7 +95,10 @@ def map_statistics(
     percentile = np.partition(pixels, last, axis=None)[last]
     numbers = {"mean": pixels.mean(dtype=np.float64), "max": pixels.max(), "p99": percentile}
     # Nine digits hold a float32; more would be rounding noise of the summation. A zero has no sign.
-    statistics = {name: float(f"{float(number):.9g}") + 0.0 for name, number in numbers.items()}
+    digits = 17 if values.dtype == np.float64 else 9
+    statistics = {
+        name: float(f"{float(number):.{digits}g}") + 0.0 for name, number in numbers.items()
+    }
     if threshold is not None:
         _, boxes, strengths = regions_of(values, threshold, kept)
         statistics["component"] = max(boxes[:, cv2.CC_STAT_AREA].tolist(), default=0)
@@ -110,7 +113,9 @@ def regions_of(
     W]``, 0 for none, and of the regions 1, 2, ... left, top, width, height and area ``[R, 5]`` and strength ``[R]``. The strength is the
     sum over the pixels of a region of what they exceed the threshold by: area times mean excess. A mean over the frame hides a small
     object, and a maximum takes one pixel of noise for one."""
-    high = (values >= threshold) & (True if kept is None else kept)
+    high = is_flagged(values, threshold)
+    if kept is not None:
+        high &= kept
     _, numbers, boxes, _ = cv2.connectedComponentsWithStats(high.astype(np.uint8), connectivity=8)
     excess = values[high].astype(np.float64) - threshold
     return numbers, boxes[1:], np.bincount(numbers[high], weights=excess, minlength=len(boxes))[1:]
@@ -146,7 +151,7 @@ def strongest_regions(
     """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at or above a threshold, of at least
     ``smallest`` pixels. Without ``most`` at most :data:`MOST_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds
     uint16 codes or real values."""
-    values = decode_unit(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
+    values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     numbers, boxes, strengths = regions_of(values, threshold, kept)
     strongest = np.argsort(-strengths, kind="stable")
     smallest = smallest if most else max(smallest, int(SMALLEST_SHARE * values.size))

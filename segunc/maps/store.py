@@ -233,6 +233,8 @@ class MapsWriter:
                     f"{self.out} was written with {shown}{more}",
                     hint="give another --out, or --overwrite",
                 )
+            if not self.shard.whole:
+                self._check_list(before, manifest)
         self.manifest: Manifest = dict(before or manifest)
         if self._moved:  # the run keeps its record, by which verdicts know it
             self.manifest["moved_to"] = manifest["run"]["input"]
@@ -265,6 +267,25 @@ class MapsWriter:
         self._finished_before = int(state.get("finished", 0))
         if before is None:
             self._write_state("running", 0)  # else once it is known that the run can go on
+
+    def _check_list(self, before: Manifest, manifest: Mapping[str, Any]) -> None:
+        """Raise InputError where the source lists other frames than when the first shard began. Frames are dealt out by their places in
+        the list, so with another list some frames would belong to no shard, or to two."""
+        then = before.get("source", {})
+        now = manifest.get("source", {})
+        # Folders that earlier versions began record the number alone.
+        known = [key for key in ("frames", "names_sha256") if then.get(key) is not None]
+        if all(then[key] == now.get(key) for key in known):
+            return
+        count = now.get("frames")
+        change = f"it now lists {count}"
+        if count == then.get("frames"):
+            change = f"it now lists {count} of other names"
+        fact = f"{self.out} was begun in shards when {manifest['run'].get('input')} listed {then.get('frames')} frames, and {change}"
+        raise InputError(
+            fact,
+            hint="move the new images away until all shards have ended, or begin all shards again in another --out",
+        )
 
     def _keeps(self, record: Record, source: FrameSource | None) -> bool:
         """Return whether the frame of a line is finished: its maps are whole, and its image file was not replaced."""

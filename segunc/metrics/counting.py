@@ -13,7 +13,7 @@ the float32 scores 98.01 and 98.02 are one float16. So the maps of another tool 
 *positive* pixels (anomalous or wrongly predicted ones) and of the *negative* ones; these are the edges of the bins. Where all positive
 scores fit into the sample, each has a bin of its own, and no number is changed by what lies between two of them: a run of negative pixels
 gives the same numbers whether its scores are told apart or not. Where they are too many, a bin holds about one in MAX_BINS of the pixels,
-which bounds the errors of AUROC and FPR95 (measured: at most 1e-6).
+which bounds the errors of AUROC and FPR95 (measured: at most 1e-6). :func:`rank` is the one way from scores to keys, for thresholds too.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.maps.encoding import score_keys
 
 STEPS_PER_UNIT = 1 << 18  # a stored sum over pixels of 1.0
 STEPS_PER_FRACTION = 1 << 40  # a stored fraction of 1.0
@@ -144,8 +145,12 @@ class ScoreBins:
     def __str__(self) -> str:
         return "float"  # how a result names the form of these maps
 
+    @property
+    def size(self) -> int:
+        return len(self.edges)
+
     def keys(self, scores: Scores) -> npt.NDArray[np.intp]:
-        """Return the bin of each score, of any shape."""
+        """Return the bin of each score, of any shape; at or above k exactly where the score is at or above edge k."""
         return np.asarray(np.searchsorted(self.edges, scores, side="right") - 1)
 
     def count(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> Counts:
@@ -158,28 +163,54 @@ class ScoreBins:
         )
 
 
+def rank(stored: npt.NDArray[Any], bins: ScoreBins | None) -> tuple[npt.NDArray[np.integer], int]:
+    """Return the keys by which scores of any shape are ranked, and how many keys there are: their bins, or without bins their 16-bit keys,
+    which raises InputError for floats that have none."""
+    if bins is None:
+        return score_keys(stored), KEYS
+    return bins.keys(stored), bins.size
+
+
 class BinFinder:
-    """Collects the edges of at most ``most`` bins of a score over all frames; ``rows`` of counts by bin are held by the evaluation."""
+    """Collects the edges of the bins of a score over all frames, and finds out whether 16-bit keys rank it.
+
+    Attributes:
+        wide: whether float16 would round a score, so that bins must rank it.
+    """
 
     def __init__(self, rows: int = 0, most: int = MAX_BINS) -> None:
+        """Take at most ``most`` edges; ``rows`` of counts by bin are held by the evaluation."""
         most = min(most, max(MAX_CELLS // max(rows, 1), MIN_BINS))
         self._samples = _Sample(most // 2), _Sample(most // 4)  # a positive score takes two edges
+        self.wide = False
 
     def add(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> None:
         """Take in a frame; raises InputError where a labelled score is NaN or infinite."""
         for sample, part in zip(self._samples, _split(scores, rows), strict=True):
             sample.add(part)
+        self.wide = self.wide or not fits_half(scores, rows)
 
-    def bins(self) -> ScoreBins | None:
-        """Return the bins of all frames so far; None without a labelled pixel."""
+    def bins(self, *, gaps: bool = False) -> ScoreBins | None:
+        """Return the bins of all frames so far; None without a labelled pixel. With ``gaps`` the number right above each negative score
+        is an edge too, even above the highest: the lowest threshold that does not flag that score. Then there may be half as many more
+        edges."""
         negative, positive = self._samples
         if not negative.pixels and not positive.pixels:
             return None
         ends = min(negative.low, positive.low), max(negative.high, positive.high)
-        above = np.nextafter(positive.scores, positive.scores.dtype.type(np.inf))
-        parts = (positive.scores, above, negative.scores)
+        parts = [positive.scores, _next_above(positive.scores), negative.scores]
+        if gaps:
+            parts.append(_next_above(negative.scores))
         edges = np.unique(np.concatenate([*parts, np.array(ends, np.result_type(*parts))]))
+        if gaps:
+            # The highest score itself may be no part of the samples.
+            edges = np.unique(np.append(edges, _next_above(edges[-1:])))
+            return ScoreBins(edges[np.isfinite(edges)])
         return ScoreBins(edges[edges <= ends[1]])
+
+
+def _next_above(scores: Scores) -> Scores:
+    return np.asarray(np.nextafter(scores, scores.dtype.type(np.inf)))
 
 
 class _Sample:

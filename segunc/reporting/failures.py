@@ -16,6 +16,7 @@ from segunc.gallery.overlay import colourise, page_ranges
 from segunc.gallery.page import FrameFiles
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
+from segunc.maps.encoding import is_flagged
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import strongest_regions
 from segunc.reporting.inputs import Inputs
@@ -109,15 +110,15 @@ def _of_frame(
             smallest=SMALLEST_REGION,
             most=frame.anomaly.size,
         ):
-            if (share := float((region.pixels(values) >= value).mean())) < least:
+            if (share := float(is_flagged(region.pixels(values), value).mean())) < least:
                 line = f"{name}: an object of {region.area:,} pixels, of which {share:.0%} are flagged by {words}."
                 yield Failure("Missed", region.area, name, line, region.box)
-        normal = np.where(frame.anomaly == 0, values, -np.inf).astype(np.float32)
+        normal = np.where(frame.anomaly == 0, values, values.dtype.type(-np.inf))
         for region in strongest_regions(normal, value, smallest=SMALLEST_REGION)[:1]:
             line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
             yield Failure("False alarm", region.strength, name, line, region.box)
     if frame.wrong is not None:
-        sure = ((frame.wrong == 1) & (values < value)).astype(np.float32)
+        sure = ((frame.wrong == 1) & ~is_flagged(values, value)).astype(np.float32)
         for region in strongest_regions(sure, 0.5, smallest=SMALLEST_REGION, most=1):
             names = reader.class_names or list(map(str, range(256)))
             true, taken = (

@@ -226,9 +226,13 @@ def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterat
 def _maps(reader: MapsReader) -> Facts:
     manifest, asked = reader.manifest or {}, ("every", "draws", "seed", "size")
     run = {key: value for key, value in manifest.get("run", {}).items() if key in asked}
+    missing = reader.unfinished  # without the place of the folder on this machine
+    if missing is not None:
+        missing = missing.replace(str(reader.folder), reader.folder.name)
     return {
         "name": reader.folder.name,
         "frames": len(reader.frames),
+        "unfinished": missing,
         "scores": reader.scores,
         "device": manifest.get("device"),
         "run": run,

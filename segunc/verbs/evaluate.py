@@ -14,7 +14,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
-from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
+from segunc.data.entry import DatasetEntry, Sample, composed, encoding_of_masks
 from segunc.decisions.threshold import SETTINGS
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import read_thresholds
@@ -270,7 +270,7 @@ def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
         [*frames],
         compiled(pattern or "", f"--frames '{pattern}' is no regular expression"),
     )
-    if not (chosen := [name for name in names if regular.search(name)]):
+    if not (chosen := [name for name in names if regular.search(composed(name))]):
         raise InputError(f"--frames '{pattern}' matches no frame; the first is {names[0]}")
     return chosen
 

@@ -192,8 +192,8 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
     sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
     for source in sources:
-        if source.note:
-            warnings.warn(source.note, NoteWarning, stacklevel=2)
+        for note in source.notes:
+            warnings.warn(note, NoteWarning, stacklevel=2)
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
         sampler = make_sampler(model, options, scores)

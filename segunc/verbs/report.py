@@ -21,6 +21,7 @@ class ReportResult(NamedTuple):
     page: Path  # to open in a browser, or to print
     summary: tuple[str, ...]  # its lines
     sha256: str  # of report.json
+    notes: tuple[str, ...] = ()  # what a user should know
 
 
 @takes(ReportOptions)
@@ -50,4 +51,5 @@ def report(options: ReportOptions) -> ReportResult:
         page.resolve(),
         tuple(f"{of['name']}: {of['text']}" for of in content["summary"]),
         sha256,
+        tuple(reader.unfinished for reader in inputs.maps if reader.unfinished),
     )

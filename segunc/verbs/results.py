@@ -23,8 +23,8 @@ from segunc.gallery.pictures import (
 )
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps
-from segunc.maps.manifest import read_manifest
-from segunc.maps.shards import frame_times
+from segunc.maps.manifest import read_manifest, what_is_missing
+from segunc.maps.shards import FrameRecords, all_shards, frame_times
 from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
@@ -199,12 +199,11 @@ def summary(options: SummaryOptions) -> SummaryResult:
     """
     folders = maps_folders(Path(options.maps))
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
-    states = {folder: manifest.get("status", "unknown") for folder, manifest in manifests.items()}
-    unfinished = [folder for folder, state in states.items() if state != "finished"]
-    notes = [
-        f"{f} is not finished (status {states[f]}); the list is of what is there"
-        for f in unfinished
-    ]
+    notes = []
+    for folder, manifest in manifests.items():
+        lines = len(FrameRecords(folder, all_shards(manifest)))
+        if missing := what_is_missing(folder, manifest, lines):
+            notes.append(f"{missing}; the list is of what is there")
     shared = set.intersection(
         *(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values())
     )

@@ -13,7 +13,16 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
-from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene
+from segunc.data.labels import IGNORE
+from segunc.decisions.risks import (
+    OF_ANOMALIES,
+    RISING,
+    LossSums,
+    Method,
+    Pool,
+    Scene,
+    known_pixels,
+)
 from segunc.decisions.threshold import (
     MOST_ALARMS,
     RISKS,
@@ -24,12 +33,12 @@ from segunc.decisions.threshold import (
     settings_of,
 )
 from segunc.evaluation.maps import read_frame
-from segunc.evaluation.parts import LabelledFrame, decode_keys
+from segunc.evaluation.parts import LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
-from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
+from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
 from segunc.options import ThresholdOptions, command_line, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
@@ -42,6 +51,9 @@ PRICE = (
     "errors-kept",
 )  # risks that cost little to count beside the one asked for
 _LARGEST_FLOAT = 0xFBFF  # key of the largest finite value
+_MOST_EDGES = 1 << 17
+"""Candidates for the threshold of floats that 16 bits cannot hold: they lie 1 in 65,536 of the normal pixels apart, 1 in 32,768 of the
+others, and each score is one where there are fewer scores."""
 
 
 class ThresholdResult(NamedTuple):
@@ -212,13 +224,22 @@ class _Seen:
         controls: Iterable[str],
     ) -> None:
         self.reader, self.score, self.files, self.options = reader, score, files, options
-        self.sums = {control: LossSums(control) for control in dict.fromkeys([*controls, *PRICE])}
+        self.controls = tuple(dict.fromkeys([*controls, *PRICE]))
+        self.sums: dict[str, LossSums] = {}
         self.groups: dict[str, LossSums] = {}
-        self.form, self.low, self.high, self.left_out = "", KEYS - 1, -1, 0
+        self.bins: ScoreBins | None = None  # of floats that 16 bits cannot hold
+        self.form = ""
+        self.low, self.high = KEYS - 1, -1
+        self.left_out = 0
+
+    @property
+    def size(self) -> int:
+        """The number of keys, each of which may become the threshold."""
+        return KEYS if self.bins is None else self.bins.size
 
     def value(self, key: int) -> float:
         """Return the score of a key."""
-        return float(decode_keys(self.form, np.array([key]))[0])
+        return float(values_of(self.bins or self.form, self.size)[key])
 
     def place(self, sums: LossSums, level: float, method: Method) -> int:
         """Return the key from which on pixels are flagged; InputError where units lack what a control needs, are too few for its level, or
@@ -240,10 +261,8 @@ class _Seen:
                 hint="--unit frame",
             )
         method.check_units(sums, level, "units", "--level")
-        place, top = (
-            method.certified(sums, level),
-            _LARGEST_FLOAT if self.form == "float" else KEYS - 1,
-        )
+        place = method.certified(sums, level)
+        top = _LARGEST_FLOAT if self.form == "float" and self.bins is None else self.size - 1
         if place is None or (control not in RISING and place > top):
             raise InputError(
                 f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level"
@@ -258,9 +277,13 @@ class _Seen:
         )
         for name in names:
             units.setdefault(unit_of(name), []).append(name)
+        if self.reader.manifest is None and self.reader.may_hold_floats(self.score):
+            self._find_bins(names)
+        self.low = self.size - 1
+        self.sums = {control: LossSums(control, self.size + 1) for control in self.controls}
         members = {} if options.groups is None else group_frames(options.groups, names)
         group_of = {name: group for group, frames in members.items() for name in frames}
-        self.groups = {group: LossSums(options.control) for group in members}
+        self.groups = {group: LossSums(options.control, self.size + 1) for group in members}
         for frames in ConsoleProgress().follow([*units.values()]):
             if len(mixed := sorted({group_of[name] for name in frames if members})) > 1:
                 raise InputError(
@@ -280,22 +303,44 @@ class _Seen:
             what = f"the score '{self.score}' is {self.value(self.low):g} at every labelled pixel"
             raise InputError(f"{what}, so no threshold parts them", hint="choose another --score")
 
-    def _counts(self, name: str) -> dict[str, Counts]:
-        """Return the counts of a frame by control."""
+    def _find_bins(self, names: Sequence[str]) -> None:
+        """Make bins of scores that 16 bits cannot hold; this tool's maps never hold such."""
+        finder = BinFinder(most=_MOST_EDGES)
+        for name in ConsoleProgress(label="first look").follow(names):
+            frame = self._read(name)
+            stored = frame.stored[self.score]
+            if stored.dtype.kind != "f":
+                continue
+            rows = np.where(known_pixels(frame.anomaly, frame.labels), 0, IGNORE).astype(np.uint8)
+            for label in (frame.anomaly, frame.wrong):
+                if label is not None:
+                    rows[label == 1] = 1
+            try:
+                finder.add(stored, rows)
+            except InputError as error:
+                raise error.within(f"frame {name}: the map '{self.score}'") from error
+        if finder.wide:
+            self.bins = finder.bins(gaps=True)
+
+    def _read(self, name: str) -> LabelledFrame:
         reader, score = self.reader, self.score
         codes = {score} if reader.form(score) == "unit-code" else set()
-        frame = LabelledFrame(
-            name, **read_frame(reader, [score], self.files, None, name), unit_codes=codes
-        )
+        fields = read_frame(reader, [score], self.files, None, name)
+        bins = {} if self.bins is None else {score: self.bins}
+        return LabelledFrame(name, **fields, unit_codes=codes, bins=bins)
+
+    def _counts(self, name: str) -> dict[str, Counts]:
+        """Return the counts of a frame by control."""
+        score = self.score
+        frame = self._read(name)
         form = str(frame.form(score))
         if self.form not in ("", form):
             raise InputError(
                 f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}"
             )
-        self.form, scene = (
-            form,
-            Scene(frame.stored[score], frame.anomaly, frame.labels, frame.wrong),
-        )
+        self.form = form
+        labels = frame.anomaly, frame.labels, frame.wrong
+        scene = Scene(frame.stored[score], *labels, bins=self.bins)
         keys = scene.keys[scene.known]
         self.low, self.high = (
             int(keys.min(initial=self.low)),

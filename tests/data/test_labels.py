@@ -144,6 +144,16 @@ def test_a_wrong_map_is_refused(tmp_path: Path, rows: list[str]) -> None:
         read_label_map(write(tmp_path / "own.csv", *rows))
 
 
+@pytest.mark.parametrize("second", ["caf\u00e9", "cafe\u0301"])
+def test_two_classes_of_one_name_are_refused(tmp_path: Path, second: str) -> None:
+    """An accent may be one character or two."""
+    path = tmp_path / "map.csv"
+    rows = [",".join(COLUMNS), "0,road,0,1,1,1", "1,caf\u00e9,1,2,2,2", f"2,{second},2,3,3,3"]
+    path.write_text("\n".join(rows))
+    with pytest.raises(InputError, match=r"label map 'map' names both classes 1 and 2 'caf"):
+        read_label_map(path)
+
+
 def test_classes_can_be_taken_out_and_become_the_anomaly() -> None:
     whole = label_map("camvid")
     rest = whole.without(["building", "bicyclist"])

@@ -10,19 +10,21 @@ import pytest
 from scipy import ndimage
 
 from segunc.decisions.risks import (
-    ALARM_KEYS,
     LEAST_KEPT,
     RISING,
     LossSums,
     Pool,
     Scene,
-    flag_keys,
+    alarm_keys,
+    known_pixels,
     monotone,
 )
 from segunc.decisions.threshold import MOST_ALARMS
 from segunc.evaluation.flagged import Achieved, Threshold
-from segunc.evaluation.parts import LabelledFrame, decode_keys
-from segunc.maps.encoding import decode_unit, encode_unit
+from segunc.evaluation.parts import LabelledFrame, values_of
+from segunc.maps.encoding import decode_unit, encode_unit, is_flagged
+from segunc.maps.statistics import regions_of, strongest_regions
+from segunc.metrics.counting import BinFinder, rank
 
 SIZE = (40, 56)
 EIGHT = np.ones((3, 3))
@@ -75,17 +77,25 @@ def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
 def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     stored, values, truth = frame(form)
     wrong = LabelledFrame("f", {}, truth["prediction"], labels=truth["labels"]).wrong
-    counts = Scene(stored, truth["anomaly"], truth["labels"], wrong).counts(control, 0.3, 40)
+    bins = None
+    if form == "float32":
+        known = known_pixels(truth["anomaly"], truth["labels"])
+        finder = BinFinder()
+        finder.add(stored, np.where(known, 0, 255).astype(np.uint8))
+        bins = finder.bins(gaps=True)
+    scene = Scene(stored, truth["anomaly"], truth["labels"], wrong, bins)
+    counts = scene.counts(control, 0.3, 40)
     assert counts is not None
     unit = Pool(control)
     unit.add(counts)
     of_unit = unit.losses()
     assert of_unit is not None
-    keys = np.unique(flag_keys(stored)).astype(int)
-    grid = np.array([key for key in ALARM_KEYS if keys[0] - 40 <= key <= keys[-1] + 40])
+    ranked, size = rank(stored, bins)
+    keys = np.unique(ranked[scene.known]).astype(int)
+    grid = np.array([key for key in alarm_keys(size) if keys[0] - 40 <= key <= keys[-1] + 40])
     chosen = grid if control == "false-alarms" else keys[:: max(1, len(keys) // 60)]
     kind = "float" if form.startswith("float") else form
-    thresholds = decode_keys(kind, np.asarray(chosen))
+    thresholds = values_of(kind if bins is None else bins, size)[chosen]
     expected = [by_hand(control, values >= threshold, truth) for threshold in thresholds]
     if control == "false-alarms":
         assert max(expected) > expected[0], (
@@ -155,10 +165,31 @@ def test_sums_are_monotone_whatever_the_losses() -> None:
         assert of.units == 30
 
 
-def test_floats_are_flagged_exactly_where_their_value_is() -> None:
-    """float32 rounds up to a float16 as often as down, and a pixel below a threshold must not be flagged."""
-    values = np.random.default_rng(2).normal(0, 30, 5000).astype(np.float32)
-    thresholds = np.unique(values.astype(np.float16))[::97]
-    for threshold in thresholds:
-        key = flag_keys(np.array([threshold]))[0]
-        assert ((flag_keys(values) >= key) == (values >= np.float32(threshold))).all()
+def test_a_bin_flags_exactly_the_floats_at_or_above_its_edge() -> None:
+    values = (1 - 1e-6 * np.random.default_rng(2).random(500)).astype(np.float32)
+    finder = BinFinder()
+    finder.add(values[::2], np.zeros(250, np.uint8))
+    bins = finder.bins(gaps=True)
+    assert bins is not None
+    for key, threshold in enumerate(bins.edges):
+        assert ((rank(values, bins)[0] >= key) == (values >= threshold)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_score_below_the_threshold_is_not_flagged_whatever_its_type(dtype: Any) -> None:
+    """Rounded to the type of these scores, the threshold would be the score."""
+    below = np.array([0.7], dtype)
+    threshold = float(below[0]) * (1 + 2.0**-52)
+    assert not is_flagged(below, threshold).any()
+    assert not strongest_regions(below[None], threshold, most=1)
+    _, boxes, _ = regions_of(below[None], threshold)
+    assert not len(boxes)
+
+
+def test_the_lowest_threshold_that_flags_no_normal_pixel_is_a_candidate() -> None:
+    normal = (1 - 1e-6 * np.random.default_rng(2).random(500)).astype(np.float32)
+    finder = BinFinder()
+    finder.add(normal, np.zeros(500, np.uint8))
+    bins = finder.bins(gaps=True)
+    assert bins is not None
+    assert np.nextafter(normal.max(), np.float32(2)) in bins.edges

@@ -100,6 +100,45 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(
         segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)])
 
 
+RISING_CHANGES: dict[str, Any] = {
+    "near one": lambda s: (1 - 1e-4 * np.exp(-s)).astype(np.float32),
+    "tiny": lambda s: (1e-9 * s).astype(np.float32),
+    "an offset": lambda s: (s + 1500).astype(np.float32),
+    "beyond float16": lambda s: (1e6 * s).astype(np.float32),
+    "near one, float64": lambda s: 1 - 1e-12 * np.exp(-s),
+}
+
+
+@pytest.mark.parametrize("change", RISING_CHANGES)
+@pytest.mark.parametrize("control", ["missed-pixels", "flagged-pixels"])
+def test_a_threshold_parts_floats_of_any_scale_where_the_promise_ends(
+    tmp_path: Path, change: str, control: str
+) -> None:
+    """By a loop over all scores: the last one that keeps (sum of losses + 1) / (n + 1) to the level, from the safe end on."""
+    maps, masks = write_set(tmp_path, FRAMES[:20])
+    frames = []
+    for path in sorted(maps.rglob("*.npy")):
+        values = RISING_CHANGES[change](np.load(path).astype(np.float64))
+        np.save(path, values)
+        mask = cv2.imread(str(masks / path.parent.name / f"{path.stem}.png"), cv2.IMREAD_UNCHANGED)
+        frames.append((values, mask))
+    made = calibrate({"calibration": (maps, masks)}, tmp_path / "t.json", control=control)
+
+    def holds(threshold: float) -> bool:
+        label = 1 if control == "missed-pixels" else 0
+        flagged = [float((values[mask == label] >= threshold).mean()) for values, mask in frames]
+        losses = [1 - share if label else share for share in flagged]
+        return (sum(losses) + 1) / 21 <= 0.2 + 1e-12
+
+    scores = np.unique(np.concatenate([values.ravel() for values, _ in frames]))
+    value = np.asarray(made.threshold.value)
+    assert holds(float(value))
+    if control == "missed-pixels":
+        assert not holds(float(scores[scores > value][0]))
+    else:
+        assert not holds(float(scores[scores < value][-1]))
+
+
 def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(
     data: Any, tmp_path: Path
 ) -> None:
@@ -211,6 +250,14 @@ def test_labels_without_an_anomaly_and_scores_without_spread_are_refused(tmp_pat
         np.save(path, np.full((24, 32), 0.5, np.float16))
     with pytest.raises(InputError, match=r"the score 'other' is 0.5 at every labelled pixel"):
         segunc.threshold(control="flagged-pixels", **asked)
+
+
+def test_a_group_may_be_named_by_a_time_of_day(data: Any, tmp_path: Path) -> None:
+    out = tmp_path / "hours.json"
+    hours = {name: "08:00" if name.startswith("day") else "s\u00fcd:20:00" for name in FRAMES}
+    made = calibrate(data, out, groups=hours, level=0.3).threshold
+    for asked, group in (("08:00", "08:00"), ("su\u0308d:20:00", "s\u00fcd:20:00")):
+        assert read_thresholds([f"{out}:{asked}"])["other"].value == made.groups[group]["value"]
 
 
 def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> None:

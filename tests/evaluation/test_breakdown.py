@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.evaluation.compare import HIDDEN, format_number
 from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.report import format_metrics
@@ -106,17 +106,40 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
     )  # a table of results shows them where they are asked for
 
 
+def test_a_list_of_groups_may_be_written_on_a_mac_and_by_file_names() -> None:
+    """Of an accent in two characters, and ``NAME.png``."""
+    frames = ["s\u00fcd_1", "a/s\u00fcd_2", "x.png", "rest"]
+    rows = {"su\u0308d_1": "su\u0308d", "a/s\u00fcd_2.PNG": "s\u00fcd", "x.png": "x"}
+    assert group_frames(rows, frames) == {
+        "s\u00fcd": {"s\u00fcd_1", "a/s\u00fcd_2"},
+        "x": {"x.png"},
+        "other": {"rest"},
+    }
+    assert group_frames("s\u00fcd", frames) == group_frames("su\u0308d", frames)
+
+
+def test_rows_of_no_frame_are_said() -> None:
+    rows = {"a": "day", "b.npy": "night", "c_v1.5": "night", "d": "day"}
+    with pytest.warns(NoteWarning, match=r"2 of 4 rows of --groups CSV, first c_v1\.5, name no"):
+        assert group_frames(rows, ["a", "b", "c_v1"]) == {
+            "day": {"a"},
+            "night": {"b"},
+            "other": {"c_v1"},
+        }
+
+
+def test_a_frame_of_two_groups_is_refused() -> None:
+    with pytest.raises(InputError, match="puts the frame a into two groups, day and night"):
+        group_frames({"a": "day", "a.png": "night"}, ["a"])
+
+
 def test_groups_by_name() -> None:
     names = ["animals01_a", "lost_tires08", "b/cones02", "x"]
     assert group_frames(r"([a-z_]+)\d", names) == {
         **{"animals": {"animals01_a"}, "cones": {"b/cones02"}, "lost_tires": {"lost_tires08"}},
         "other": {"x"},
     }
-    assert [*group_frames({"x": "b", "animals01_a": "a", "gone": "c"}, names)] == [
-        "a",
-        "b",
-        "other",
-    ]
+    assert [*group_frames({"x": "b", "animals01_a": "a"}, names)] == ["a", "b", "other"]
     for how in ("(", r"\d{5}", {}):
         with pytest.raises(InputError, match="groups"):
             group_frames(how, names)

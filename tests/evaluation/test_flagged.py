@@ -19,6 +19,7 @@ from segunc.evaluation.flagged import Threshold, read_thresholds
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling, load_results
 from segunc.maps.encoding import decode_unit
+from segunc.metrics.counting import ScoreBins
 from segunc.scores import stored_as_codes
 from tests.evaluation.runs import CLASSES, make_run
 
@@ -77,6 +78,18 @@ def test_false_alarms_are_those_of_a_count_by_hand(
     low, high = result["intervals"][f"flagged.{score}.share"]
     assert low < found["share"] < high
     assert ("recall" in found) == anomalies
+
+
+def test_drives_without_an_anomaly_show_their_false_alarms_where_a_mask_leaves_pixels_out() -> None:
+    """Pixels outside of a region are ignored in the labels."""
+    values = np.array([[0.1, 0.9, 0.3, 0.8]], np.float32)
+    label = np.array([[0, 0, 0, 255]], np.uint8)
+    evaluator = Evaluator(("s",), None, ["a"], anomalies=["a"], flag={"s": Threshold(0.5)})
+    evaluator.bins["s"] = ScoreBins(np.unique(values))
+    assert evaluator.update("a", {"s": values}, anomaly=label)
+    result = evaluator.numbers()
+    assert result["flagged"]["s"]["normal_share"] == pytest.approx(1 / 3)
+    assert result["reasons"]["scores.s.pooled.auroc"] == "no pixel is labelled as an anomaly"
 
 
 @pytest.mark.parametrize("recall", ["0.8", "0.95"])

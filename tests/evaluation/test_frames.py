@@ -46,7 +46,7 @@ def test_numbers_of_small_maps_are_those_by_hand() -> None:
     values[0, 0] = np.nan
     found = aggregates(values, 0.5)
     assert found == {
-        "mean": round(6 / 99, 10),
+        "mean": pytest.approx(6 / 99, rel=1e-15),
         "p99": 0.75,
         "above": 0.75,
         "component": 8,

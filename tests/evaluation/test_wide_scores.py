@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import ndimage
 from sklearn import metrics as sklearn_metrics
 from torch import from_numpy
 from torchmetrics.functional.classification import binary_calibration_error
@@ -15,8 +16,10 @@ from segunc.data.labels import LabelMap
 from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.flagged import Threshold
 from segunc.evaluation.maps import evaluate_maps
+from segunc.evaluation.resampling import Resampling
 from segunc.maps.labelled import LabelSources
 from segunc.metrics.objects import ObjectBins
+from segunc.metrics.smiyc import TRACKS, component_result, match_components
 from tests.evaluation.runs import CLASSES, make_run
 from tests.maps.foreign import write_map
 
@@ -118,6 +121,89 @@ def test_every_number_is_that_of_the_stored_scores(tmp_path: Path, name: str) ->
         assert selective[f"failure_{key}"] == pytest.approx(failure[key], abs=1e-9)
     far = [key for key, row in result["scores"]["other"]["distance"].items() if row["objects"]]
     assert all(0 < result["scores"]["other"]["distance"][key]["auroc"] < 1 for key in far)
+
+
+def smiyc_by_hand(scores: Scores) -> dict[str, float]:
+    """The benchmark's protocol on the values that the files hold, by NumPy's own quantiles and scikit-learn on the lower edges."""
+    truth: list[np.ndarray] = []
+    edges_of_pixels: list[np.ndarray] = []
+    for name, frame in RUN.items():
+        kinds = [scores[name][frame.anomaly == label] for label in (0, 1)]
+        quantiles = [np.quantile(k, np.linspace(0, 1, min(384, k.size))) for k in kinds if k.size]
+        edges = np.unique(np.concatenate(quantiles).astype(np.float64))
+        for label, kind in enumerate(kinds):
+            places = np.searchsorted(edges, kind.astype(np.float64), side="right") - 1
+            edges_of_pixels.append(edges[places])
+            truth.append(np.full(kind.size, label))
+    return pixel_numbers(np.concatenate(truth), np.concatenate(edges_of_pixels))
+
+
+WIDE: dict[str, Make] = {
+    "near one": lambda s: (1 - 1e-4 * np.exp(-s)).astype(np.float32),
+    "tiny": lambda s: (1e-9 * s).astype(np.float32),
+    "an offset": lambda s: (s + 1500).astype(np.float32),
+    "beyond float16": lambda s: (1e6 * s).astype(np.float32),
+    "near one, float64": lambda s: 1 - 1e-12 * np.exp(-s),
+    "codes of 16 bits": lambda s: np.rint(65500 + 3 * s).clip(0, 65535).astype(np.uint16),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_the_benchmark_bins_the_values_that_a_file_holds(tmp_path: Path, name: str) -> None:
+    scores = make_scores(WIDE[name])
+    ending = ".png" if name.startswith("codes") else ".npy"
+    result = evaluate(tmp_path, scores, ending, protocols=("smiyc",))
+    if ending == ".png":
+        scores = {frame: codes / np.float32(65535) for frame, codes in scores.items()}
+    found = result["scores"]["other"]["smiyc"]
+    assert found == pytest.approx(smiyc_by_hand(scores), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_components_are_those_above_the_threshold_in_the_type_of_the_file(
+    tmp_path: Path, name: str
+) -> None:
+    scores = make_scores(lambda s: WIDE[name](ndimage.gaussian_filter(5 * s, 3)))
+    ending = ".png" if name.startswith("codes") else ".npy"
+    result = evaluate(tmp_path, scores, ending, tracks=("smiyc-obstacle",))["scores"]["other"]
+    if ending == ".png":
+        scores = {frame: codes / np.float32(65535) for frame, codes in scores.items()}
+    counts = 0
+    for frame, values in scores.items():
+        anomaly = RUN[frame].anomaly
+        predicted = (values > values.dtype.type(result["smiyc"]["threshold"])) & (anomaly != 255)
+        counts = counts + match_components(predicted, anomaly == 1, TRACKS["smiyc-obstacle"])
+    assert result["components"]["smiyc-obstacle"] == component_result(np.asarray(counts))
+    assert result["components"]["smiyc-obstacle"]["ppv"] is not None
+
+
+def test_intervals_of_the_benchmark_are_those_of_the_scores_before_a_shift(tmp_path: Path) -> None:
+    """Quantiles are invariant under a linear change; replicates are kept in 4096 bins, and rounding moves an edge to the next one."""
+    units = {f"{name}_{number}": frame for number in range(5) for name, frame in RUN.items()}
+    intervals = {}
+    for near_one in (False, True):
+        random = np.random.default_rng(7)
+        maps: Scores = {}
+        for name, frame in units.items():
+            score = random.normal(size=frame.anomaly.shape) + (frame.anomaly == 1)
+            score = np.round(score * 4096) / 4096  # both forms hold it exactly
+            maps[name] = 1 - 2.0**-30 * (8 - score) if near_one else score.astype(np.float64)
+        evaluator = Evaluator(
+            ("other",),
+            None,
+            list(units),
+            anomalies=list(units),
+            protocols=("smiyc",),
+            resampling=Resampling(200),
+        )
+
+        def read(name: str, maps: Scores = maps) -> dict[str, Any]:
+            return {"stored": {"other": maps[name]}, "anomaly": units[name].anomaly}
+
+        evaluator.find_bins(list(units), read)
+        evaluator.count(list(units), read)
+        intervals[near_one] = evaluator.numbers()["intervals"]["scores.other.smiyc.auroc"]
+    assert intervals[True] == pytest.approx(intervals[False], abs=1e-3)
 
 
 def test_float16_scores_keep_their_keys_and_wide_ones_do_not_pass_for_them(tmp_path: Path) -> None:

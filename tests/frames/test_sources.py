@@ -1,16 +1,19 @@
 """Where frames come from: names, order, decoding, selections, several inputs, and every form of bad input."""
 
+import io
 import os
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from PIL import Image as PilImage
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.frames.source import Selection, format_time, parse_time
-from segunc.frames.sources import Input, open_source, plan_inputs
+from segunc.frames.sources import Input, open_source, plan_inputs, recorded_images, stamp_of
 from tests.maps.fakes import write_pictures
 
 
@@ -50,6 +53,115 @@ def test_folders_and_globs_are_read_in_the_order_of_relative_names(tmp_path: Pat
     with pytest.raises(InputError, match="lies inside the input"):
         open_source(tmp_path, out=tmp_path / "maps")
     assert open_source(tmp_path, out=tmp_path.parent / "elsewhere").length == 5
+
+
+def test_images_are_found_beside_one_whose_name_leaves_no_room_for_another_ending(
+    tmp_path: Path,
+) -> None:
+    """With .jpeg the name would be one byte longer than a file system takes."""
+    long = "n" * 251
+    write_images(tmp_path, "a.png", f"{long}.png")
+    stamps = {name: stamp_of(tmp_path / f"{name}.png") for name in ("a", long)}
+    source = recorded_images(str(tmp_path), stamps)
+    assert source is not None
+    assert [frame.name for frame in source.frames()] == ["a", long]
+
+
+def test_what_a_folder_holds_beside_its_frames_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write_images(folder, "a.png", "sub/b.png")
+    write_images(tmp_path, "elsewhere/c.png")
+    touch(folder / "d.avif", folder / "sub/e.HEIC", folder / "f.mp4", folder / "sub/g.mp4")
+    touch(folder / ".hidden.mp4")
+    (folder / "linked").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    source = open_source(folder)
+    assert source.length == 2
+    assert [note.removeprefix(f"{folder}: ").partition(";")[0] for note in source.notes] == [
+        "2 videos left out, first f.mp4",
+        "2 pictures of formats that are not read (AVIF, HEIC) left out, first d.avif",
+        "1 links to folders left out, first linked",
+    ]
+    assert [note.partition(" left out")[0] for note in open_source(f"{folder}/*").notes] == [
+        f"{folder}/*: 1 videos",
+        f"{folder}/*: 1 pictures of formats that are not read (AVIF)",
+    ]
+
+
+def test_a_folder_of_videos_says_what_else_it_holds(tmp_path: Path) -> None:
+    touch(tmp_path / "a.mp4", tmp_path / "sub/b.mp4", tmp_path / "c.heif")
+    with pytest.warns(NoteWarning) as notes:
+        inputs = plan_inputs([str(tmp_path)], tmp_path / "out")
+    assert [one.spec for one in inputs] == [str(tmp_path / "a.mp4")]
+    said = [str(note.message) for note in notes]
+    assert "1 videos left out, first sub/b.mp4" in said[0]
+    assert "(HEIF) left out, first c.heif" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("cam/a.mp4", r"1 videos in its folders, first .*cam/a\.mp4.*input.* '.*cam/\*\.mp4'"),
+        ("a.avif", r"no image that is read, but 1 of other formats, first .*a\.avif"),
+        ("a.txt", r"holds no image\. Hint: check the path"),
+    ],
+)
+def test_a_folder_without_a_frame_says_what_it_holds(tmp_path: Path, file: str, words: str) -> None:
+    touch(tmp_path / file)
+    with pytest.raises(InputError, match=words):
+        open_source(tmp_path)
+
+
+def test_a_folder_of_links_alone_says_so(tmp_path: Path) -> None:
+    write_images(tmp_path, "elsewhere/c.png")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/linked").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    with pytest.raises(InputError, match=r"holds no image, but 1 links to folders, first .*linked"):
+        open_source(tmp_path / "in")
+
+
+def smooth_jpeg(**how: Any) -> bytes:
+    noise = np.random.default_rng(1).normal(127, 400, (200, 300, 3))
+    pixels = np.clip(cv2.GaussianBlur(noise, (0, 0), 3), 0, 255).astype(np.uint8)
+    buffer = io.BytesIO()
+    PilImage.fromarray(pixels).convert(how.pop("mode", "RGB")).save(buffer, "JPEG", **how)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("hole", ["zeros", "cut"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_with_a_hole_fails_its_frame(
+    tmp_path: Path, hole: str, progressive: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its header and its end are whole, and OpenCV decodes it into grey."""
+    whole = smooth_jpeg(progressive=progressive)
+    start, end = len(whole) // 2, len(whole) // 2 + 1500
+    damaged = whole[:start] + (bytes(1500) if hole == "zeros" else b"") + whole[end:]
+    assert cv2.imdecode(np.frombuffer(damaged, np.uint8), cv2.IMREAD_COLOR) is not None
+    capfd.readouterr()
+    (tmp_path / "a.jpg").write_bytes(whole)
+    (tmp_path / "b.jpg").write_bytes(damaged)
+    first, second = open_source(tmp_path).frames()
+    assert first.image is not None
+    assert second.image is None
+    assert "b.jpg: the JPEG is damaged" in (second.error or "")
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"subsampling": 0},
+        {"subsampling": "4:1:1", "progressive": True},
+        {"mode": "L"},
+        {"mode": "CMYK"},
+        {"restart_marker_blocks": 5},
+        {"quality": 1, "optimize": True},
+    ],
+)
+def test_a_whole_jpeg_of_any_kind_is_no_damaged_one(tmp_path: Path, how: dict[str, Any]) -> None:
+    (tmp_path / "a.jpg").write_bytes(smooth_jpeg(**how) + b"what some cameras append")
+    (frame,) = open_source(tmp_path).frames()
+    assert (frame.error, frame.image is None) == (None, False)
 
 
 def test_a_path_that_exists_is_taken_as_it_is_and_its_image_is_rgb(tmp_path: Path) -> None:
@@ -220,8 +332,8 @@ def test_files_named_as_labels_are_left_out_and_said(tmp_path: Path) -> None:
             "day/b",
             "day/c",
         ]
-        assert "3 images; 5 others left out" in source.note
+        assert "3 images; 5 others left out" in source.notes[0]
         every = open_source(spec)
-        assert (every.length, every.note) == (8, "")
+        assert (every.length, every.notes) == (8, ())
     # Of labels alone nothing is left out.
     assert open_source(tmp_path / "labels", all_images=False).length == 1

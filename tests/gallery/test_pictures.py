@@ -211,7 +211,7 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
 def test_frames_formats_and_ranges_are_chosen_and_anomaly_comes_first_where_it_is(
     scene: Scene, tmp_path: Path
 ) -> None:
-    written = draw(scene.maps, tmp_path, frames=[NAMES[0], "sub/*"], format="jpg")
+    written = draw(scene.maps, tmp_path, frames=[f"{NAMES[0]}.png", "sub/*"], format="jpg")
     assert [path.name for path in written.pictures["overlay-entropy"]] == [
         f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)
     ]

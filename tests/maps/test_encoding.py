@@ -21,6 +21,7 @@ from segunc.maps.encoding import (
     encode_compact,
     encode_unit,
     read_score_file,
+    score_keys,
 )
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
@@ -243,6 +244,19 @@ def lay(folder: Path, *places: str, values: np.ndarray = VALUES) -> Path:
     for place in places:
         write_map(folder / place, values)
     return folder
+
+
+def test_a_float_that_16_bits_would_round_has_no_16_bit_key() -> None:
+    """98.01 and 98.02 are one float16, and 70000 is none."""
+    for values in ([98.01, 98.02], [70000.0], [np.nan]):
+        with pytest.raises(InputError, match="no number that float16 holds exactly"):
+            score_keys(np.array(values, np.float32))
+
+
+def test_a_float64_map_is_read_without_rounding(tmp_path: Path) -> None:
+    values = 1 - 1e-12 * np.arange(6.0).reshape(2, 3)
+    read = MapsReader(lay(tmp_path, "other/1.npy", values=values)).read("1", "other")
+    np.testing.assert_array_equal(read, values)
 
 
 def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> None:

@@ -6,17 +6,21 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import segunc
 from segunc.core.errors import InputError
+from segunc.frames.sources import open_source
 from segunc.maps import shards
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
+from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import DamageError, FrameLog, Shard, iterate_lines, seal_line
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import folder_bytes, manifest, predict, write_pictures
+from tests.maps.fakes import SCORES, folder_bytes, manifest, predict, process, write_pictures
 
 
 def maps_of(out: Path) -> dict[str, bytes]:
@@ -57,6 +61,59 @@ def test_shards_one_by_one_are_one_run(tmp_path: Path) -> None:
     assert predict(tmp_path / "in", three, shard=Shard(2, 3)).finished == 0
     MapsWriter(three, manifest(), overwrite=True).close()
     assert sorted(folder_bytes(three)) == ["frames.jsonl"]
+
+
+def predict_shard(given: Path, out: Path, shard: Shard) -> Summary:
+    """A run whose manifest records the list of its source, as the verb makes it."""
+    source = open_source(given)
+    described = manifest() | {"source": source.describe()}
+    return run_pipeline(source, process, MapsWriter(out, described, shard=shard))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [(None, "b/later.png", "it now lists 5"), ("a/frame_000.png", "b/z.png", "4 of other names")],
+)
+def test_shards_of_another_list_of_frames_are_refused(
+    tmp_path: Path, old: str | None, new: str, words: str
+) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    write_pictures(images, 4)
+    predict_shard(images, out, Shard(1, 2))
+    before = folder_bytes(out)
+    picture = images / "b/frame_003.png"
+    (images / new).write_bytes(picture.read_bytes())
+    if old is not None:
+        (images / old).unlink()
+    with pytest.raises(InputError, match=f"listed 4 frames, and .*{words}"):
+        predict_shard(images, out, Shard(2, 2))
+    assert folder_bytes(out) == before
+    assert not list(out.glob(".*")), "no lock is left"
+
+
+def test_a_run_in_one_piece_goes_on_over_a_folder_that_grows(tmp_path: Path) -> None:
+    images, out = tmp_path / "in", tmp_path / "out"
+    names = write_pictures(images, 4)
+    predict_shard(images, out, Shard())
+    (images / "b/later.png").write_bytes((images / f"{names[0]}.png").read_bytes())
+    assert predict_shard(images, out, Shard()).finished == 1
+    reader = MapsReader(out)
+    assert (reader.frames, reader.unfinished) == ([*names, "b/later"], None)
+
+
+def test_readers_say_where_shards_saw_other_numbers_of_frames(tmp_path: Path) -> None:
+    """Earlier versions recorded the number of frames that the first shard saw, and compared nothing."""
+    out = tmp_path / "out"
+    described = manifest() | {"source": {"kind": "folder", "frames": 4}}
+    for number, places in ((1, (0, 2)), (2, (1, 3, 5))):
+        with MapsWriter(out, described, shard=Shard(number, 2)) as writer:
+            for place in places:
+                grey = np.full((2, 2), 0.5, np.float32)
+                maps = dict.fromkeys(SCORES, grey) | {"prediction": np.zeros((2, 2), np.uint8)}
+                writer.commit(writer.store(f"f{place}", maps, place=place))
+    words = "the first of which saw 4 frames, and all together saw 5"
+    assert words in (MapsReader(out).unfinished or "")
+    assert words in segunc.summary(maps=out).notes[0]
 
 
 def test_an_unfinished_shard_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+import segunc
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import encoding_of_masks
 from segunc.decisions.risks import binomial_bound
@@ -354,6 +355,22 @@ def test_files_of_one_name_in_folders_of_one_name_are_told_apart(tmp_path: Path)
         "b/run/t.json",
         "c.json",
     ]
+
+
+def test_frames_whose_lines_are_lost_are_said_by_summary_and_report(
+    finetuned: Job, predicted: Job, tmp_path: Path
+) -> None:
+    maps = tmp_path / "maps"
+    shutil.copytree(predicted.maps, maps)
+    lines = (maps / "frames.jsonl").read_bytes().splitlines(keepends=True)
+    (maps / "frames.jsonl").write_bytes(b"".join(lines[:-1]))
+    lost = f"{maps} has lost the lines of 1 finished frames"
+    assert lost in segunc.summary(maps=maps).notes[0]
+    made = segunc.report(model=finetuned.abnn, maps=[maps], out=tmp_path / "report")
+    assert lost in made.notes[0]
+    page = made.page.read_text()
+    assert "maps has lost the lines of 1 finished frames" in page
+    assert str(tmp_path) not in page
 
 
 def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(

@@ -1,0 +1,92 @@
+"""Sums of kept counts are those of plain matrices, however they are cut, and memory does not grow with the frames."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from segunc.core.errors import PartialFailure
+from segunc.evaluation import resampling, spool
+from segunc.evaluation.resampling import Replicates, Resampling
+from segunc.evaluation.spool import CountSpool
+
+EVERY = np.ones(40, bool)
+
+
+@pytest.fixture
+def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut all that is done in one piece with few frames."""
+    monkeypatch.setattr(spool, "IN_MEMORY", 100)
+    monkeypatch.setattr(spool, "SUMS_AT_ONCE", 40 * 8)
+    monkeypatch.setattr(spool, "units_at_once", lambda replicates: 7)
+    monkeypatch.setattr(resampling, "units_at_once", lambda replicates: 7)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.9])
+@pytest.mark.usefixtures("small_stretches")
+def test_sums_are_those_of_whole_matrices(share: float) -> None:
+    random = np.random.default_rng(0)
+    counts = random.integers(1, 9, (50, 40)) * (random.random((50, 40)) < share)
+    units = [f"u{number}" for number in random.integers(0, 20, 50)]
+    kept = CountSpool()
+    for row, unit in zip(counts, units, strict=True):
+        kept.add(row, unit)
+    resampled = Resampling(50)
+    weights = np.stack([resampled.weights(unit) for unit in units])
+    rows = [*kept.sums(resampled, EVERY, 4)]
+    assert max(map(len, rows)) == 4
+    np.testing.assert_array_equal(np.concatenate(rows), weights.T @ counts)
+    columns = random.random(40) < 0.5
+    some = np.concatenate([*kept.sums(resampled, columns | kept.used(), 4)])
+    np.testing.assert_array_equal(some, (weights.T @ counts)[:, columns | kept.used()])
+
+
+@pytest.mark.usefixtures("small_stretches")
+def test_influences_in_stretches_are_those_of_all_units() -> None:
+    units = tuple(f"u{number:02d}" for number in range(30))
+    resampled = Resampling(400)
+    weights = np.stack([resampled.weights(unit) for unit in units])
+    influence = np.random.default_rng(1).gamma(0.5, size=30)
+    values = (influence @ weights) / weights.sum(0)
+    chance = Replicates(("a",), values[None], 0, units).chance(values)
+    assert not isinstance(chance, str)
+    centred = (values - values.mean()) / values.std()
+    influences = weights @ centred / 400
+    second = (influences**2).sum()
+    fourth = (influences**4).sum() - 6 * second / 400 + 90 / 400**2
+    spread = fourth / (second - 30 / 400) ** 2 - 1 / 30
+    assert chance.effective == pytest.approx(2 / max(spread, 2 / 30), rel=1e-9)
+
+
+def test_memory_is_that_of_the_sums_whatever_the_number_of_frames(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dense, the counts of these frames would take 250 MB."""
+    monkeypatch.setattr(spool, "units_at_once", lambda replicates: 100)
+    random = np.random.default_rng(0)
+    peaks = []
+    for frames in (500, 4000):
+        kept = CountSpool()
+        tracemalloc.start()
+        for number in range(frames):
+            counts = np.zeros(8192, np.int64)
+            counts[random.integers(0, 8192, 60)] = 1
+            kept.add(counts, f"u{number}")
+        for _ in kept.sums(Resampling(40), np.ones(8192, bool), 4):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0] < 30e6
+
+
+def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = CountSpool()
+
+    def full(data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kept._file, "write", full)
+    with pytest.raises(PartialFailure, match=r"do not fit into .*No space left.*--replicates 0"):
+        kept.add(np.ones(4, np.int64), "a")
