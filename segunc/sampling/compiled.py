@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from segunc.affine.draws import FoldedDraws
 from segunc.core.errors import is_out_of_memory, one_line
-from segunc.sampling.engine import TOLERANCE, Engine, is_rounding, relative_difference
 from segunc.sampling.dependence import tensors_in
+from segunc.sampling.engine import TOLERANCE, Engine, is_rounding, relative_difference
 from segunc.sampling.shortcuts import Ending, InterpolationWatch, Operation, Prefix, Upsampling
 
 Results = dict[int, Any]

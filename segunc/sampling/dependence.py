@@ -107,6 +107,7 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.training = ""
         self.random = ""
         self._functions = 0  # functions of torch that run at the moment, one within the other
+        self._composites = 0  # operators made of others that run at the moment, likewise
 
     @contextmanager
     def function(self) -> Iterator[None]:
@@ -116,6 +117,16 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             yield
         finally:
             self._functions -= 1
+
+    @contextmanager
+    def _composite(self) -> Iterator[None]:
+        """While open, an operator runs that is made of others."""
+        self._composites += 1
+        try:
+            with self.function():
+                yield
+        finally:
+            self._composites -= 1
 
     def after_function(self, func: Callable[..., Any], inputs: list[Tensor], output: Any) -> None:
         """Take what a function that a function mode saw made of its inputs."""
@@ -137,12 +148,14 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunction():
             inputs = list(tensors_in((*args, *kwargs.values())))
-            self._look_at_way(func, args, kwargs, inputs)
-            composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
             depends = self.dependent.holds(inputs)
-            if composite:
+            if self._functions == 0:
+                self.unseen = self.unseen or running_module()
+                self.written |= self.guarded.holds(inputs)
+            self._look_at_chance(func, arguments_of(func, args, kwargs), depends=depends)
+            if _is_composite(func):
                 # In inference mode such an operator arrives whole; what it is made of may read values.
-                with self.function(), self:
+                with self._composite(), self:
                     output = func._op_dk(_COMPOSITE, *args, **kwargs)
             else:
                 output = func(*args, **kwargs)
@@ -150,20 +163,19 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._follow(func, args, kwargs, output, depends=depends)
         return output
 
-    def _look_at_way(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor]
-    ) -> None:
-        """Note how an operator came here, and whether it computes as in training."""
-        if self._functions == 0:
-            self.unseen = self.unseen or running_module()
-            self.written |= self.guarded.holds(inputs)
-        named = arguments_of(func, args, kwargs)
-        share = named.get("dropout_p", named.get("p", 1.0))
-        trains = any(named.get(name) is True for name in _TRAINING_ARGUMENTS)
+    def _look_at_chance(self, func: Any, named: dict[str, Any], *, depends: bool) -> None:
+        """Note whether an operator computes as in training, or draws random numbers."""
+        share = named.get("dropout_p", named.get("p"))
+        # What an operator is made of may be told to train: an instance norm calls a batch norm so.
+        asked_for = depends and self._composites == 0
+        in_training = any(named.get(name) is True for name in _TRAINING_ARGUMENTS)
         drops = named.get("dropout_p", 0.0) != 0.0
-        if (trains and share != 0.0) or drops:
+        if asked_for and (drops or (in_training and share != 0.0)):
             self.training = self.training or f"{running_module()}, {func.overloadpacket}"
-        elif torch.Tag.nondeterministic_seeded in func.tags and not _is_off(named):
+            return
+        switches = [*_TRAINING_ARGUMENTS, "dropout_p", "p"]
+        is_off = any(name in named and not named[name] for name in switches)
+        if torch.Tag.nondeterministic_seeded in func.tags and not is_off:
             self.random = self.random or f"{running_module()}, {func.overloadpacket}"
 
     def _is_read(self, func: Any, args: tuple[Any, ...]) -> bool:
@@ -176,7 +188,7 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             masks = [t for t in tensors_in([args[1]]) if t.dtype in (torch.bool, torch.uint8)]
             return self.dependent.holds(masks)
         returned = [str(result.type) for result in func._schema.returns]
-        of_others = func.namespace != "aten"  # whose operators have no tags
+        of_others = func.namespace not in ("aten", "prim")  # whose operators have no tags
         return of_others and bool(returned) and not any("Tensor" in kind for kind in returned)
 
     def _follow(
@@ -204,15 +216,22 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def arguments_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operator by the names of its schema."""
-    names = [argument.name for argument in func._schema.arguments]
-    return dict(zip(names, args, strict=False)) | kwargs
+    """Return the arguments of an operator by the names of its schema, with their defaults."""
+    arguments = func._schema.arguments
+    defaults = {
+        argument.name: argument.default_value
+        for argument in arguments
+        if argument.has_default_value()
+    }
+    names = [argument.name for argument in arguments]
+    return defaults | dict(zip(names, args, strict=False)) | kwargs
 
 
-def _is_off(named: dict[str, Any]) -> bool:
-    """Return whether an operator that may draw random numbers was told to draw none."""
-    switches = [*_TRAINING_ARGUMENTS, "dropout_p", "p"]
-    return any(name in named and not named[name] for name in switches) or "is_causal" in named
+def _is_composite(func: Any) -> bool:
+    """Return whether an operator is made of others; those of TorchScript alone (``prim``) have no kernels to ask for."""
+    return func.namespace != "prim" and torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), _COMPOSITE
+    )
 
 
 def _is_metadata(name: str) -> bool:

@@ -556,7 +556,11 @@ class PassOfAnySize(Pass):
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
         self.images, self.ending, self.alone = runner.branch.transform.apply(images), None, False
-        self.prefix = Prefix() if runner.folded is not None and self.engine.shares else common
+        self.prefix = common
+        if runner.folded is not None and self.engine.shares:
+            self.prefix = Prefix()
+        if self.engine.unfollowed or self.engine.unsharable:
+            self.prefix = None
 
     def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
         assert self.runner.folded is not None
