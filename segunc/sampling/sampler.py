@@ -482,10 +482,17 @@ class Sampler:
     ) -> Prediction:
         """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at no values, with all draws as a batch, so
         that a graph can be traced; ``draws`` stand in for :meth:`drawn`. The sampler has been called on a frame before, of this size unless
-        the graph is for ``any_size``. InputError where the network's own code reads values."""
+        the graph is for ``any_size``. InputError where the network's own code reads values, or where code that cannot be followed
+        may look at sizes."""
         if any(engine.branching for engine in self._engines.values()):
             raise InputError(
                 "the network's code reads values of its input, so that no one graph is right for every frame"
+            )
+        if any_size and any(engine.unfollowed for engine in self._engines.values()):
+            raise InputError(
+                "a part of the network runs code that cannot be followed, for instance TorchScript, so that its branches on the size "
+                "of a frame are not known",
+                hint="--size HxW",
             )
         other = self.with_chunk(self.draws)
         other._backend, other._pass, other.report = (
