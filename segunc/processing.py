@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import torch
@@ -34,7 +34,9 @@ class FrameProcess:
         them when it is called, in another thread, while this one queues the next frame."""
         assert frame.image is not None
         try:
-            result = sample_frames(self.sampler, [frame.image], size=self.size)
+            device = self.sampler.device
+            on_gpu = device.type == "cuda"
+            result = sample_frames(self.sampler, [frame.image], size=self.size, wait=not on_gpu)
             maps = {
                 "prediction": result.prediction,
                 **{name: result.scores[name] for name in self.scores},
@@ -42,10 +44,10 @@ class FrameProcess:
             on_host = {
                 name: values[0].to("cpu", non_blocking=True) for name, values in maps.items()
             }
-            device = self.sampler.device
-            copied: Any = (
-                torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
-            )
+            if result.extremes is not None:
+                extremes = result.extremes.to("cpu", non_blocking=True)
+                result = replace(result, extremes=extremes)
+            copied: Any = torch.cuda.current_stream(device).record_event() if on_gpu else None
         except Exception as error:
             return fault_of(error, frame.image)
 
@@ -54,6 +56,7 @@ class FrameProcess:
         def arrived() -> FrameMaps:
             if copied is not None:
                 copied.synchronize()
+                result.require_finite()
             of_frame = FrameMaps({name: values.numpy() for name, values in on_host.items()})
             of_frame.reasons = reasons
             return of_frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segunc.core.errors import InputError, one_line
-from segunc.exporting.graph import Maps
+from segunc.exporting.graph import Maps, SizeGuard
 from segunc.maps.encoding import encode_score, score_keys
 from segunc.sampling.engine import TOLERANCE
 from segunc.sampling.sampler import Sampler
@@ -88,3 +88,32 @@ def compare(
                 "prediction", f"where the two most probable classes are {apart.max():.2g} apart"
             )
     return {"scores": largest, "prediction_pixels": differing}
+
+
+MAX_GUARD_PIXELS = 1 << 20
+"""Largest frame on which the other side of a condition on sizes is looked at."""
+
+
+def check_guards(
+    run: Callable[[Tensor], Maps], sampler: Sampler, guards: Sequence[SizeGuard], name: str
+) -> None:
+    """Compare a written file with the sampler at sizes that take another branch of the network's code than the traced frame: for
+    each condition the smallest such frame and the largest one that can be checked.
+
+    Raises:
+        InputError: the maps differ at such a size, or there is none that is small enough to be checked.
+    """
+    for guard in guards:
+        checkable = [size for size in guard.sizes if size[0] * size[1] <= MAX_GUARD_PIXELS]
+        try:
+            if not checkable:
+                raise InputError("frames of such a size are too large to be compared")
+            for size in {checkable[0], checkable[-1]}:
+                compare(run, sampler, check_frames(size), name)
+        except InputError as error:
+            height, width = guard.sizes[0]
+            raise InputError(
+                f"the network's code takes another branch where {guard.condition} is false (height H and width W of the frame, "
+                f"{guard.place}), for instance for {height}x{width}: one file holds one branch ({error.message})",
+                hint=f"--size HxW, one file for each size of your frames, for instance --size {height}x{width}",
+            ) from error

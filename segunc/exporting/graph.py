@@ -4,9 +4,11 @@ ONNX or as a program of ``torch.export``."""
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,6 +34,29 @@ _RESIZES = {
 }  # how many arguments stand before the scales
 # The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0. A smaller bound would be 0 in float32, as it is written.
 _DECOMPOSED = {torch.ops.aten.special_entr.default: lambda p: -p * p.clamp_min(1e-37).log()}
+_GUARD_SIDES = (
+    *range(32, 72),
+    96,
+    97,
+    128,
+    192,
+    224,
+    256,
+    320,
+    384,
+    448,
+    512,
+    640,
+    800,
+    1024,
+    1536,
+    2048,
+    4096,
+)
+_GUARD_SIZES = sorted(
+    itertools.product(_GUARD_SIDES, _GUARD_SIDES), key=lambda size: (size[0] * size[1], size)
+)
+"""(height, width) for which conditions on sizes are tried, by their number of pixels."""
 _TRITON = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8"}
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 
@@ -46,6 +71,57 @@ def require_packages() -> None:
             )
 
 
+@dataclass(frozen=True)
+class SizeGuard:
+    """A condition on the size of the frame that the network's code asked for while it was traced. The graph holds the branch that
+    was taken; sizes for which the condition is false take another one."""
+
+    condition: str  # with H and W for the height and the width of the frame
+    place: str  # file and line of the code that asked
+    sizes: tuple[
+        tuple[int, int], ...
+    ]  # (height, width) for which it is false, the smallest frame first
+
+
+def size_guards(graph: Any) -> list[SizeGuard]:
+    """Return the conditions of a graph traced for any size that some size does not meet, of those that code outside of torch asked
+    for. Conditions of torch itself choose between kernels and memory formats that give the same numbers."""
+    image = next(node for node in graph.graph.nodes if node.op == "placeholder").meta["val"]
+    symbols = [side.node.expr if isinstance(side, torch.SymInt) else None for side in image.shape]
+    _, channels, height, width = symbols
+    guards: dict[tuple[str, str], SizeGuard] = {}
+    for guard in graph.shape_env.guards:
+        place = _place_of(guard)
+        if place is None:
+            continue
+        condition = guard.expr if channels is None else guard.expr.subs(channels, 3)
+        failing = tuple(
+            size
+            for size in _GUARD_SIZES
+            if not _holds(condition, {height: size[0], width: size[1]})
+        )
+        if failing:
+            text = str(condition).replace(str(height), "H").replace(str(width), "W")
+            guards[place, text] = SizeGuard(text, place, failing)
+    return list(guards.values())
+
+
+def _place_of(guard: Any) -> str | None:
+    """Return file and line of the code that asked for a condition; None where that is torch."""
+    frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+    file = getattr(frame, "filename", str(frame))
+    if Path(torch.__file__).parent.as_posix() in Path(file).as_posix():
+        return None
+    return f"{Path(file).name}, line {getattr(frame, 'lineno', 'unknown')}"
+
+
+def _holds(condition: Any, sides: dict[Any, int]) -> bool:
+    """Return whether a condition is true for the sides of a frame; one that cannot be decided is not."""
+    # A condition is an expression of sympy, or a truth value where it holds for every size.
+    value = condition if isinstance(condition, bool) else condition.subs(sides)
+    return str(value) == "True"
+
+
 def trace(
     sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False
 ) -> ExportedProgram:
@@ -56,6 +132,14 @@ def trace(
     Raises:
         InputError: a network whose code reads values of the frame, draws random numbers, or cannot be traced.
     """
+    program, _ = trace_with_guards(sampler, image, draws, any_size=any_size)
+    return program
+
+
+def trace_with_guards(
+    sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False
+) -> tuple[ExportedProgram, list[SizeGuard]]:
+    """Return the program of :func:`trace`, and the conditions on sizes under which its operators are those of the network."""
     inputs = (image,) if draws is None else (image, draws)
 
     def maps(*inputs: Tensor) -> dict[str, Tensor]:
@@ -70,6 +154,7 @@ def trace(
                 {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if any_size else {}
             )
             graph: Any = make_fx(maps, _DECOMPOSED, **mode)(*inputs)
+            guards = size_guards(graph) if any_size else []
             for name, constant in list(graph.named_buffers()):
                 graph.register_buffer(
                     name, constant.clone()
@@ -99,7 +184,7 @@ def trace(
             sizes: Any = (
                 ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, *({} for _ in inputs[1:])) if any_size else None
             )
-            return torch.export.export(graph, inputs, dynamic_shapes=sizes)
+            return torch.export.export(graph, inputs, dynamic_shapes=sizes), guards
     except RuntimeError as error:
         raise InputError(f"the network cannot be traced ({one_line(error)})") from error
 

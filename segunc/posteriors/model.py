@@ -50,7 +50,7 @@ from segunc.networks.network import SegmentationNetwork, settle_size
 from segunc.networks.sources import check_network
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.methods import METHODS
-from segunc.sampling.sampler import Fitted, Sampler, sample_frames
+from segunc.sampling.sampler import CALLS, Fitted, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import DATA, FitConfig, record_data, recorded_data, save_config
 from segunc.training.progress import Say
@@ -177,7 +177,7 @@ class ImageMaps:
 class Model:
     """A network with its posterior, ready for the sampler."""
 
-    network: SegmentationNetwork  # in eval mode; converted when its own posterior draws; member 0 of an ensemble
+    network: SegmentationNetwork  # converted when its own posterior draws; member 0 of an ensemble
     posterior: AnyPosterior
     sha256: str  # of the base network: weights and description
     posterior_sha256: (
@@ -192,6 +192,8 @@ class Model:
         default_factory=dict
     )  # what was fitted on it, by the names of ATTACHMENTS
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
+    # The notes of its samplers that were given as warnings.
+    _warned: set[str] = field(default_factory=set, repr=False)
 
     @property
     def bayesian(self) -> bool:
@@ -263,26 +265,35 @@ class Model:
         self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
         """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size
-        takes longer, because the sampler checks itself.
+        takes longer, because the sampler checks itself. The network runs in eval mode, and every module has its own mode back at the
+        end. What a user should know of the network is a :class:`segunc.core.errors.NoteWarning`, each note once. Calls from several
+        threads take turns.
 
         Args:
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
 
         Raises:
             InputError: an image of another type or shape, or fewer draws than members.
+            NotFiniteError: the network or a draw returns NaN or infinite values.
         """
         if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             what = f"of type {type(image).__name__} and shape {getattr(image, 'shape', None)}"
             message = f"an image {what} is no NumPy array RGB uint8 [H, W, 3]"
             raise InputError(message, hint="check its axes and its type")
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
-        if settings not in self._samplers:
-            fitted = self.fitted(scores)
-            sampler = Sampler(
-                self.network, self.posterior, draws=draws, seed=seed, scores=scores, fitted=fitted
-            )
-            self._samplers = {settings: sampler}
-        result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
+        with CALLS:  # another thread may ask for other settings
+            if settings not in self._samplers:
+                sampler = Sampler(
+                    self.network,
+                    self.posterior,
+                    draws=draws,
+                    seed=seed,
+                    scores=scores,
+                    fitted=self.fitted(scores),
+                )
+                sampler.warned = self._warned
+                self._samplers = {settings: sampler}
+            result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
         maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
         return ImageMaps(result.prediction[0].cpu().numpy(), maps)
 

@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from segunc.affine.draws import FoldedDraws
 from segunc.core.errors import is_out_of_memory, one_line
+from segunc.sampling.dependence import tensors_in
 from segunc.sampling.engine import TOLERANCE, Engine, is_rounding, relative_difference
-from segunc.sampling.shortcuts import Ending, InterpolationWatch, Prefix, Upsampling, tensors_in
+from segunc.sampling.shortcuts import Ending, InterpolationWatch, Operation, Prefix, Upsampling
 
 Results = dict[int, Any]
 MOST_GRAPHS = 64  # of one network; each takes the compiler's time and keeps its inputs
@@ -27,7 +28,7 @@ class CompiledPass:
 
     run: Callable[..., tuple[Tensor, Results]]
     upsampling: Upsampling
-    recorded: Results  # placeholders of all operations that replays skip
+    recorded: list[Operation]  # all that replays skip, with placeholders
 
 
 class CompiledEngine(Engine):
@@ -60,7 +61,7 @@ class CompiledEngine(Engine):
         shared = (
             {}
             if prefix is None or records
-            else {number: prefix.results[number] for number in prefix.needed}
+            else {place: prefix.operations[place].result for place in prefix.needed}
         )
         sites = () if draws is None else draws.sites
         inputs = (images, shared, [site.scale for site in sites], [site.shift for site in sites])
@@ -79,11 +80,9 @@ class CompiledEngine(Engine):
                 if is_out_of_memory(error):
                     raise
                 self._graphs[key] = None
-                self._say(
-                    f"the network could not be compiled and runs as it is ({one_line(error)})"
-                )
+                self.say(f"the network could not be compiled and runs as it is ({one_line(error)})")
         elif key not in self._graphs:
-            self._say(
+            self.say(
                 f"there are {MOST_GRAPHS} compiled graphs already; frames of further sizes run as they are"
             )
         if (graph := self._graphs.get(key)) is None:
@@ -92,10 +91,6 @@ class CompiledEngine(Engine):
         if prefix is not None and records:
             prefix.record(graph.recorded, recorded)
         return logits, graph.upsampling
-
-    def _say(self, message: str) -> None:
-        if message not in self.messages:
-            self.messages.append(message)
 
     def _compiled(
         self, inputs: Any, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None
@@ -108,7 +103,7 @@ class CompiledEngine(Engine):
             images: Tensor, shared: Results, scales: list[Tensor], shifts: list[Tensor]
         ) -> tuple[Tensor, Results]:
             if known is not None and prefix is not None and prefix.complete:
-                known.record(prefix.results, shared)
+                known.record(prefix.operations, shared)
             drawn = draws and replace(
                 draws,
                 sites=tuple(
@@ -118,17 +113,12 @@ class CompiledEngine(Engine):
             )
             logits, ends = super(CompiledEngine, self).logits(images, drawn, ending, known)
             upsampling.append(ends)
-            return logits, {} if shared or known is None else {
-                number: known.results[number] for number in known.needed
-            }
+            if shared or known is None:
+                return logits, {}
+            return logits, {place: known.operations[place].result for place in known.needed}
 
         compiled: Any = torch.compile(make_fx(run)(*inputs), dynamic=False)
-        placeholders = (
-            {}
-            if known is None
-            else {n: result for n, result in known.results.items() if n not in known.needed}
-        )
-        graph = CompiledPass(compiled, upsampling[0], placeholders)
+        graph = CompiledPass(compiled, upsampling[0], _without_results(known))
         images, recording = inputs[0], prefix is not None and not prefix.complete
         plain = exact = super().logits(images, draws, ending, Prefix() if recording else prefix)[0]
         if self.dtype != torch.float32:
@@ -170,3 +160,11 @@ class CompiledEngine(Engine):
             )
 
         return replay
+
+
+def _without_results(prefix: Prefix | None) -> list[Operation]:
+    """Return the operations of a traced pass without the traced results, which each run of the graph makes anew."""
+    operations = [] if prefix is None else list(prefix.operations)
+    for place in () if prefix is None else prefix.needed:
+        operations[place] = replace(operations[place], result=None)
+    return operations

@@ -24,6 +24,7 @@ from segunc.affine.posterior import IDENTITY, Branch
 from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork
+from segunc.sampling.dependence import DependenceWatch
 from segunc.sampling.shortcuts import (
     Ending,
     EndReachedError,
@@ -33,12 +34,13 @@ from segunc.sampling.shortcuts import (
     SharePrefix,
     Upsampling,
     mark,
-    on_input,
 )
 
 T = TypeVar("T")
 SIDE = 256  # longest side of the image of the self-check, which runs some twenty passes
 TOLERANCE = 1e-3  # largest difference of logits, relative to the largest logit, that counts as rounding (float32)
+SHARING_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
+"""What a network raises where results are taken from another pass than its own."""
 BRANCHING = (
     "the network's code reads values of its input, so that it may take another branch for another draw; "
     "draws run one at a time, and nothing is shared"
@@ -66,9 +68,11 @@ class Engine:
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
-        self.branching: set[tuple[int, ...]] = (
-            set()
-        )  # shapes of images whose values the network's Python code reads
+        # Shapes of images whose values the network's code reads.
+        self.branching: set[tuple[int, ...]] = set()
+        # Shapes of images for which code runs that function modes do not see.
+        self.unfollowed: set[tuple[int, ...]] = set()
+        self.unsharable = False  # whether a pass that shares has failed
         if precision == "bfloat16":
             try:
                 self._run = bfloat16_copy(network, copies)
@@ -91,37 +95,76 @@ class Engine:
 
     @property
     def shares(self) -> bool:
-        return self.self_check is not None and is_rounding(self.self_check.shared)
+        """Whether passes of draws may share what is common to them."""
+        checked = self.self_check is not None and is_rounding(self.self_check.shared)
+        return checked and not self.unsharable
 
-    def ending(
-        self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None
-    ) -> Ending | None:
-        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass. A bfloat16 copy that calls other sites
-        than the network is not used: a ``forward`` that was replaced on the object calls the original's layers."""
+    def say(self, message: str) -> None:
+        """Add a message for the user, once."""
+        if message not in self.messages:
+            self.messages.append(message)
+
+    def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass that is watched. A bfloat16 copy
+        that calls other sites than the network is not used: a ``forward`` that was replaced on the object calls the original's
+        layers."""
         key = tuple(images.shape)
         if key not in self._endings:
-            watch = InterpolationWatch()
-            copied = self._run is not self.network
-            try:
-                logits, _ = self.logits(images, draws, None, prefix, watch)
-                if (
-                    copied
-                    and self.self_check is not None
-                    and self.layout.reached() != self.self_check.reached
-                ):
-                    raise TypeError("a copy of it calls other layers")
-            except (RuntimeError, TypeError) as error:
-                if not copied or is_out_of_memory(error):
-                    raise
-                self._use_autocast(error)
-                watch = InterpolationWatch()
-                logits, _ = self.logits(images, draws, None, prefix, watch)
+            logits, watch = self._watched(images, draws)
             self._endings[key] = watch.ending(logits)
-            if watch.reads:
-                self.branching.add(key)
-                if draws is not None and BRANCHING not in self.messages:
-                    self.messages.append(BRANCHING)
+            self._take(watch.dependence, key, drawn=draws is not None)
         return self._endings[key]
+
+    def _watched(
+        self, images: Tensor, draws: FoldedDraws | None
+    ) -> tuple[Tensor, InterpolationWatch]:
+        """Return the logits of a full pass and what was seen of it."""
+        watch = InterpolationWatch()
+        copied = self._run is not self.network
+        check = self.self_check
+        try:
+            logits, _ = self.logits(images, draws, None, watch=watch)
+            if copied and check is not None and self.layout.reached() != check.reached:
+                raise TypeError("a copy of it calls other layers")
+        except (RuntimeError, TypeError) as error:
+            if not copied or is_out_of_memory(error):
+                raise
+            self._use_autocast(error)
+            watch = InterpolationWatch()
+            logits, _ = self.logits(images, draws, None, watch=watch)
+        return logits, watch
+
+    def _take(self, found: DependenceWatch, key: tuple[int, ...], *, drawn: bool) -> None:
+        """Take what the network's code does with values that depend on the frame, for images of one shape."""
+        if found.reads:
+            self.branching.add(key)
+            if drawn:
+                self.say(BRANCHING)
+        if found.unseen:
+            self.unfollowed.add(key)
+            if self.shares:
+                self.say(
+                    f"a part of the network ({found.unseen}) runs code that cannot be followed, for instance TorchScript; "
+                    "everything is computed for every draw"
+                )
+        if found.training:
+            self.say(
+                f"a part of the network computes as in training although it is in eval mode ({found.training}): dropout is drawn "
+                "by no seed, or statistics are those of the batch; switch it off in eval mode"
+            )
+        elif found.random and self.self_check is None:
+            self.say(
+                f"the network draws random numbers itself ({found.random}), which no seed decides here; switch them off in eval "
+                "mode"
+            )
+
+    def stop_sharing(self, error: Exception) -> None:
+        """Compute everything for every draw from now on, because a pass that shares fails by an error."""
+        self.unsharable = True
+        self.say(
+            f"what is common to all draws cannot be shared on this network ({one_line(error)}); everything is computed for every "
+            "draw"
+        )
 
     def logits(
         self,
@@ -158,10 +201,8 @@ class Engine:
             elif stop_at is not None:
                 stack.enter_context(InterpolationCounter(stop_at))
             if watch is not None:
-                batch = on_input(batch)
-                stack.enter_context(
-                    watch
-                )  # the innermost mode sees a call first, also one that the prefix skips
+                watch.dependence.dependent.add(self._dependent(batch, draws))
+                stack.enter_context(watch)
             try:
                 logits = self._run(batch)
             except EndReachedError as end:
@@ -174,6 +215,13 @@ class Engine:
         if ending is not None and logits.shape[-2:] == ending.upsampling.source:
             return logits, ending.upsampling
         return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
+
+    def _dependent(self, batch: Tensor, draws: FoldedDraws | None) -> list[Tensor]:
+        """Return the tensors of a pass that another frame or another draw changes."""
+        dependent = [batch]
+        for site in () if draws is None else draws.sites:
+            dependent += [site.scale, site.shift]
+        return dependent
 
     def _use_autocast(self, error: Exception) -> None:
         self._run, self._autocast = self.network, True
@@ -261,7 +309,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         return SelfCheck(batched, shared, engine.layout.reached(), repeated)
     with _Tolerating(InputError, RuntimeError):
         batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
-    with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
+    with _Tolerating(*SHARING_ERRORS):
         prefix = Prefix()
         one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
         # Networks that take the size of the batch from a tensor before the first draw, and use it after, fail here: Swin, DPT.
@@ -329,7 +377,7 @@ def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Te
 
     def difference(frames: Tensor) -> float:
         alone = torch.cat([engine.logits(frames, None, None)[0] for engine in engines])
-        with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
+        with _Tolerating(*SHARING_ERRORS):
             prefix = Prefix()
             shared = torch.cat([engine.logits(frames, None, None, prefix)[0] for engine in engines])
             return relative_difference(shared, alone)
@@ -427,51 +475,79 @@ class Pass:
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
         self.images = runner.branch.transform.apply(images)
-        self.ending = self.engine.ending(self.images, runner.base, common)
+        self.ending = self.engine.ending(self.images, runner.base)
         shape = tuple(self.images.shape)
         self.alone = runner.alone.get(shape, False) or shape in self.engine.branching
-        shared = runner.folded is not None and not self.alone and self.engine.shares
-        self.prefix = Prefix() if shared else common
+        self.prefix = common
+        if runner.folded is not None and not self.alone and self.engine.shares:
+            self.prefix = Prefix()
+        if shape in self.engine.unfollowed or self.engine.unsharable:
+            self.prefix = None
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
         """Return logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
-        return self.engine.logits(self.images, self.runner.base, self.ending, self.prefix)
+        return self._logits(self.runner.base)
 
     def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
         """Return the same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
         assert self.runner.folded is not None
-        draws, shape = self.runner.folded.part(first, last), tuple(self.images.shape)
-        logits, upsampling = self.engine.logits(self.images, draws, self.ending, self.prefix)
+        draws = self.runner.folded.part(first, last)
+        shape = tuple(self.images.shape)
+        logits, upsampling = self._logits(draws)
         if shape in self.runner.alone or (len(draws) == 1 and self.prefix is None):
             return logits, upsampling
         difference = self._difference(logits, draws)
         self.runner.alone[shape] = not is_rounding(difference)
         if is_rounding(difference):
             return logits, upsampling
-        self.alone, self.prefix = True, None
+        self.alone = True
+        self.prefix = None
         size = f"{self.images.shape[-1]} x {self.images.shape[-2]}"
         self.engine.messages.append(
             f"self-check failed for frames of {size}: a draw in a batch differs from the same alone by {difference:.1e} of "
             "the largest logit; draws of frames of this size run one at a time"
         )
-        return torch.cat(
-            [self.logits(draw, draw + 1)[0] for draw in range(first, last)]
-        ), upsampling
+        one_by_one = [self.logits(draw, draw + 1)[0] for draw in range(first, last)]
+        return torch.cat(one_by_one), upsampling
+
+    def _logits(self, draws: FoldedDraws | None) -> tuple[Tensor, Upsampling]:
+        """Return the logits of draws, sharing what is common to them where that goes. A pass that fails while it shares, because the
+        network keeps something from another frame for instance, is computed in full: what it raises then is the network's own."""
+        if self.prefix is None:
+            return self.engine.logits(self.images, draws, self.ending)
+        try:
+            return self.engine.logits(self.images, draws, self.ending, self.prefix)
+        except SHARING_ERRORS as error:
+            if is_out_of_memory(error):
+                raise
+            logits, upsampling = self.engine.logits(self.images, draws, self.ending)
+            self.engine.stop_sharing(error)
+            self.prefix = None
+            return logits, upsampling
 
     def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
-        """Return how far the last of some draws lies from the same draw in a pass of its own that shares nothing, relative to the
-        largest logit. Networks that cut large frames into tiles, or order a batch by its size, keep the order of the draws
-        at the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely as draws may differ."""
-        engine, ending = self.engine, self.ending
+        """Return how far some draws lie from the same draws each in a pass of its own that shares nothing: the largest difference,
+        relative to the largest logit of the draw. Networks that cut large frames into tiles, or order a batch by its size, keep the
+        order of the draws at the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely as draws
+        may differ.
+
+        Raises:
+            NotFiniteError: a draw gives NaN or infinite logits.
+        """
+        engine = self.engine
+        ending = self.ending
         if engine.dtype != torch.float32:
-            engine, ending = Engine(engine.network, "float32"), None
-            logits, _ = engine.logits(
-                self.images, draws, ending, None if self.prefix is None else Prefix()
-            )
-        expected, _ = Engine.logits(
-            engine, self.images, draws.part(len(draws) - 1, len(draws)), ending
-        )  # not compiled
-        return relative_difference(logits[-len(expected) :], expected)
+            engine = Engine(engine.network, "float32")
+            ending = None
+            prefix = None if self.prefix is None else Prefix()
+            logits, _ = engine.logits(self.images, draws, ending, prefix)
+        largest = 0.0
+        for number, rows in enumerate(torch.split(logits, len(self.images))):
+            alone = draws.part(number, number + 1)
+            expected, _ = Engine.logits(engine, self.images, alone, ending)  # not compiled
+            require_finite(expected, "a draw gives", "lower alpha")
+            largest = max(largest, relative_difference(rows, expected))
+        return largest
 
 
 class PassOfAnySize(Pass):
@@ -480,7 +556,11 @@ class PassOfAnySize(Pass):
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
         self.images, self.ending, self.alone = runner.branch.transform.apply(images), None, False
-        self.prefix = Prefix() if runner.folded is not None and self.engine.shares else common
+        self.prefix = common
+        if runner.folded is not None and self.engine.shares:
+            self.prefix = Prefix()
+        if self.engine.unfollowed or self.engine.unsharable:
+            self.prefix = None
 
     def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
         assert self.runner.folded is not None

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
+import sys
+import threading
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 import cv2
@@ -28,7 +34,7 @@ from segunc.affine.posterior import (
 )
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
-from segunc.core.errors import InputError, is_out_of_memory, one_line
+from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
 from segunc.sampling.compiled import CompiledEngine
@@ -42,6 +48,7 @@ from segunc.sampling.engine import (
     own_tensors,
     require_finite,
 )
+from segunc.sampling.modes import eval_mode
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import (
     DrawAccumulator,
@@ -69,6 +76,9 @@ ACTIVATION_BYTES = 512
 CUDA_CHUNK_PIXELS = 1 << 22
 """Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md). Compiled
 passes, whose host does not slow them, are as fast with half of it, which takes half the memory."""
+CALLS = threading.RLock()
+"""Calls from several threads take turns, those of all samplers: draws are set in the layers of a network that samplers may share, and
+switches of torch (fused attention, the precision of float32) hold for the whole process."""
 Nearest = Callable[[Sequence[tuple[float, float]]], list[tuple[float, str]]]
 """Gives distance and training frame of the feature that is nearest to that of each place (shares 0..1 of the frame's height and width)."""
 
@@ -105,6 +115,13 @@ class Prediction:
     scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
     probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
     reasons: Sequence[Reasons] = ()  # of each frame, where a score is a sum of others
+    # float32 [k, 2], the smallest and the largest logit of each batch of draws; None where no draw was made for these frames.
+    extremes: Tensor | None = field(default=None, repr=False)
+
+    def require_finite(self) -> None:
+        """Raise NotFiniteError where a draw gave NaN or infinite logits."""
+        if self.extremes is not None:
+            require_finite(self.extremes, "a draw gives", "lower alpha")
 
 
 class Provider(Protocol):
@@ -155,6 +172,7 @@ class FrameEvidence(NamedTuple):
     of_base: dict[str, Tensor]  # maps [H, W] of scores of the base network alone
     others: dict[str, Any]  # evidence of the base network and of what was fitted on the model
     nearest: Nearest | None
+    extremes: list[Tensor]  # [2] of each batch of draws, of all frames; see Prediction
 
 
 class Sampler:
@@ -165,7 +183,8 @@ class Sampler:
 
     Args:
         network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first; converted, unless the posterior is
-            deterministic. It is put into eval mode. The base scores are its own, of the untransformed frame.
+            deterministic. The base scores are its own, of the untransformed frame. Each call puts it into eval mode, and gives
+            every module its own mode back at the end.
         posterior: makes the draws; None is the deterministic network itself.
         draws: S in total; draw s belongs to member s mod M. A posterior without noise has one draw for each branch.
         seed: of the noise, or where it comes from: how draws of one member are spread (:class:`segunc.affine.noise.NoiseSource`).
@@ -194,13 +213,12 @@ class Sampler:
         fitted: Fitted = Fitted(),
         compiled: bool = False,
     ) -> None:
-        self.network = network.eval()
+        self.network = network
         self.posterior = (
             None if posterior is None or isinstance(posterior, Deterministic) else posterior
         )
         self._branches = branches_of(network, self.posterior)
         for branch in self._branches:
-            branch.network.eval()
             if branch.stochastic and not is_converted(branch.network):
                 raise InputError(
                     "the network of a posterior is not converted",
@@ -240,12 +258,13 @@ class Sampler:
         ] = []  # changed in place: copies with another chunk share them
         self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
         self._pass: type[Pass] = Pass
+        self._stamp: list[tuple[int, int]] = []  # of the last call, see :meth:`_stamp_now`
+        self.warns = True  # False where somebody else shows the messages of the report
+        self.warned: set[str] = set()  # the messages that were given as warnings
         self._backend, why = choose_backend(self.device)
         if why:
             self.report.messages.append(why)
 
-    @torch.inference_mode()
-    @full_float32()
     def __call__(
         self,
         images: Tensor,
@@ -254,7 +273,8 @@ class Sampler:
         keep_probabilities: bool = False,
         whole: Sequence[Image] = (),
     ) -> Prediction:
-        """Return the maps of n frames of one size.
+        """Return the maps of n frames of one size. What the sampler found out about the network is given as a
+        :class:`segunc.core.errors.NoteWarning`, each note once.
 
         Args:
             images: what the network takes, ``[n, 3, H, W]``.
@@ -263,9 +283,100 @@ class Sampler:
             whole: the frames of the images, RGB uint8 at their own size, for evidence that is made of these; without them the images are.
 
         Raises:
-            NotFiniteError: the images hold, or the network returns, NaN or infinite values.
+            NotFiniteError: the images hold, or the network or a draw returns, NaN or infinite values.
             InputError: it returns no dense logits, or images of another type or range than it takes.
         """
+        prediction = self.start(
+            images, size=size, keep_probabilities=keep_probabilities, whole=whole
+        )
+        prediction.require_finite()
+        return prediction
+
+    def start(
+        self,
+        images: Tensor,
+        *,
+        size: tuple[int, int] | None = None,
+        keep_probabilities: bool = False,
+        whole: Sequence[Image] = (),
+    ) -> Prediction:
+        """Return the same without waiting for a GPU that still computes them: whoever reads the maps first calls
+        :meth:`Prediction.require_finite`."""
+        with CALLS, full_float32(), self._in_eval_mode(), torch.inference_mode():
+            if self._runners and self._stamp != self._stamp_now():
+                self._begin_again()
+            prediction = self._predict(images, size, keep_probabilities, whole)
+            self._stamp = self._stamp_now()
+        if self.warns:
+            self._warn()
+        return prediction
+
+    @contextmanager
+    def _in_eval_mode(self) -> Iterator[None]:
+        """Run the networks, and those that providers hold, in eval mode."""
+        modules = self._networks()
+        for provider in self.fitted.providers:
+            for value in getattr(provider, "__dict__", {}).values():
+                if isinstance(value, nn.Module):
+                    modules.append(value)
+        with eval_mode(modules) as in_training:
+            if in_training:
+                names = ", ".join(in_training[:3])
+                self._say(
+                    f"{len(in_training)} modules stay in training mode when the network is put into eval mode ({names}): dropout "
+                    "and statistics of the batch may change the maps"
+                )
+            yield
+
+    def _networks(self) -> list[nn.Module]:
+        """Return the network and those of the branches, each once."""
+        networks = [self.network, *(branch.network for branch in self._branches)]
+        return list({id(network): network for network in networks}.values())
+
+    def _stamp_now(self) -> list[tuple[int, int]]:
+        """Return what changes with the parameters and buffers of the networks: each tensor, and how often it was written."""
+        stamp = []
+        for network in self._networks():
+            for module in network.modules():
+                for tensor in (*module._parameters.values(), *module._buffers.values()):
+                    if tensor is not None:
+                        version = 0 if tensor.is_inference() else tensor._version
+                        stamp.append((id(tensor), version))
+        return stamp
+
+    def _begin_again(self) -> None:
+        """Forget what was made of parameters that have changed since: draws, copies, compiled passes and the self-check."""
+        self._runners.clear()
+        self._engines.clear()
+        report = self.report
+        report.batched = True
+        report.shared = True
+        report.self_check = None
+        report.unreached = ()
+        if any(branch.stochastic for branch in self._branches):
+            self._say(
+                "parameters of the network have changed since the sampler was called first: statistics are taken again, but the "
+                "affine parameters of the posterior are those that it was made with"
+            )
+
+    def _say(self, message: str) -> None:
+        if message not in self.report.messages:
+            self.report.messages.append(message)
+
+    def _warn(self) -> None:
+        """Give the messages of the report that are new as warnings."""
+        for message in self.report.messages:
+            if message not in self.warned:
+                self.warned.add(message)
+                warnings.warn(message, NoteWarning, stacklevel=_caller_level())
+
+    def _predict(
+        self,
+        images: Tensor,
+        size: tuple[int, int] | None,
+        keep_probabilities: bool,
+        whole: Sequence[Image],
+    ) -> Prediction:
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise)
@@ -285,12 +396,16 @@ class Sampler:
         for number, frame in enumerate(evidence if sums else ()):
             parts = {name: maps[name][number] for provider in sums for name in provider.parts}
             reasons.append(Reasons(parts, sums, frame.nearest))
-        kept = (
-            torch.stack([cast(Tensor, frame.probabilities) for frame in frames])
-            if keep_probabilities
-            else None
+        kept = None
+        if keep_probabilities:
+            kept = torch.stack([cast(Tensor, frame.probabilities) for frame in frames])
+        asked = {name: maps[name] for name in self.scores}
+        extremes: list[Tensor] = []
+        for frame_evidence in evidence:
+            extremes += frame_evidence.extremes
+        return Prediction(
+            prediction, asked, kept, reasons, torch.stack(extremes) if extremes else None
         )
-        return Prediction(prediction, {name: maps[name] for name in self.scores}, kept, reasons)
 
     def _joined(self, frames: Sequence[Prediction]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return predictions and maps of all scores of frames, ``[n, H, W]``, sums of others among them."""
@@ -367,10 +482,17 @@ class Sampler:
     ) -> Prediction:
         """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at no values, with all draws as a batch, so
         that a graph can be traced; ``draws`` stand in for :meth:`drawn`. The sampler has been called on a frame before, of this size unless
-        the graph is for ``any_size``. InputError where the network's own code reads values."""
+        the graph is for ``any_size``. InputError where the network's own code reads values, or where code that cannot be followed
+        may look at sizes."""
         if any(engine.branching for engine in self._engines.values()):
             raise InputError(
                 "the network's code reads values of its input, so that no one graph is right for every frame"
+            )
+        if any_size and any(engine.unfollowed for engine in self._engines.values()):
+            raise InputError(
+                "a part of the network runs code that cannot be followed, for instance TorchScript, so that its branches on the size "
+                "of a frame are not known",
+                hint="--size HxW",
             )
         other = self.with_chunk(self.draws)
         other._backend, other._pass, other.report = (
@@ -380,7 +502,9 @@ class Sampler:
         )
         if draws is not None:
             other._runners = [self._runners[0].with_draws(draws)]
-        prediction, maps = other._joined([other._finish(other._sample(images)[0], None, False)])
+        with CALLS, self._in_eval_mode():
+            frame = other._finish(other._sample(images)[0], None, False)
+            prediction, maps = other._joined([frame])
         return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
@@ -411,15 +535,12 @@ class Sampler:
             for runner in self._runners:
                 runner.draw(noise, self.scope)
             return
-        networks = {
-            id(network): network for network in (self.network, *(b.network for b in self._branches))
-        }
-        own = self._own(list(networks.values()), images)
+        networks = self._networks()
+        own = self._own(networks, images)
         engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
         make = CompiledEngine if self.compiled else Engine
-        engines |= {
-            key: make(n, self.precision, messages, own, copies) for key, n in networks.items()
-        }
+        for network in networks:
+            engines[id(network)] = make(network, self.precision, messages, own, copies)
         runners = []
         for index, branch in enumerate(self._branches):
             if draws := range(index, self.draws, len(self._branches)):
@@ -439,7 +560,7 @@ class Sampler:
         if not own or is_rounding(difference := check_common(networks, own, images)):
             return own
         by = f"(the logits change by {difference:.1e} of the largest)"
-        self.report.messages.append(
+        self._say(
             f"what the networks have in common cannot be shared {by}; it is computed for each"
         )
         return frozenset()
@@ -470,12 +591,13 @@ class Sampler:
         base, upsampling = base_pass.base_logits()
         require_finite(base)
         if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
-            self.report.messages.append(note)
+            self._say(note)
         self.report.upsampled = base_pass.ending is not None
         shape, temperature = (
             (base.shape[1], upsampling.kept, base.device, self._backend),
             self.fitted.temperature,
         )
+        extremes: list[Tensor] = []
         frames = []
         for number, logits in enumerate(base):
             of_base = base_maps(
@@ -487,32 +609,34 @@ class Sampler:
             ) | constants
             others |= {name: values[number, None] for name, values in fitted.items()}
             sums = DrawAccumulator(*shape, needs=self._needs, temperature=temperature)
-            frames.append(FrameEvidence(sums, of_base, others, nearest[number]))
+            frames.append(FrameEvidence(sums, of_base, others, nearest[number], extremes))
         sums_of_frames = [frame.draws for frame in frames]
         for runner in self._runners:
             if runner is not plain:
-                self._add_branch(runner, run(runner), images, sums_of_frames)
+                extremes += self._add_branch(runner, run(runner), images, sums_of_frames)
             elif runner.folded is None:
                 add_draws(
                     sums_of_frames, [base], len(runner.draws), upsampling, runner.branch.transform
                 )
             else:
                 del base, logits
-                self._add_branch(runner, base_pass, images, sums_of_frames)
+                extremes += self._add_branch(runner, base_pass, images, sums_of_frames)
         return frames
 
     def _add_branch(
         self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]
-    ) -> None:
-        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of each frame."""
+    ) -> list[Tensor]:
+        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of each frame. Return the smallest and
+        the largest logit of each chunk, ``[2]`` float32: a tail may hide NaN, and to look at each at once would wait for a GPU."""
         total, transform = len(runner.draws), runner.branch.transform
         if runner.folded is None:
             logits, upsampling = branch_pass.base_logits()
             require_finite(logits)
             add_draws(sums, [logits], total, upsampling, transform)
-            return
+            return []
         chunk = self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), sums[0].shape[0])
         done, waiting = 0, list[Tensor]()
+        extremes: list[Tensor] = []
         while done < total:
             count = min(1 if branch_pass.alone else chunk, total - done)
             try:
@@ -524,9 +648,9 @@ class Sampler:
                 self.report.messages.append(f"out of memory: chunk halved to {chunk}")
                 torch.cuda.empty_cache()
                 continue
-            if done == 0 and runner is not self._runners[0]:
-                require_finite(logits)  # the first branch was checked by its base
             done += count
+            if self._backend != "traced":
+                extremes.append(torch.stack(logits.aminmax()).float())
             waiting.append(logits)
             if (
                 done == total
@@ -534,6 +658,7 @@ class Sampler:
             ):
                 add_draws(sums, waiting, sum(map(len, waiting)) // len(sums), upsampling, transform)
                 waiting = []
+        return extremes
 
     def _report(self, engine: Engine) -> None:
         """Take what the self-check of a network found into the report."""
@@ -548,7 +673,7 @@ class Sampler:
         report.batched &= batched
         report.shared &= shared
         report.unreached += unreached
-        say = report.messages.append
+        say = self._say
         if not is_rounding(check.repeated):
             what = f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws random numbers"
             say(
@@ -569,20 +694,34 @@ class Sampler:
             )
 
 
+def _caller_level() -> int:
+    """Return how many frames above the function that asks the first code stands that is neither ours nor a library's of ours."""
+    ours = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent), contextlib.__file__)
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
 def sample_frames(
     sampler: Sampler,
     images: Sequence[Image],
     *,
     size: tuple[int, int] | None = None,
     keep_probabilities: bool = False,
+    wait: bool = True,
 ) -> Prediction:
     """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height,
-    width) ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
+    width) ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`, or where nobody shall
+    ``wait`` for a GPU of :meth:`Sampler.start`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
     batch = network_input(images, inference_size(network.description, frame, size))
-    return sampler(batch, size=frame, keep_probabilities=keep_probabilities, whole=images)
+    run = sampler if wait else sampler.start
+    return run(batch, size=frame, keep_probabilities=keep_probabilities, whole=images)
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:

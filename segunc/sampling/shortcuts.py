@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from segunc.affine.convert import DRAWS, FRAMES, ORIGIN
+from segunc.sampling.dependence import DependenceWatch, Memory, tensors_in
 
 
 @dataclass(frozen=True)
@@ -106,114 +107,85 @@ class InterpolationCounter(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-READS = {
-    "__bool__",
-    "__iter__",
-    "__int__",
-    "__float__",
-    "__index__",
-    "item",
-    "tolist",
-    "numpy",
-    "equal",
-    "nonzero",
-}
-"""Functions that give a network's Python code the values of a tensor, or a shape that depends on them."""
 _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "clone"}
-_ON_INPUT = "segunc_on_input"
 
 
 class InterpolationWatch(InterpolationCounter):
-    """Follows the output of a pass's last interpolation, in the first pass of a frame size. If it is bilinear and the very tensor that the
-    network returns, but for a crop and its type, later passes end before it. That the numbers are equal on one frame would not do: a clamp
-    or a mask behind the upsampling may change none of them. ``reads`` is whether the network's Python code read values that depend on its
-    input, so that another frame or draw may take another branch."""
+    """Follows the output of a pass's last interpolation, in the first pass of a frame size. If it is bilinear and the very tensor
+    that the network returns, but for a crop and its type, later passes end before it. That the numbers are equal on one frame
+    would not do: a clamp or a mask behind the upsampling may change none of them. ``dependence`` is what the network's code
+    does with values of the frame and of the draw (:class:`segunc.sampling.dependence.DependenceWatch`)."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.dependence = DependenceWatch()
         self._last: tuple[Tensor, Upsampling | None] | None = None
         # The output of the last interpolation, its crops and casts; empty once it was changed.
         self._ends: list[Tensor] = []
-        self.reads = False
+
+    def __enter__(self) -> InterpolationWatch:
+        self.dependence.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self.dependence.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        output = func(*args, **kwargs)
-        with (
-            torch._C.DisableTorchFunction()
-        ):  # what is read here is none of the operations that a prefix counts
-            self._look(func, args, kwargs, output)
+        with self.dependence.function():
+            output = func(*args, **kwargs)
+        # What is read here is none of the network's own operations.
+        with torch._C.DisableTorchFunction():
+            inputs = list(tensors_in((*args, *kwargs.values())))
+            self.dependence.after_function(func, inputs, output)
+            if func is F.interpolate:
+                self._begin(args, kwargs, output)
+            elif any(tensor is end for tensor in inputs for end in self._ends):
+                self._continue(func.__name__, args, output)
         return output
 
-    def _look(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
-        inputs, name = list(tensors_in((*args, *kwargs.values()))), func.__name__
-        if any(hasattr(tensor, _ON_INPUT) for tensor in inputs):
-            selects = name == "__getitem__" and any(
-                t.dtype == torch.bool for t in tensors_in([args[1]])
-            )
-            self.reads |= name in READS or selects
-            for tensor in tensors_in([output]):
-                on_input(tensor)
-        if func is F.interpolate:
-            call = (
-                dict(
-                    zip(
-                        ("input", "size", "scale_factor", "mode", "align_corners"),
-                        args,
-                        strict=False,
-                    )
-                )
-                | kwargs
-            )
-            self._last, self._ends = (call["input"], _upsampling(call, output)), [output]
-        elif any(tensor is end for tensor in inputs for end in self._ends):
-            outputs = list(tensors_in([output]))
-            if len(outputs) == 1 and (
-                (name == "__getitem__" and _is_upper_left_part(outputs[0], args[0]))
-                or (
-                    name in _CASTS
-                    and outputs[0].is_floating_point()
-                    and outputs[0].shape == args[0].shape
-                )
-            ):
-                self._ends += outputs
-            elif outputs or output is None:  # what returns neither looked at a shape or a type
-                self._ends = []
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+        """Take an interpolation, of which the last one of the pass counts."""
+        names = ("input", "size", "scale_factor", "mode", "align_corners")
+        call = dict(zip(names, args, strict=False)) | kwargs
+        self._last = (call["input"], _upsampling(call, output))
+        self._ends = [output]
+        self.dependence.guarded = Memory()
+        self.dependence.guarded.add(self._ends)
+        self.dependence.written = False
+
+    def _continue(self, name: str, args: tuple[Any, ...], output: Any) -> None:
+        """Take a function of the interpolation's output: a crop or a cast of it is still the end, anything else is none."""
+        outputs = list(tensors_in([output]))
+        if not outputs and output is not None:
+            return  # it looked at a shape or a type
+        whole = args[0]
+        if len(outputs) == 1 and isinstance(whole, Tensor):
+            part = outputs[0]
+            is_crop = name == "__getitem__" and _is_upper_left_part(part, whole)
+            same_values = part.is_floating_point() and part.shape == whole.shape
+            if is_crop or (name in _CASTS and same_values):
+                self._ends.append(part)
+                self.dependence.guarded.add([part])
+                return
+        self._ends = []
 
     def ending(self, logits: Tensor) -> Ending | None:
         """Return the ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
         low, upsampling = self._last or (None, None)
-        if (
-            low is None
-            or upsampling is None
-            or self.reads
-            or not any(logits is end for end in self._ends)
-        ):
+        if low is None or upsampling is None:
+            return None
+        is_end = any(logits is end for end in self._ends)
+        if not is_end or self.dependence.reads or self.dependence.written:
             return None
         cropped = replace(upsampling, kept=(logits.shape[-2], logits.shape[-1]))
-        # The very same operation on the same numbers: this finds what changed them unseen (scripted code).
-        equal = low.shape[:2] == logits.shape[:2] and torch.equal(
-            cropped.apply(low).to(logits.dtype), logits
-        )
-        return Ending(cropped, self._interpolations) if equal else None
-
-
-def on_input(tensor: Tensor) -> Tensor:
-    """Mark a tensor as one whose values depend on a network's input, and return it."""
-    setattr(tensor, _ON_INPUT, True)
-    return tensor
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among some values and in lists, tuples and dictionaries of them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
-        elif isinstance(value, dict):
-            yield from tensors_in(value.values())
+        if low.shape[:2] != logits.shape[:2]:
+            return None
+        # The very same operation on the same numbers: this finds what changed them by a pointer.
+        if not torch.equal(cropped.apply(low).to(logits.dtype), logits):
+            return None
+        return Ending(cropped, self._interpolations)
 
 
 def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
@@ -243,6 +215,8 @@ def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
 
 _OPERATION = "segunc_operation"
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
+_COMPARED = (int, float, str, torch.dtype, torch.device)
+"""Types of arguments by whose values operations are told from each other; of others the type alone is compared."""
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
@@ -251,39 +225,66 @@ def mark(tensor: Tensor, origin: str) -> Tensor:
     return tensor
 
 
+class OperationsDifferError(RuntimeError):
+    """A pass does other operations on the frames than the recorded one did, so that its results are none of this pass."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One recorded operation on frames."""
+
+    call: tuple[Any, ...]  # the function and the form of its arguments, see :func:`_call_of`
+    # What it returned; a tensor that no draw meets is a placeholder without memory.
+    result: Any
+
+
 class Prefix:
     """Results of one set of frames that all draws share; empty before the first pass."""
 
     def __init__(self) -> None:
-        # What each skipped operation on frames returns, by its number; tensors that no draw meets are placeholders without memory.
-        self.results: dict[int, Any] = {}
-        self.needed: tuple[int, ...] = ()  # the numbers of those that draws meet
+        self.operations: list[Operation] = []  # those on frames, in the order of the network's code
+        self.needed: tuple[int, ...] = ()  # the places of those whose results draws meet
         self.complete = False  # whether a pass has been recorded
 
-    def record(self, seen: dict[int, Any], needed: dict[int, Any]) -> None:
-        """Take what a pass has seen: placeholders, and results ``needed`` by draws."""
+    def record(self, operations: Sequence[Operation], needed: dict[int, Any]) -> None:
+        """Take what a pass has seen: operations with placeholders, and results ``needed`` by draws, by their place."""
         for tensor in tensors_in(needed.values()):
             mark(tensor, FRAMES)
-        self.results, self.needed, self.complete = seen | needed, tuple(needed), True
+        self.operations = list(operations)
+        for place, result in needed.items():
+            self.operations[place] = replace(operations[place], result=result)
+        self.needed = tuple(needed)
+        self.complete = True
 
 
 class SharePrefix(InterpolationCounter):
     """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. The first pass over some frames marks results, of
     frames only or of draws too, and remembers those of frames that meet draws; further passes take them from there and skip what led to
     them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Of networks that share an encoder
-    the parameters in which they differ are marked as draws are."""
+    the parameters in which they differ are marked as draws are.
+
+    A result is taken for an operation of the same function and the same form of arguments only. A network that keeps something
+    between its calls may do other operations in a later pass: that raises :class:`OperationsDifferError`."""
 
     def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__(stop_at)
-        self._prefix, self._draws = prefix, draws
-        self._replay, self._operations = prefix.complete, 0
-        self._seen: dict[int, Any] = {}
+        self._prefix = prefix
+        self._draws = draws
+        self._replay = prefix.complete
+        self._done = 0
+        self._seen: list[Operation] = []
         self._needed: dict[int, Any] = {}
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-        if not self._replay and kind is None:
+        if kind is not None:
+            return
+        if not self._replay:
             self._prefix.record(self._seen, self._needed)
+        elif self._done != len(self._prefix.operations):
+            raise OperationsDifferError(
+                f"{self._done} operations on the frames where an earlier pass did {len(self._prefix.operations)}"
+            )
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         marked = [t for t in tensors_in((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
@@ -303,26 +304,36 @@ class SharePrefix(InterpolationCounter):
                 mark(tensor, DRAWS)
             return output
         # Only operations on frames are counted: how many there are on draws may depend on their number.
-        number = self._operations
-        self._operations += 1
+        place = self._done
+        self._done += 1
+        call = _call_of(func, args, kwargs)
         if self._replay:
-            return self._prefix.results[number]
+            return self._recorded(place, call)
         output = func(*args, **kwargs)
         for tensor in tensors_in([output]):
             mark(tensor, FRAMES)
             setattr(
                 tensor,
                 _OPERATION,
-                (number, weakref.ref(output) if isinstance(output, Tensor) else output),
+                (place, weakref.ref(output) if isinstance(output, Tensor) else output),
             )
-        self._seen[number] = _placeholder(output)
+        self._seen.append(Operation(call, _placeholder(output)))
         return output
+
+    def _recorded(self, place: int, call: tuple[Any, ...]) -> Any:
+        """Return the result of an operation that an earlier pass did."""
+        operations = self._prefix.operations
+        if place >= len(operations) or operations[place].call != call:
+            raise OperationsDifferError(
+                f"operation {place + 1} on the frames is {call[0].__name__}, which it was not in an earlier pass"
+            )
+        return operations[place].result
 
     def _keep(self, shared: Iterable[Tensor]) -> None:
         for tensor in shared:
-            number, output = getattr(tensor, _OPERATION, (None, None))
-            if number is not None:
-                self._needed[number] = output() if isinstance(output, weakref.ref) else output
+            place, output = getattr(tensor, _OPERATION, (None, None))
+            if place is not None:
+                self._needed[place] = output() if isinstance(output, weakref.ref) else output
 
     def _repeat(self, value: Any, in_place: bool) -> Any:
         """Return an argument with one row for each draw and frame in place of one for each frame."""
@@ -341,6 +352,25 @@ class SharePrefix(InterpolationCounter):
         return [
             torch.cat([t] * self._draws) if t.shape[0] * self._draws == rows else t for t in joined
         ]
+
+
+def _call_of(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Return what tells one operation from another: the function, the shapes of its tensors and its numbers and texts."""
+    return (func, _form(args), _form(kwargs))
+
+
+def _form(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.shape
+    if isinstance(value, list | tuple):
+        return [_form(item) for item in value]
+    if isinstance(value, dict):
+        return [(name, _form(item)) for name, item in value.items()]
+    if isinstance(value, slice):
+        return [_form(item) for item in (value.start, value.stop, value.step)]
+    return value if isinstance(value, _COMPARED) else type(value)
 
 
 def _placeholder(output: Any) -> Any:

@@ -78,6 +78,7 @@ def make_sampler(
         fitted=model.fitted(scores),
         compiled=options.compile,
     )
+    sampler.warns = False  # verbs show the messages of its report
     for attachment in model.used(scores):
         attachment.check_sampler(sampler)
     return sampler

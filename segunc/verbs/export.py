@@ -16,7 +16,14 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import file_sha256, replacing, write_file, write_json
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
-from segunc.exporting.check import MAX_CODES, ROUNDING, SIZES, check_frames, compare
+from segunc.exporting.check import (
+    MAX_CODES,
+    ROUNDING,
+    SIZES,
+    check_frames,
+    check_guards,
+    compare,
+)
 from segunc.maps.encoding import encode_npy
 from segunc.maps.manifest import tool_version
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
@@ -86,7 +93,7 @@ def export(options: ExportOptions) -> ExportResult:
             [drawn],
             {"name": "draws", "type": "float32", "shape": list(drawn.shape), "file": DRAWS},
         )
-    program = graph.trace(sampler, frames[0], *given, any_size=any_size)
+    program, guards = graph.trace_with_guards(sampler, frames[0], *given, any_size=any_size)
     metadata = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in about.items()
@@ -107,6 +114,7 @@ def export(options: ExportOptions) -> ExportResult:
             file.flush()
             opened = run(Path(file.name))
             found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
+            check_guards(lambda frame: opened(frame, *given), sampler, guards, path.name)
             digest = file_sha256(Path(file.name))
     except BaseException:
         for place in (path.parent, out):

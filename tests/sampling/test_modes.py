@@ -1,0 +1,290 @@
+"""Samplers between the epochs of somebody's training: modes, changed weights, threads, and what a Python user is told."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import segunc
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.posterior import AnyPosterior, Branch, Deterministic
+from segunc.baselines.feature_extractor import FeatureExtractor
+from segunc.baselines.mixtures import Ensemble
+from segunc.core.errors import NoteWarning, NotFiniteError
+from segunc.options import SamplingOptions
+from segunc.posteriors.abnn import ABNNPosterior
+from segunc.posteriors.model import Model
+from segunc.sampling import Sampler
+from segunc.sampling.sampler import Fitted
+from segunc.verbs.execution import make_sampler
+from tests.affine.networks import randomise
+from tests.sampling.plain import assert_maps_of_a_plain_loop
+
+IMAGES = torch.rand(1, 3, 32, 48, generator=torch.Generator().manual_seed(0))
+
+
+class Net(nn.Module):
+    """A batch norm and a dropout, both of which training mode changes."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Conv2d(8, 4, 1)
+        randomise(self.eval())
+
+    def forward(self, images: Tensor) -> Tensor:
+        low = self.head(self.drop(self.encoder(images)))
+        return F.interpolate(low, images.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def around(network: nn.Module, alpha: float = 0.3) -> ABNNPosterior:
+    convert(network)
+    return ABNNPosterior.around(AffineLayout(network), alpha)
+
+
+def deterministic() -> Sampler:
+    return Sampler(Net())
+
+
+def drawn(**settings: Any) -> Sampler:
+    network = Net()
+    return Sampler(network, around(network), draws=4, chunk=2, **settings)
+
+
+def ensemble() -> Sampler:
+    first = Net()
+    second = Net(1)
+    return Sampler(
+        first, Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())])
+    )
+
+
+KINDS: dict[str, Callable[[], Sampler]] = {
+    "deterministic": deterministic,
+    "drawn": drawn,
+    "in bfloat16": lambda: drawn(precision="bfloat16"),
+    "ensemble": ensemble,
+}
+
+
+def networks_of(sampler: Sampler) -> list[nn.Module]:
+    return [branch.network for branch in sampler._branches]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", ["eval", "train"])
+def test_a_call_in_training_mode_gives_the_maps_of_eval_mode(kind: str, first: str) -> None:
+    expected = KINDS[kind]()(IMAGES).scores
+    sampler = KINDS[kind]()
+    if first == "eval":
+        sampler(IMAGES)
+    for network in networks_of(sampler):
+        network.train()
+    before = [copy.deepcopy(network.state_dict()) for network in networks_of(sampler)]
+    found = sampler(IMAGES).scores
+    for name, values in expected.items():
+        assert torch.equal(found[name], values), name
+    for network, state in zip(networks_of(sampler), before, strict=True):
+        assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+        assert all(module.training for module in network.modules())
+
+
+def test_modules_get_their_own_modes_back() -> None:
+    sampler = drawn()
+    sampler.network.train()
+    sampler.network.get_submodule("encoder.1").eval()  # frozen statistics, as in many fine-tunings
+    before = [module.training for module in sampler.network.modules()]
+    sampler(IMAGES)
+    assert [module.training for module in sampler.network.modules()] == before
+    assert before.count(False) == 1
+
+
+def test_modes_come_back_after_an_error() -> None:
+    sampler = drawn()
+    sampler.network.train()
+    with pytest.raises(RuntimeError):
+        sampler(IMAGES[:, :2])
+    assert all(module.training for module in sampler.network.modules())
+
+
+class Merging(nn.Conv2d):
+    """Adds its adapter to the weight in eval mode and takes it away in training mode, as layers of low-rank adapters do."""
+
+    merged = False
+
+    def train(self, mode: bool = True) -> "Merging":
+        if self.merged == mode:
+            with torch.no_grad():
+                self.weight += -1.0 if mode else 1.0
+            self.merged = not mode
+        super().train(mode)
+        return self
+
+
+def test_a_module_with_a_mode_of_its_own_is_asked_to_change_back() -> None:
+    network = nn.Sequential(Merging(3, 4, 1)).train()
+    before = network[0].weight.clone()
+    with torch.no_grad():
+        expected = F.conv2d(IMAGES, before + 1.0, network[0].bias).softmax(1)
+    found = Sampler(network)(IMAGES, keep_probabilities=True).probabilities
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(network[0].weight, before)
+    assert network[0].training
+
+
+def test_an_extractor_of_a_provider_runs_in_eval_mode() -> None:
+    class Provided:
+        gives = frozenset({"feature distance"})
+
+        def __init__(self, network: nn.Module) -> None:
+            self.extractor = FeatureExtractor(network, ["encoder"])
+            self.modes: list[bool] = []
+
+        def __call__(self, images: Tensor, needs: Any, *_: Any) -> dict[str, Tensor]:
+            self.modes.append(self.extractor.network.training)
+            return {name: images.mean(1) for name in needs}
+
+    other = Net(1)
+    provider = Provided(other)
+    other.train()
+    sampler = Sampler(Net(), scores=["knn"], fitted=Fitted(providers=[provider]))
+    sampler(IMAGES)
+    assert provider.modes == [False]
+    assert other.training
+
+
+class AlwaysTraining(nn.Dropout):
+    def train(self, mode: bool = True) -> "AlwaysTraining":
+        super().train(True)
+        return self
+
+
+class FunctionalDropout(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5, training=True)
+
+
+class SwitchedInForward(nn.Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        self.training = True
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (AlwaysTraining(0.5), "1 modules stay in training mode.*drop"),
+        (FunctionalDropout(), "computes as in training.*FunctionalDropout, aten.dropout"),
+        (SwitchedInForward(0.5), "computes as in training.*SwitchedInForward, aten.dropout"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_stays_in_training_mode_is_a_warning(layer: nn.Module, said: str) -> None:
+    network = Net()
+    network.drop = layer  # type: ignore[assignment]
+    network.train()
+    with pytest.warns(NoteWarning, match=said):
+        Sampler(network)(IMAGES)
+
+
+def test_what_a_norm_does_in_eval_mode_is_no_warning() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.InstanceNorm2d(4), nn.Dropout(0.5)).eval()
+    sampler = Sampler(network)
+    sampler(IMAGES)
+    assert sampler.report.messages == []
+
+
+NAMES = ("a", "b", "c", "d")
+FRAMES = [np.random.default_rng(n).integers(0, 256, (32, 48, 3), np.uint8) for n in range(2)]
+
+
+def unreached() -> Model:
+    network = Net()
+    network.add_module("unused", nn.BatchNorm2d(4))
+    return segunc.ABNN(alpha=0.1).fit(segunc.wrap(network, NAMES))
+
+
+def test_a_note_of_the_sampler_is_a_warning_of_the_model_once() -> None:
+    model = unreached()
+    with pytest.warns(NoteWarning, match="1 normalisation layers are never called.*unused") as seen:
+        model(FRAMES[0], draws=2)
+    assert [warning.filename for warning in seen if "unused" in str(warning.message)] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(FRAMES[1], draws=2)
+        model(FRAMES[1], draws=3)  # by another sampler
+
+
+def test_verbs_show_notes_themselves() -> None:
+    model = unreached()
+    sampler = make_sampler(model, SamplingOptions(draws=2, device="cpu", precision="float32"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler(IMAGES)
+    assert any("never called" in message for message in sampler.report.messages)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_that_change_between_two_calls_count(kind: str) -> None:
+    sampler = KINDS[kind]()
+    before = sampler(IMAGES).scores["entropy"]
+    for network in networks_of(sampler):
+        with torch.no_grad():
+            network.get_parameter("head.weight").mul_(2.0)
+            network.get_buffer("encoder.1.running_mean").add_(0.5)
+    posterior: AnyPosterior | None = sampler.posterior
+    fresh = Sampler(sampler.network, posterior, draws=4, chunk=2, precision=sampler.precision)
+    expected = fresh(IMAGES).scores["entropy"]
+    found = sampler(IMAGES).scores["entropy"]
+    assert torch.equal(found, expected)
+    assert not torch.allclose(found, before, atol=1e-3)
+    said = any("have changed" in message for message in sampler.report.messages)
+    assert said is isinstance(posterior, ABNNPosterior)
+
+
+def test_two_threads_get_the_maps_of_one() -> None:
+    model = segunc.ABNN(alpha=0.3).fit(segunc.wrap(Net(), NAMES))
+    expected = [model(frame, draws=4).entropy for frame in FRAMES]
+    model.network.train()
+    with ThreadPoolExecutor(2) as pool:
+        results = [pool.submit(model, FRAMES[n % 2], draws=4) for n in range(12)]
+        found = [result.result().entropy for result in results]
+    for number, entropy in enumerate(found):
+        np.testing.assert_array_equal(entropy, expected[number % 2])
+    assert model.network.training
+
+
+class Overflowing(ABNNPosterior):
+    """Its draw 5 has infinite gammas."""
+
+    def affine(self, layout: AffineLayout, draws: Any, seed: Any, scope: Any = None) -> Any:
+        made = super().affine(layout, draws, seed, scope)
+        for row, draw in enumerate(draws):
+            if draw == 5:
+                made.weight[row] = torch.inf
+        return made
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 8])
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_a_later_draw_that_overflows_is_an_error(
+    chunk: int, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segunc.sampling.sampler.choose_backend", lambda device: (backend, ""))
+    network = Net()
+    convert(network)
+    layout = AffineLayout(network)
+    posterior = Overflowing(layout.weight[None], layout.bias[None], 0.1)
+    with pytest.raises(NotFiniteError, match="a draw gives NaN or infinite logits"):
+        Sampler(network, posterior, draws=8, chunk=chunk)(IMAGES)
+    assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=5, chunk=chunk), IMAGES)
