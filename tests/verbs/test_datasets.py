@@ -375,9 +375,7 @@ def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(
         "--out",
         out,
     )
-    left_out = (
-        f"note: {frames}: 2 images; 2 others left out as labels, e.g. 0_mask.png"
-    )
+    left_out = f"note: {frames}: 2 images; 2 others left out as labels, e.g. 0_mask.png"
     for finished in ("2 in", "0 in"):
         assert run("predict", *words) == 0
         said = capsys.readouterr().out.splitlines()
