@@ -30,7 +30,7 @@ from segunc.evaluation.resampling import (
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
-from segunc.maps.verdicts import merge_verdicts, read_verdicts
+from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, takes
 
@@ -243,7 +243,8 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
     reader = open_maps(Path(options.maps))
     files = [Path(path) for path in options.verdicts or ()]
-    verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
+    lists = [read_verdicts(path, run_id(reader), reader.frames) for path in files]
+    verdicts = merge_verdicts(lists)
     names = matching(reader.frames, options.frames)[:: options.every]
     chosen = {*names}
     verdicts = [verdict for verdict in verdicts if verdict.frame in chosen]
@@ -251,9 +252,16 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
     unit = resampled_units(options.resample, times.get)
     result, gatherer = evaluate_verdicts(verdicts, names, resampling, unit)
     result["run"] = _recorded_model(reader.manifest) | _chosen_frames(options)
-    judged, frames = result["counts"]["judged_frames"], len(names)
-    note = f"{judged} of {frames} frames were judged; the numbers hold for all only where these were chosen by chance"
-    return result, gatherer, [note] if judged < frames else []
+    judged = result["counts"]["judged_frames"]
+    notes = []
+    if dates := note_on_dates([verdict for of_file in lists for verdict in of_file]):
+        notes.append(dates)
+    if judged < len(names):
+        notes.append(
+            f"{judged} of {len(names)} frames were judged; the numbers hold for all only where "
+            "these were chosen by chance"
+        )
+    return result, gatherer, notes
 
 
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
