@@ -15,7 +15,7 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
-from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
+from segunc.decisions.threshold import GuaranteedThreshold, calibration_frames, read_threshold
 from segunc.evaluation import parts
 from segunc.evaluation.parts import (
     ALL_IGNORED,
@@ -34,6 +34,9 @@ from segunc.metrics.objects import Objects
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
+CALIBRATED_ON = "a threshold of --flag was calibrated on it"
+SAME_BYTES = "it has the bytes of a frame that a threshold of --flag was calibrated on"
+"""Why a frame is left out, because it cannot test a promise."""
 _KINDS = tuple(VERDICTS)
 _ALARMS = (
     parts.higher("precision", "alarms that are true"),
@@ -70,15 +73,40 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
     return thresholds
 
 
-def check_promises(
-    flag: Mapping[str, Threshold],
-    run: Mapping[str, Any],
-    identities: Callable[[str], Iterable[tuple[str, str]]] = lambda score: (),
-) -> None:
-    """Check the promise of each threshold as ``check_run`` does; ``identities`` gives names and hashes of frames for a score."""
-    for name, threshold in flag.items():
+def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any]) -> None:
+    """Check the promise of each threshold as ``check_run`` does."""
+    for threshold in flag.values():
         if threshold.guarantee:
-            threshold.guarantee.check_run(run, threshold.source, identities(name))
+            threshold.guarantee.check_run(run, threshold.source)
+
+
+def calibrated_frames(
+    flag: Mapping[str, Threshold], frames_of: Callable[[str], Sequence[tuple[str, str]]]
+) -> dict[str, str]:
+    """Return the frames that cannot test a promise, and of each the reason.
+
+    Args:
+        flag: score -> threshold.
+        frames_of: gives name and hash of each labelled frame for a score.
+
+    Raises:
+        InputError: no other frame is left.
+    """
+    reasons: dict[str, str] = {}
+    for score, threshold in flag.items():
+        if threshold.guarantee:
+            frames = frames_of(score)
+            matched = calibration_frames(threshold.guarantee.frames, frames)
+            if matched and len(matched) == len(frames):
+                number = len(threshold.guarantee.frames)
+                raise InputError(
+                    f"{len(matched)} of these frames, first {frames[0][0]}, are among the {number} "
+                    f"that {threshold.source} was calibrated on, so they cannot test its promise",
+                    hint="evaluate other frames",
+                )
+            for name, same_name in matched.items():
+                reasons.setdefault(name, CALIBRATED_ON if same_name else SAME_BYTES)
+    return reasons
 
 
 def flag_parts(

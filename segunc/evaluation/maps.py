@@ -15,7 +15,12 @@ from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_mas
 from segunc.data.images import PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, check_promises
+from segunc.evaluation.flagged import (
+    JudgedFrames,
+    JudgedRegions,
+    calibrated_frames,
+    check_promises,
+)
 from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
 from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
@@ -67,11 +72,12 @@ def evaluate_maps(
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     run, labelled = (reader.manifest or {}).get("run", {}), label_files.labelled(names)
-    check_promises(
+    check_promises(evaluator.flag, run)
+    calibrated = calibrated_frames(
         evaluator.flag,
-        run,
-        lambda score: ((name, reader.identity(name, score)) for name in labelled),
+        lambda score: [(name, reader.identity(name, score)) for name in labelled],
     )
+    tested = evaluator.leave_out_all(names, calibrated)
     # Where no frame has a prediction the result says so; where only some lack it, these are left out.
     predicted = any(reader.has(frame, PREDICTION) for frame in names)
     read = partial(read_frame, reader, chosen, label_files, predicted)
@@ -79,8 +85,8 @@ def evaluate_maps(
     if reader.manifest is None and any(
         reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}
     ):
-        evaluator.find_bins(names, read)
-    evaluator.count(names, read)
+        evaluator.find_bins(tested, read)
+    evaluator.count(tested, read)
     for failure in (reader.manifest or {}).get("failed", []):
         if failure["name"] not in reader.frames:
             evaluator.leave_out(
@@ -187,12 +193,12 @@ def evaluate_model(
         return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
 
     evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None)
-    check_promises(
+    check_promises(evaluator.flag, run or {})
+    calibrated = calibrated_frames(
         evaluator.flag,
-        run or {},
-        lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples),
+        lambda score: [(sample.name, stamp_of(sample.image)) for sample in samples],
     )
-    evaluator.count(list(by_name), read)
+    evaluator.count(evaluator.leave_out_all(list(by_name), calibrated), read)
     depth.warn(f"data set {entry.name}")
     return evaluator.numbers(read), evaluator
 
