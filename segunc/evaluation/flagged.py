@@ -5,7 +5,8 @@ precision and recall. What reviewers' verdicts say of alarms: precision, misses 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -352,15 +353,29 @@ class _Judged(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         return self._counts.get(frame.name)
 
+    @abstractmethod
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        """Return the fewest and the most frames or regions that each number is a share of."""
+
+
+_SHARES: dict[NumberPath, tuple[frozenset[str], frozenset[str]]] = {
+    ("precision",): (frozenset({"true-alarm"}), frozenset({"false-alarm"})),
+    ("recall",): (frozenset({"true-alarm"}), frozenset({"missed"})),
+    ("false_alarms",): (frozenset({"false-alarm"}), frozenset({"nothing-wrong"})),
+} | {("share", kind): (frozenset({kind}), frozenset(_KINDS) - {kind}) for kind in _KINDS}
+"""Each number of judged frames: the verdicts that it counts, and those that it is also a share of."""
+AT_LEAST, AT_MOST = "at_least", "at_most"
+DISPUTED = "reviewers disagree on frames that it counts; at_least and at_most bound it"
+
 
 class JudgedFrames(_Judged):
-    """Verdicts on frames, of one reviewer or of all who agree; counts ``[5]`` in the order of :data:`VERDICTS`.
+    """Verdicts on frames, of one reviewer; counts ``[5]`` in the order of :data:`VERDICTS`.
 
     ``precision``: of the frames with an alarm, true or false, the true ones. ``recall``: of the frames with something wrong, true alarms
     and missed, the alarms. ``false_alarms``: of the frames with nothing wrong, those with a false alarm.
     """
 
-    names = (("precision",), ("recall",), ("false_alarms",), *(("share", kind) for kind in _KINDS))
+    names: Sequence[NumberPath] = tuple(_SHARES)
     metrics = (
         *_ALARMS,
         parts.lower("false_alarms", "false alarms where nothing is"),
@@ -375,15 +390,88 @@ class JudgedFrames(_Judged):
         )
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        n = dict(zip(_KINDS, counts.tolist(), strict=True))
-        others = {"precision": ("true-alarm", "false-alarm"), "recall": ("true-alarm", "missed")}
-        others["false_alarms"] = "false-alarm", "nothing-wrong"
-        numbers: Numbers = {
-            (name,): _share(n[kind], n[other]) for name, (kind, other) in others.items()
-        }
-        return numbers | {
-            ("share", kind): _share(number, sum(n.values()) - number) for kind, number in n.items()
-        }
+        numbers: Numbers = {}
+        for name, (these, others) in _SHARES.items():
+            part, rest = self._sums(counts, these, others)
+            numbers[name] = _share(part, rest)
+        return numbers
+
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        return {name: [sum(self._sums(counts, *of))] * 2 for name, of in _SHARES.items()}
+
+    @staticmethod
+    def _sums(counts: Counts, these: Collection[str], others: Collection[str]) -> tuple[int, int]:
+        by_kind = dict(zip(_KINDS, counts.tolist(), strict=True))
+        return sum(by_kind[kind] for kind in these), sum(by_kind[kind] for kind in others)
+
+
+class JudgedTogether(_Judged):
+    """Verdicts on frames, of all reviewers. Where they disagree on a frame, each number lies between two bounds: every disputed verdict
+    lowers it, or every one raises it, among those that were given. Counts ``[32]`` are frames by the set of their verdicts, of which
+    verdict k of :data:`VERDICTS` is the bit 2^k.
+
+    A number without a bound's name is that of all, None where its bounds differ.
+    """
+
+    metrics = JudgedFrames.metrics
+    undefined = JudgedFrames.undefined
+
+    def __init__(self, section: NumberPath, verdicts: Mapping[str, Collection[str]]) -> None:
+        self.names: Sequence[NumberPath] = [
+            *_SHARES,
+            *((AT_LEAST, *name) for name in _SHARES),
+            *((AT_MOST, *name) for name in _SHARES),
+        ]
+        counts: dict[str, Counts] = {}
+        for frame, kinds in verdicts.items():
+            counts[frame] = np.zeros(1 << len(_KINDS), np.int64)
+            counts[frame][sum(1 << _KINDS.index(kind) for kind in {*kinds})] = 1
+        super().__init__(section, counts)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        numbers: Numbers = {}
+        for name, (these, others) in _SHARES.items():
+            low = _share(*self._extreme(counts, these, others))
+            # The share of these is largest where that of the others is smallest.
+            rest, part = self._extreme(counts, others, these)
+            high = _share(part, rest)
+            numbers[(AT_LEAST, *name)] = low
+            numbers[(AT_MOST, *name)] = high
+            numbers[name] = low if low == high else None
+        return numbers
+
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        numbers: dict[NumberPath, list[int]] = {}
+        for name, (these, others) in _SHARES.items():
+            fewest = most = 0
+            for kinds, frames in _by_kinds(counts):
+                fewest += frames * (kinds <= these | others)
+                most += frames * bool(kinds & (these | others))
+            numbers[name] = [fewest, most]
+        return numbers
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        disputed = name in _SHARES and self.rests_on(counts)[name][1]
+        return DISPUTED if disputed else self.undefined
+
+    @staticmethod
+    def _extreme(counts: Counts, these: frozenset[str], others: frozenset[str]) -> tuple[int, int]:
+        """Return how many frames count as one of ``these`` and how many as one of the ``others`` where the share of these is smallest: a
+        disputed frame is one of the others if anybody said so, else it is left out if anybody said something else."""
+        part = rest = 0
+        for kinds, frames in _by_kinds(counts):
+            if kinds & others:
+                rest += frames
+            elif kinds <= these:
+                part += frames
+        return part, rest
+
+
+def _by_kinds(counts: Counts) -> Iterator[tuple[frozenset[str], int]]:
+    """Yield each set of verdicts that a frame was given, and how many frames were."""
+    for mask in np.flatnonzero(counts).tolist():
+        kinds = frozenset(kind for place, kind in enumerate(_KINDS) if mask >> place & 1)
+        yield kinds, int(counts[mask])
 
 
 class JudgedRegions(_Judged):
@@ -419,6 +507,17 @@ class JudgedRegions(_Judged):
             if counts[0, -1]
             else None,
         }
+
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        missed, true, false = (
+            counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm")
+        )
+        whole = {
+            ("precision",): int(true[0] + false[0]),
+            ("recall",): int(true[0] + missed.sum()),
+            ("missed_per_frame",): int(counts[0, -1]),
+        }
+        return {name: [number] * 2 for name, number in whole.items()}
 
 
 JUDGED_METRICS = *JudgedFrames.metrics, *JudgedRegions.metrics

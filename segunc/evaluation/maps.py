@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,11 @@ from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import (
     JudgedFrames,
     JudgedRegions,
+    JudgedTogether,
     calibrated_frames,
     check_promises,
 )
-from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
+from segunc.evaluation.parts import CONFIDENCE, LabelledFrame
 from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
@@ -29,7 +31,7 @@ from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
-from segunc.maps.verdicts import Verdict, by_reviewer
+from segunc.maps.verdicts import Verdict, agreements, by_reviewer
 
 if TYPE_CHECKING:  # evaluating maps loads no torch
     from segunc.posteriors.model import Model
@@ -226,32 +228,36 @@ def evaluate_verdicts(
     resampling: Resampling,
     unit: Callable[[str], str],
 ) -> tuple[Result, Gatherer]:
-    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. The verdict of all
-    together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`."""
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. Where reviewers
+    disagree on frames, the numbers of all together are bounds, see :class:`JudgedTogether`; ``unit`` is as of :class:`Gatherer`."""
     reviewers = by_reviewer(verdicts)
     if not reviewers:
         raise InputError(
             "the files hold notes and no verdict",
             hint="judge frames on the review page, then export",
         )
-    by_frame: dict[str, set[str]] = {}
+    by_frame: dict[str, list[str]] = {}
     for of_frames in reviewers.values():
         for frame, verdict in of_frames.items():
-            by_frame.setdefault(frame, set()).add(verdict)
-    agreed = {frame: next(iter(kinds)) for frame, kinds in by_frame.items() if len(kinds) == 1}
-    parts: list[ArrayPart] = [JudgedFrames(("verdicts", "together"), agreed)]
-    counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(by_frame)}
-    counts |= {"disagreed_frames": len(by_frame) - len(agreed), "verdicts": {}}
+            by_frame.setdefault(frame, []).append(verdict)
+    parts: list[JudgedTogether | JudgedFrames | JudgedRegions]
+    parts = [JudgedTogether(("verdicts", "together"), by_frame)]
+    counts: dict[str, Any] = {
+        "frames": len(frames),
+        "judged_frames": len(by_frame),
+        "judged_by_several": sum(len(kinds) > 1 for kinds in by_frame.values()),
+        "disagreed_frames": sum(len({*kinds}) > 1 for kinds in by_frame.values()),
+        "agreement": [asdict(pair) for pair in agreements(verdicts)],
+        "verdicts": {},
+    }
     for reviewer, of_frames in reviewers.items():
         name = reviewer or NO_NAME
-        section, theirs = (
-            ("verdicts", "reviewers", name),
-            [v for v in verdicts if v.reviewer == reviewer],
-        )
+        section = ("verdicts", "reviewers", name)
+        theirs = [verdict for verdict in verdicts if verdict.reviewer == reviewer]
         parts += [JudgedFrames(section, of_frames), JudgedRegions((*section, "regions"), theirs)]
         counts["verdicts"][name] = {
             "frames": len(of_frames),
-            "regions": sum(v.region is not None for v in theirs),
+            "regions": sum(verdict.region is not None for verdict in theirs),
         }
     gatherer = Gatherer(parts, resampling, unit)
     for frame in frames:
@@ -260,6 +266,11 @@ def evaluate_verdicts(
                 LabelledFrame(frame, {}, anomaly=np.zeros((0, 0), np.uint8))
             )  # verdicts need no label
     counts["resampled_units"] = len(gatherer.units)
+    counts["rests_on"] = {}
+    for part, tally in zip(parts, gatherer.tallies, strict=True):
+        rests_on = {} if tally.total is None else part.rests_on(tally.total)
+        for number, bounds in rests_on.items():
+            counts["rests_on"][".".join((*part.section, *number))] = bounds
     result: Result = {
         "counts": counts,
         "scores": {},

@@ -208,19 +208,41 @@ def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
     return "\n\n".join(tables)
 
 
-def agreement_table(verdicts: Sequence[Verdict]) -> str:
-    """Compare each two reviewers on the frames that both judged: agreement p_o and Cohen's kappa (p_o - p_e) / (1 - p_e), p_e being
-    the share that their verdicts' frequencies alone would give (Cohen 1960). A dash where both gave one verdict throughout."""
-    opinions, lines = by_reviewer(verdicts), []
+@dataclass(frozen=True)
+class Agreement:
+    """How far two reviewers agree on the frames that both judged."""
+
+    reviewers: tuple[str, str]  # their names
+    frames: int
+    agreed: float  # share of the frames, 0 where there is none
+    kappa: (
+        float | None
+    )  # None where both gave one verdict throughout, or no frame is judged by both
+
+
+def agreements(verdicts: Sequence[Verdict]) -> list[Agreement]:
+    """Compare each two reviewers on the frames that both judged: agreement p_o and Cohen's kappa
+    (p_o - p_e) / (1 - p_e), p_e being the share that their verdicts' frequencies alone would give
+    (Cohen 1960)."""
+    opinions = by_reviewer(verdicts)
+    compared = []
     for names in combinations(opinions, 2):
         first, second = (opinions[name] for name in names)
         frames = first.keys() & second.keys()
         agreed = sum(first[frame] == second[frame] for frame in frames) / max(1, len(frames))
         firsts, seconds = (Counter(by[frame] for frame in frames) for by in (first, second))
         chance = sum(firsts[kind] * seconds[kind] for kind in firsts) / max(1, len(frames)) ** 2
-        kappa = "–" if chance == 1 or not frames else f"{(agreed - chance) / (1 - chance):.2f}"
-        who = " and ".join(visible(name or "no name") for name in names)
-        lines.append(
-            f"{who}, {len(frames)} frames judged by both: {agreed:.1%} agree, Cohen's kappa {kappa}"
-        )
+        kappa = None if chance == 1 or not frames else (agreed - chance) / (1 - chance)
+        compared.append(Agreement(names, len(frames), agreed, kappa))
+    return compared
+
+
+def agreement_table(verdicts: Sequence[Verdict]) -> str:
+    """Say how far each two reviewers agree, a line each; a dash where there is no kappa."""
+    lines = []
+    for pair in agreements(verdicts):
+        kappa = "–" if pair.kappa is None else f"{pair.kappa:.2f}"
+        who = " and ".join(visible(name or "no name") for name in pair.reviewers)
+        judged = f"{pair.frames} frames judged by both"
+        lines.append(f"{who}, {judged}: {pair.agreed:.1%} agree, Cohen's kappa {kappa}")
     return "\n\n".join(lines)
