@@ -493,6 +493,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
         flag (SCORE=VALUE|JSON[:GROUP]): also what a threshold flags, of threshold.json with the risk that it achieves (may be repeated)
+        smallest_object (N): pixels of a labelled object; smaller regions of the labels are specks, unless a frame has no larger
+            (default: as threshold.json says, else 10)
         replicates (R): of the bootstrap intervals (default 2000; 0: none)
         resample (UNIT): what is resampled: frame (default), folder, blocks of seconds of a video (10s), or a regular expression; frames
             with one match stay together
@@ -514,6 +516,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     fps: PositiveFloat | None = None
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     flag: Names = option([], action="extend")
+    smallest_object: NonNegativeInt | None = None
     replicates: NonNegativeInt = 2000
     resample: str = "frame"
     plots: Folder | None = None
@@ -537,6 +540,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
         frames (PATTERN): only frames whose names match this regular expression
         found_share: share of an object's pixels that must be flagged for it to be found (default 0.5)
         smallest (N): pixels of a flagged region on normal ground that is a false alarm (default 50)
+        smallest_object (N): pixels of a labelled object; smaller regions of the labels are specks, unless a frame has no larger (default 10)
     """
 
     maps: Folder
@@ -557,6 +561,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
     frames: str | None = None
     found_share: UnitInterval = 0.5
     smallest: PositiveInt = 50
+    smallest_object: NonNegativeInt = 10
 
 
 @dataclass(frozen=True)

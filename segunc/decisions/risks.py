@@ -27,7 +27,7 @@ from segunc.data.labels import IGNORE
 from segunc.decisions.threshold import MOST_ALARMS, RISKS, MethodName, block_seconds
 from segunc.maps.encoding import Array, score_keys
 from segunc.metrics.counting import KEYS, Counts
-from segunc.metrics.objects import Objects, found_up_to
+from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
 
 THRESHOLDS = KEYS + 1
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
@@ -78,8 +78,21 @@ class Scene:
         self.keys, self.anomaly, self.wrong = np.zeros(stored.shape, np.uint16), anomaly, wrong
         self.keys[self.known] = flag_keys(stored[self.known])
 
-    def counts(self, control: str, found_share: float = 0.5, smallest: int = 50) -> Counts | None:
-        """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs."""
+    def counts(
+        self,
+        control: str,
+        found_share: float = 0.5,
+        smallest: int = 50,
+        smallest_object: int = SMALLEST_OBJECT,
+    ) -> Counts | None:
+        """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs.
+
+        Args:
+            control: what is lost.
+            found_share: of an object's pixels that must be flagged for it to be found.
+            smallest: pixels of the smallest flagged region that is a false alarm.
+            smallest_object: pixels of the smallest labelled object.
+        """
         if control == "errors-kept":
             return (
                 None
@@ -95,12 +108,11 @@ class Scene:
             return np.stack([self._alarms(smallest), np.ones(THRESHOLDS, np.int64)])
         if self.anomaly is None:
             return None
-        keys = self.keys[self.anomaly == 1]
-        lost = _below(
-            keys
-            if control == "missed-pixels"
-            else found_up_to(keys, Objects.of(self.anomaly), found_share)
-        )
+        if control == "missed-pixels":
+            lost = _below(self.keys[self.anomaly == 1])
+        else:
+            objects = Objects.of(self.anomaly, smallest_object)
+            lost = _below(found_up_to(self.keys[objects.number > 0], objects, found_share))
         return np.stack([lost, np.full_like(lost, lost[-1])])
 
     def _alarms(self, smallest: int) -> Counts:

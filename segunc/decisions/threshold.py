@@ -54,7 +54,7 @@ FITTED = {
 """The same of what was fitted on the model, by the sources of scores that it changes."""
 
 
-LATER_KEYS = {"source"}
+LATER_KEYS = {"source", "smallest_object"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 
 
@@ -89,6 +89,7 @@ class GuaranteedThreshold(Settings):
     )  # name -> value, units, risk
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     source: str = ""  # see :func:`source_of`; empty where it is not known
+    smallest_object: int = 0  # pixels; earlier versions counted labelled regions of any size
     kind: str = "segunc threshold"
     version: int = 1
 
@@ -159,7 +160,8 @@ def calibration_frames(
 
 
 def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
-    """Return the promise of a control as one sentence; ``facts`` are method, confidence, unit, found_share and smallest of the threshold."""
+    """Return the promise of a control as one sentence; ``facts`` are method, confidence, unit, found_share,
+    smallest and smallest_object of the threshold."""
     of, share, confidence = unit_words(facts["unit"]), f"{100 * level:.3g} %", facts["confidence"]
     start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
     if facts["method"] == "clopper-pearson":
@@ -168,12 +170,20 @@ def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
         "missed-pixels": f"{share} of the anomaly pixels of a {of} are missed",
         "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
         "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where "
-        f"{100 * facts['found_share']:.3g} % of its pixels are flagged",
+        f"{100 * facts['found_share']:.3g} % of its pixels are flagged{_specks(facts)}",
         "false-alarms": f"{level:g} false alarms come a {'minute' if block_seconds(facts['unit']) else 'frame'}: regions of at least "
         f"{facts['smallest']} flagged pixels on normal ground, of which {MOST_ALARMS} at most are counted",
         "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
     }
     return f"{start}, at most {words[control]}."
+
+
+def _specks(facts: Mapping[str, Any]) -> str:
+    """Return the words of a promise on labelled regions that are too small to be objects."""
+    smallest = facts.get("smallest_object", 0)
+    if smallest < 2:
+        return ""
+    return f", and labelled regions below {smallest} pixels are specks beside larger ones"
 
 
 def unit_words(unit: str) -> str:

@@ -38,7 +38,7 @@ from segunc.evaluation.resampling import (
     resampled_units,
 )
 from segunc.metrics.counting import NO_ANOMALY, BinFinder, Counts, ScoreBins, fits_half
-from segunc.metrics.objects import ObjectBins
+from segunc.metrics.objects import SMALLEST_OBJECT, ObjectBins
 from segunc.metrics.smiyc import TRACKS
 
 Result = dict[str, Any]  # the content of metrics.json
@@ -213,7 +213,7 @@ class Evaluator(Gatherer):
         classes, anomalies: label map or class names, and frames with an anomaly label; None where no such labels are evaluated.
         frames: names to come; each is checked to belong to a resampled unit.
         tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
-        groups, resample, time_of, unit_codes: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
+        groups, resample, time_of, unit_codes, smallest_object: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
     """
 
     def __init__(
@@ -232,6 +232,7 @@ class Evaluator(Gatherer):
         resample: str = "frame",
         time_of: Callable[[str], float | None] = lambda frame: None,
         unit_codes: Collection[str] | None = None,
+        smallest_object: int = SMALLEST_OBJECT,
     ) -> None:
         for name in tracks:
             if name not in TRACKS:
@@ -245,6 +246,7 @@ class Evaluator(Gatherer):
             unit_codes,
             dict[str, ScoreBins](),
         )
+        self.smallest_object = smallest_object
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
         self.protocols = (
             ()
@@ -294,7 +296,14 @@ class Evaluator(Gatherer):
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         arrays = (prediction, mean_probabilities, labels, anomaly)
         try:
-            labelled = LabelledFrame(frame, used, *arrays, self.unit_codes, self.bins)
+            labelled = LabelledFrame(
+                frame,
+                used,
+                *arrays,
+                unit_codes=self.unit_codes,
+                bins=self.bins,
+                smallest_object=self.smallest_object,
+            )
             self.add(labelled)
         except InputError as error:
             self.leave_out(frame, str(error))

@@ -31,7 +31,7 @@ from segunc.evaluation.resampling import NumberPath, TimeOf, resampled_units
 from segunc.maps.encoding import score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
-from segunc.metrics.objects import Objects
+from segunc.metrics.objects import SMALLEST_OBJECT, Objects
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
@@ -110,6 +110,30 @@ def calibrated_frames(
     return reasons
 
 
+def smallest_object_of(flag: Mapping[str, Threshold], asked: int | None = None) -> int:
+    """Return the pixels of the smallest labelled object: what is ``asked`` for, else what the files of
+    segunc threshold record, else :data:`SMALLEST_OBJECT`.
+
+    Raises:
+        InputError: two of them differ, for one result has one kind of object.
+    """
+    chosen = asked
+    source = "--smallest-object"
+    for threshold in flag.values():
+        if threshold.guarantee is None:
+            continue
+        size = threshold.guarantee.smallest_object
+        if chosen is not None and size != chosen:
+            message = f"{threshold.source} counts labelled objects from {size} pixels on"
+            raise InputError(
+                f"{message}, and {source} from {chosen}",
+                hint=f"--smallest-object {size}, and one --flag of these",
+            )
+        chosen = size
+        source = threshold.source
+    return SMALLEST_OBJECT if chosen is None else chosen
+
+
 def flag_parts(
     flag: Mapping[str, Threshold],
     scores: Sequence[str],
@@ -184,7 +208,7 @@ class Flagged(ArrayPart):
 
 
 class FalseAlarms(Flagged):
-    """Known pixels that are flagged, by class, and the regions of at least :data:`SMALLEST_REGION` pixels that they make.
+    """Known pixels that are flagged, by class, and the regions of at least ``threshold.smallest`` pixels that they make.
 
     Known are the pixels with a class label, but for those that an anomaly label marks; nothing else counts or is part of a region
     (8-connected). Its counts are ``[2 C + 3]``: known pixels and flagged ones by class; frames, regions, and frames with one.
@@ -219,7 +243,8 @@ class FalseAlarms(Flagged):
             np.bincount(frame.labels[mask], minlength=len(self.classes))
             for mask in (known, flagged)
         ]
-        large = int(np.count_nonzero(Objects.of(flagged).pixels >= SMALLEST_REGION))
+        regions = Objects.of(flagged).pixels
+        large = int(np.count_nonzero(regions >= self.threshold.smallest))
         return np.concatenate([*by_class, [1, large, large > 0]]).astype(np.int64)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
@@ -310,7 +335,8 @@ class Achieved(Flagged):
         scene = Scene(
             self.flagged(frame).view(np.uint8), frame.anomaly, frame.labels, frame.wrong
         )  # a score that is 1 where flagged
-        counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
+        made = self.guarantee
+        counts = scene.counts(self.control, made.found_share, made.smallest, made.smallest_object)
         return None if counts is None else {frame.name: counts[:, [_FLAGGED, -1]]}
 
     def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:

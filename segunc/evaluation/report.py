@@ -95,7 +95,11 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     corruption = result.get("run", {}).get("corruption")
     images = f", images corrupted by {corruption}" if corruption else ""
     alarms: Mapping[str, Any] = result.get("flagged", {})
-    title = f"Flagged at or above a threshold{images}; share: of known pixels; regions: of at least {flagged.SMALLEST_REGION} pixels"
+    regions = result.get("run", {}).get("smallest_region", {})
+    sizes = " or ".join(f"{size}" for size in dict.fromkeys(regions.values()))
+    title = f"Flagged at or above a threshold{images}; share: of known pixels"
+    if sizes:
+        title += f"; regions: of at least {sizes} pixels"
     yield title, _rows(alarms, titles(flagged.FLAGGED_METRICS))
     by_class = {name: values["by_class"] for name, values in alarms.items() if "by_class" in values}
     classes = {name: name for values in by_class.values() for name in values}

@@ -17,7 +17,13 @@ from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
 from segunc.decisions.threshold import SETTINGS
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, read_thresholds
+from segunc.evaluation.flagged import (
+    CALIBRATED_ON,
+    SAME_BYTES,
+    Threshold,
+    read_thresholds,
+    smallest_object_of,
+)
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import (
@@ -77,13 +83,16 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.fps and not options.maps:
         raise InputError("--fps needs --maps: it gives times to the frames of maps")
     resampling = Resampling(options.replicates)
+    flag = read_thresholds(options.flag)
+    smallest_object = smallest_object_of(flag, options.smallest_object)
     new = partial(
         Evaluator,
         protocols=options.protocols,
         tracks=options.components or (),
         by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
         groups=options.groups,
-        flag=read_thresholds(options.flag),
+        flag=flag,
+        smallest_object=smallest_object,
         resampling=resampling,
         resample=options.resample,
     )
@@ -97,6 +106,10 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         raise InputError("exactly one of --maps and --model says what to evaluate")
     run: dict[str, Any] = result.setdefault("run", {})
     run["segunc"] = tool_version()
+    if not options.verdicts:
+        run["smallest_object"] = smallest_object
+    if flag:
+        run["smallest_region"] = {score: of.smallest for score, of in flag.items()}
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
     replicates = gatherer.replicates()
@@ -119,7 +132,11 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         )
         figures = write_plots(gatherer, result, Path(options.plots), shown)
     return EvaluateResult(
-        out, result, tuple(figures), (*notes_on_data, *notes, *_promises(result)), _failure(result)
+        out,
+        result,
+        tuple(figures),
+        (*notes_on_data, *notes, *_notes_on_specks(flag), *_promises(result)),
+        _failure(result),
     )
 
 
@@ -163,6 +180,15 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
     )
     frames = data.get("frames") if found.dataset == data.get("dataset") else None
     return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
+
+
+def _notes_on_specks(flag: Mapping[str, Threshold]) -> Iterator[str]:
+    """Yield a line on each threshold for which a speck of the labelling is an object, as it was for
+    all thresholds of earlier versions."""
+    for threshold in flag.values():
+        if threshold.guarantee and not threshold.guarantee.smallest_object:
+            source = threshold.source
+            yield f"{source} counts labelled regions of any size as objects; so does this result"
 
 
 def _promises(result: Result) -> Iterator[str]:

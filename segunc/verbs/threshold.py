@@ -120,7 +120,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         for c, of in at.items()
     }
     facts: dict[str, Any] = {
-        name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")
+        name: getattr(options, name)
+        for name in ("control", "unit", "found_share", "smallest", "smallest_object")
     }
     facts |= numbers.pop(options.control) | {
         "score": score,
@@ -306,6 +307,10 @@ class _Seen:
         return {
             c: counts
             for c in self.sums
-            if (counts := scene.counts(c, self.options.found_share, self.options.smallest))
+            if (
+                counts := scene.counts(
+                    c, self.options.found_share, self.options.smallest, self.options.smallest_object
+                )
+            )
             is not None
         }

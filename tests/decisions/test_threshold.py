@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,70 @@ def test_frames_of_the_calibration_are_left_out_and_other_frames_with_their_byte
     assert found["risk"] == pytest.approx((sum(achieved) + 4 * dark) / 24)
     assert result.failure == ""
     assert "Left out: 3 of 27 frames" in format_metrics(result.numbers)
+
+
+def add_specks(masks: Path) -> None:
+    """Mark three single pixels in each mask, where the score is low."""
+    for path in masks.rglob("*.png"):
+        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        mask[0, 12] = mask[10, 20] = mask[22, 30] = 1
+        cv2.imwrite(str(path), mask)
+
+
+def test_every_room_counts_the_same_objects(tmp_path: Path) -> None:
+    """Objects are 40 or 20 regions of 25 pixels, and each frame has three specks beside them."""
+    plain = write_set(tmp_path / "plain", FRAMES[:40])
+    specks = write_set(tmp_path / "specks", FRAMES[:40])
+    add_specks(specks[1])
+    asked: dict[str, Any] = {"control": "missed-objects", "level": 0.2, "score": "other"}
+    made = {}
+    for name, (maps, masks) in {"plain": plain, "specks": specks}.items():
+        out = tmp_path / f"{name}.json"
+        made[name] = segunc.threshold(maps=maps, anomaly_labels=masks, out=out, **asked).threshold
+    assert made["specks"].value == made["plain"].value
+    assert made["specks"].smallest_object == 10
+    assert "regions below 10 pixels are specks beside larger ones" in made["specks"].promise
+    others = write_set(tmp_path / "others", TEST)
+    add_specks(others[1])
+    flag = [str(tmp_path / "specks.json")]
+    evaluated: dict[str, Any] = {"flag": flag, "replicates": 0, "fps": 10, "by": ["size"]}
+    result = segunc.evaluate(maps=others[0], anomaly_labels=others[1], **evaluated).numbers
+    objects = 20 + 10  # of twenty frames, of which every second has two
+    by_size = [bins["objects"] for bins in result["scores"]["other"]["size"].values()]
+    flagged = [bins["objects"] for bins in result["flagged"]["other"]["size"].values()]
+    assert (sum(by_size), sum(flagged)) == (objects, objects)
+    assert result["run"]["smallest_object"] == 10
+    assert result["run"]["smallest_region"] == {"other": 50}
+    page = segunc.review(
+        maps=others[0], anomaly_labels=others[1], flag=flag, out=tmp_path / "review"
+    ).page
+    text = (page.parent / "data" / "frames.js").read_text()
+    assert sum(map(int, re.findall(r'\\"objects\\":(\d+)', text))) == objects
+
+
+def test_a_threshold_of_an_earlier_version_counts_specks_as_it_did(
+    data: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+    made = calibrate(data, out).threshold
+    content = json.loads(out.read_text())
+    del content["smallest_object"], content["source"]
+    out.write_text(json.dumps(content))
+    maps, masks = write_set(tmp_path / "others", TEST)
+    add_specks(masks)
+    result = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0)
+    losses = missed_objects((maps, masks), made.value)
+    assert result.numbers["flagged"]["other"]["risk"] == pytest.approx(np.mean(losses))
+    assert result.numbers["run"]["smallest_object"] == 0
+    assert any("t.json counts labelled regions of any size as objects" in n for n in result.notes)
+
+
+def test_one_result_has_one_kind_of_object(data: Any, tmp_path: Path) -> None:
+    calibrate(data, tmp_path / "t.json")
+    maps, masks = data["test"]
+    asked: dict[str, Any] = {"flag": [str(tmp_path / "t.json")], "smallest_object": 30}
+    with pytest.raises(InputError, match=r"t.json counts labelled objects from 10 pixels on"):
+        segunc.evaluate(maps=maps, anomaly_labels=masks, **asked)
 
 
 def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(

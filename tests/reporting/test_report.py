@@ -427,7 +427,9 @@ def test_failures_are_what_maps_and_labels_say(
 ) -> None:
     reader = MapsReader(scene.maps)
     labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
-    threshold = SimpleNamespace(score="entropy", value=0.5, found_share=0.5, frames={})
+    threshold = SimpleNamespace(
+        score="entropy", value=0.5, found_share=0.5, frames={}, smallest=50, smallest_object=10
+    )
     inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
     pictures = failures(inputs, labels)
     assert all(
