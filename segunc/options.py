@@ -535,7 +535,9 @@ class ThresholdOptions(Options, ClassTruthOptions):
         confidence: of ltt and clopper-pearson (default 0.9)
         also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
         score: score whose threshold is sought (default anomaly if there, else entropy)
-        unit (UNIT): what is exchangeable: frame (default), folder, blocks of seconds of a video (10s), or a match of a regular expression
+        unit (UNIT): what is exchangeable: frame, folder, blocks of seconds of a video (10s), or a match of a regular expression (default: 10s
+            where the frames have times, else frame)
+        fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         groups (PATTERN|CSV): also a threshold for each group of frames, as --groups of evaluate names them
         frames (PATTERN): only frames whose names match this regular expression
         found_share: share of an object's pixels that must be flagged for it to be found (default 0.5)
@@ -556,7 +558,8 @@ class ThresholdOptions(Options, ClassTruthOptions):
         partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02"),
     ] = option({})
     score: str | None = None
-    unit: str = "frame"
+    unit: str | None = None
+    fps: PositiveFloat | None = None
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     frames: str | None = None
     found_share: UnitInterval = 0.5
@@ -633,6 +636,7 @@ class MonitorOptions(Options):
         statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
         level (A): probability of a false alarm over all frames to come (default 0.01)
         apart (SECONDS): where units are frames of a video, compare one in so many seconds: neighbours resemble each other (default 10)
+        fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         out (JSON): file of the state
         plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
     """
@@ -644,6 +648,7 @@ class MonitorOptions(Options):
     statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
     level: Annotated[float, Bound(above=0, below=1)] = 0.01
     apart: NonNegativeFloat = 10.0
+    fps: PositiveFloat | None = None
     out: File | None = None
     plot: PathLike | None = None
 

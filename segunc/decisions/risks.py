@@ -250,8 +250,11 @@ class Method:
         )
         return max(math.ceil(needed - 1e-9), 1)
 
-    def check_units(self, sums: LossSums, level: float, units: str, option: str) -> None:
-        """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``."""
+    def check_units(
+        self, sums: LossSums, level: float, units: str, option: str, more: str = ""
+    ) -> None:
+        """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``. Its
+        hint is ``more`` of them, where that is given, or a higher level by its ``option``."""
         if sums.units < (needed := self.minimum_units(sums.control, level)):
             share = (
                 1 / (sums.units + 1)
@@ -262,7 +265,7 @@ class Method:
             message = f"{sums.units} {units} are too few for {sums.control} of {level:g}, which needs {needed}"
             raise InputError(
                 f"{message}; the smallest level that they can have is {least:g}",
-                hint=f"{option} {least:g}",
+                hint=f"{more}, or {option} {least:g}" if more else f"{option} {least:g}",
             )
 
     def upper_bound(self, sums: LossSums, place: int) -> float:

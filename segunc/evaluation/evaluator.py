@@ -16,7 +16,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation import parts
-from segunc.evaluation.flagged import Threshold, flag_parts
+from segunc.evaluation.flagged import Achieved, Threshold, flag_parts
 from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,
@@ -278,6 +278,9 @@ class Evaluator(Gatherer):
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)
+            for part in parts:
+                if isinstance(part, Achieved):
+                    part.unit(name)
         self.anomaly_frames: list[str] = []  # that were counted
         self._counts = Counter[str]()
         self._left_out: list[dict[str, str]] = []

@@ -34,6 +34,7 @@ from segunc.evaluation.resampling import resampled_units
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import frame_times
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.options import MonitorOptions, PathLike, takes
 
@@ -98,6 +99,7 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         "version": 1,
         "maps": str(options.maps),
         "apart": options.apart,
+        "fps": options.fps,
         "risk": risk,
         "alarms": alarms,
         "threshold": {"path": str(source), "sha256": file_sha256(source)},
@@ -297,8 +299,9 @@ def _units(
     reader: MapsReader, threshold: GuaranteedThreshold, options: MonitorOptions
 ) -> Callable[[str], str]:
     """Return the function from the name of a frame to what is exchangeable."""
-    times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
+    seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
+    times = dict(zip(reader.frames, seconds, strict=True))
     unit = threshold.unit
-    if unit == "frame" and options.apart and times.keys() >= {*reader.frames}:
+    if unit == "frame" and options.apart and None not in times.values():
         unit = f"{options.apart:f}s"
     return resampled_units(unit, times.get, "the unit of the threshold")

@@ -30,12 +30,14 @@ from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
 from segunc.options import ThresholdOptions, command_line, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
 
 USUAL_CONFIDENCE = 0.9
+BLOCK = "10s"  # the unit of a video where nobody names one
 PRICE = (
     "missed-pixels",
     "missed-objects",
@@ -72,8 +74,12 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     reader = open_maps(Path(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
     files = label_sources(options).find(reader, named := matching(reader.frames, options.frames))
-    seen = _Seen(reader, score, files, options, levels)
-    seen.count(names := files.labelled(named))
+    names = files.labelled(named)
+    times = _times(reader, options.fps)
+    unit, note_on_units = _unit(options.unit, [times[name] for name in names])
+    _check_blocks(unit, levels)
+    seen = _Seen(reader, score, files, options, levels, unit=unit, times=times)
+    seen.count(names)
     places = {
         control: seen.place(seen.sums[control], level, method) for control, level in levels.items()
     }
@@ -97,7 +103,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         if place <= seen.low
         else ""
     )
-    notes = [*filter(None, (left_out, reader.unfinished, all_flagged))]
+    notes = [*filter(None, (note_on_units, left_out, reader.unfinished, all_flagged))]
     groups, fewest = (
         {},
         max(method.minimum_units(control, level) for control, level in levels.items()),
@@ -121,8 +127,9 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     }
     facts: dict[str, Any] = {
         name: getattr(options, name)
-        for name in ("control", "unit", "found_share", "smallest", "smallest_object")
+        for name in ("control", "found_share", "smallest", "smallest_object")
     }
+    facts["unit"] = unit
     facts |= numbers.pop(options.control) | {
         "score": score,
         "value": seen.value(place),
@@ -189,18 +196,51 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
             raise InputError(
                 f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}"
             )
-        if control == "false-alarms" and (block_seconds(options.unit) or 0) * MOST_ALARMS > 60:
-            # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part again would be counted too seldom.
-            raise InputError(
-                f"blocks of {options.unit} are too long for false-alarms",
-                hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
-            )
         if not 0 < level < (most := method.largest(control)):
             raise InputError(
                 f"a level of {level:g} for {control} is not between 0 and {most:g}",
                 hint="--level 0.1",
             )
     return method, confidence
+
+
+def _times(reader: MapsReader, fps: float | None) -> dict[str, float | None]:
+    """Return the seconds of each frame in its video, None where they are not known."""
+    times = frame_times(reader.frames, reader.records, reader.manifest, fps)
+    return dict(zip(reader.frames, times, strict=True))
+
+
+def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
+    """Return what is exchangeable, and what a user should know of it.
+
+    Args:
+        asked: what the user named; None leaves the choice to the times.
+        times: of the labelled frames, in seconds.
+    """
+    timed = bool(times) and None not in times
+    if asked is None and timed:
+        return BLOCK, f"units are blocks of {BLOCK}, because frames of a video resemble each other"
+    if asked is None:
+        return "frame", (
+            "no time is known of these frames, so each counts as independent of all others; where "
+            "they are neighbours of a drive, give --fps or --unit folder"
+        )
+    if asked == "frame" and timed:
+        return asked, (
+            "each frame of a video counts as independent of its neighbours, which it is not, so the "
+            f"promise is too good; --unit {BLOCK} takes blocks"
+        )
+    return asked, ""
+
+
+def _check_blocks(unit: str, controls: Iterable[str]) -> None:
+    """Raise InputError where blocks of seconds are too long to count alarms in."""
+    if "false-alarms" in controls and (block_seconds(unit) or 0) * MOST_ALARMS > 60:
+        # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part again would be counted too seldom.
+        raise InputError(
+            f"blocks of {unit} are too long for false-alarms",
+            hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
+        )
 
 
 class _Seen:
@@ -213,8 +253,13 @@ class _Seen:
         files: ReviewLabels,
         options: ThresholdOptions,
         controls: Iterable[str],
+        *,
+        unit: str,
+        times: Mapping[str, float | None],
     ) -> None:
         self.reader, self.score, self.files, self.options = reader, score, files, options
+        self.unit, self.times = unit, times
+        self.more = "label more frames" if unit == "frame" else "calibrate on more drives"
         self.sums = {control: LossSums(control) for control in dict.fromkeys([*controls, *PRICE])}
         self.groups: dict[str, LossSums] = {}
         self.form, self.low, self.high, self.left_out = "", KEYS - 1, -1, 0
@@ -239,10 +284,10 @@ class _Seen:
             )
         if units < 2:
             raise InputError(
-                f"one unit cannot promise anything of others; --unit {self.options.unit} makes one",
-                hint="--unit frame",
+                f"one unit cannot promise anything of others; --unit {self.unit} makes one",
+                hint=self.more,
             )
-        method.check_units(sums, level, "units", "--level")
+        method.check_units(sums, level, "units", "--level", self.more)
         place, top = (
             method.certified(sums, level),
             _LARGEST_FLOAT if self.form == "float" else KEYS - 1,
@@ -255,10 +300,8 @@ class _Seen:
 
     def count(self, names: Sequence[str]) -> None:
         """Count unit by unit, one frame in memory at a time; InputError where all scores are the same."""
-        options, records, units = self.options, self.reader.records, dict[str, list[str]]()
-        unit_of = resampled_units(
-            options.unit, lambda name: records.get(name, {}).get("time"), "--unit"
-        )
+        options, units = self.options, dict[str, list[str]]()
+        unit_of = resampled_units(self.unit, self.times.get, "--unit")
         for name in names:
             units.setdefault(unit_of(name), []).append(name)
         members = {} if options.groups is None else group_frames(options.groups, names)
@@ -270,7 +313,7 @@ class _Seen:
                     f"the unit of {frames[0]} is in the groups {' and '.join(mixed)}",
                     hint="--groups of whole units",
                 )
-            pools = {control: Pool(control, options.unit) for control in self.sums}
+            pools = {control: Pool(control, self.unit) for control in self.sums}
             for name in frames:
                 for control, counts in self._counts(name).items():
                     pools[control].add(counts)

@@ -165,7 +165,7 @@ def test_losses_are_those_of_what_reviewers_said() -> None:
 def write_maps(
     folder: Path,
     means: npt.NDArray[np.float64],
-    apart: float,
+    apart: float | None,
     draws: int = 4,
     black: Collection[int] = (),
     **run: Any,
@@ -185,9 +185,8 @@ def write_maps(
                 "entropy": values,
                 "deterministic-energy": -values,
             }
-            writer.commit(
-                writer.store(f"{folder.name}_{place:04d}", maps) | {"time": place * apart}
-            )
+            time = {} if apart is None else {"time": place * apart}
+            writer.commit(writer.store(f"{folder.name}_{place:04d}", maps) | time)
     return MapsReader(folder)
 
 
@@ -274,6 +273,16 @@ def test_neighbours_of_a_video_are_thinned(calibrated: Calibrated) -> None:
     blocks = monitor(**calibrated(0.0, apart=2.5, unit="10s"))
     assert (blocks.state["frames"], blocks.state["reference"]["frames"]) == (20, 60)
     assert "20 of 80 frames" in blocks.line
+
+
+def test_images_get_their_times_by_a_rate(calibrated: Calibrated, tmp_path: Path) -> None:
+    """Eighty images, two a second, are forty seconds."""
+    options = calibrated(0.0, unit="2s")
+    write_maps(tmp_path / "images", np.linspace(0.1, 0.4, 80), None)
+    asked: dict[str, Any] = ALONE | {"maps": tmp_path / "images"}
+    with pytest.raises(InputError, match="no time of the frame"):
+        monitor(**options | asked)
+    assert monitor(**options | asked, fps=2).state["frames"] == 20
 
 
 def test_frames_of_the_calibration_are_not_watched(calibrated: Calibrated) -> None:

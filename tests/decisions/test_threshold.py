@@ -247,7 +247,62 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
     assert made.units == 2
     assert (made.risk == 0) == (max(losses) == 0)
     lax = calibrate(data, tmp_path / "t.json", control="false-alarms", level=4.9, smallest=900)
-    assert (np.isfinite(lax.threshold.value), "flags every" in lax.notes[0]) == (True, True)
+    assert (np.isfinite(lax.threshold.value), "flags every" in lax.notes[-1]) == (True, True)
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Forty frames of one drive."""
+    return write_set(tmp_path_factory.mktemp("drive"), [f"drive/f{i:02d}" for i in range(40)])
+
+
+def test_frames_with_times_are_blocks_of_seconds(drive: tuple[Path, Path], tmp_path: Path) -> None:
+    """Forty frames in forty seconds are four units, whose loss is the share of all their objects."""
+    made = calibrate({"calibration": drive}, tmp_path / "t.json", fps=1)
+    threshold = made.threshold
+    assert (threshold.unit, threshold.units) == ("10s", 4)
+    assert any("units are blocks of 10s" in note for note in made.notes)
+    losses = missed_objects(drive, threshold.value)  # of frames, which have one object or two
+    objects = np.array([1 + place % 2 for place in range(40)])
+    missed = (np.array(losses) * objects).reshape(4, 10).sum(1)
+    assert threshold.risk == pytest.approx((missed / 15).mean())
+    assert "of a 10s block are missed" in threshold.promise
+
+
+def test_a_clip_of_seconds_is_one_unit_and_more_drives_are_the_hint(
+    drive: tuple[Path, Path], tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {"fps": 23 / 9, "frames": "f(0|1|20|21|22)"}
+    with pytest.raises(InputError, match="one unit cannot promise anything") as error:
+        calibrate({"calibration": drive}, tmp_path / "t.json", **asked)
+    assert error.value.hint == "calibrate on more drives"
+    with pytest.raises(InputError, match="4 units are too few for missed-objects") as error:
+        calibrate({"calibration": drive}, tmp_path / "t.json", fps=1, level=0.1)
+    assert error.value.hint == "calibrate on more drives, or --level 0.2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        ({}, "no time is known of these frames, so each counts as independent"),
+        ({"fps": 1, "unit": "frame"}, "each frame of a video counts as independent of its neigh"),
+    ],
+)
+def test_frames_that_count_as_independent_are_said_to(
+    drive: tuple[Path, Path], tmp_path: Path, asked: Any, note: str
+) -> None:
+    made = calibrate({"calibration": drive}, tmp_path / "t.json", **asked)
+    assert (made.threshold.unit, made.threshold.units) == ("frame", 40)
+    assert note in made.notes[0]
+
+
+def test_units_without_times_are_refused_before_frames_are_counted(
+    drive: tuple[Path, Path], data: Any, tmp_path: Path
+) -> None:
+    calibrate({"calibration": drive}, tmp_path / "t.json", fps=1)
+    maps, masks = data["test"]
+    with pytest.raises(InputError, match="the unit of the threshold 10s needs maps of a video"):
+        segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(tmp_path / "t.json")])
 
 
 @pytest.mark.parametrize(
