@@ -441,7 +441,7 @@ class PredictOptions(SamplingOptions):
         out (DIR): the maps folder; the same command continues a killed run
         compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes
         overlay: also write overlays, and a video of them for a video, of anomaly where it is written, else of entropy
-        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and name its promise
+        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and name it
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
@@ -664,7 +664,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
-        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, or a threshold.json, whose promise the legend names
+        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, or a threshold.json, which the legend names
         format: png is lossless (default), jpg is smaller
         video: also a video of the pictures: WebM (VP8)
         fps (N): frames a second of the video (default: as recorded)

@@ -404,7 +404,11 @@ class Evaluator(Gatherer):
             result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
         for name, flagged in result.get("flagged", {}).items():
             of = self.flag[name]
-            flagged |= {"threshold": of.value, **({"promise": of.promise} if of.promise else {})}
+            flagged["threshold"] = of.value
+            if of.guarantee:
+                flagged["promise"] = of.promise
+                flagged["condition"] = of.guarantee.condition
+                flagged["control"] = of.guarantee.control
         self._count_components(result, read)
         self.place_intervals(result)
         result["counts"] = {

@@ -16,7 +16,12 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
-from segunc.decisions.threshold import GuaranteedThreshold, calibration_frames, read_threshold
+from segunc.decisions.threshold import (
+    GuaranteedThreshold,
+    calibration_frames,
+    read_threshold,
+    source_of,
+)
 from segunc.evaluation import parts
 from segunc.evaluation.parts import (
     ALL_IGNORED,
@@ -56,6 +61,17 @@ class Threshold:
     guarantee: GuaranteedThreshold | None = None
     found_share: float = 0.5  # of an object's pixels, the least that is flagged
     smallest: int = SMALLEST_REGION
+
+    @property
+    def statement(self) -> str:
+        """The promise with its condition, without which it means nothing; empty where there is none."""
+        return f"{self.promise} {self.guarantee.condition}" if self.guarantee else ""
+
+    def claims(self, run: Mapping[str, Any]) -> bool:
+        """Return whether the promise may be claimed for the frames of a run without its condition: the
+        run is of the calibration's own input. Whether other frames are like these no record says."""
+        source = self.guarantee.source if self.guarantee else ""
+        return bool(source) and source == source_of(run)
 
 
 def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:

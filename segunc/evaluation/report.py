@@ -8,9 +8,10 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
+from segunc.decisions.threshold import RISKS
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
-from segunc.evaluation.flagged import AT_LEAST, AT_MOST, DISPUTED
+from segunc.evaluation.flagged import AT_LEAST, AT_MOST, DISPUTED, FalseAlarms, Hits
 from segunc.evaluation.frames import FRAME_METRICS
 from segunc.evaluation.maps import NO_NAME
 from segunc.evaluation.over_time import FoundObjects, OverTime
@@ -21,6 +22,7 @@ from segunc.metrics.objects import KINDS, NO_OBJECT
 Table = tuple[str, Sequence[Sequence[str]]]  # a title, and rows with a header
 
 _AREAS, _VERDICTS = titles(parts.AREAS), titles(flagged.JUDGED_METRICS)
+_FLAGGED = titles((parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics))
 _MAX_REASONS = 8  # reasons of frames that are left out; the others are in the file
 
 
@@ -31,7 +33,35 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     return "\n\n".join([*texts, *_notes(result)])
 
 
+def promised(result: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return score, control and numbers of each promise that these units say something of, those that
+    are exceeded first."""
+    rows = []
+    for score, numbers in result.get("flagged", {}).items():
+        for control in RISKS:
+            of = numbers if control == numbers.get("control") else numbers.get(control, {})
+            if of.get("risk") is not None:
+                rows.append((score, control, of))
+    return sorted(rows, key=lambda row: not exceeded(row[2]))
+
+
+def exceeded(numbers: Mapping[str, Any]) -> bool:
+    """Return whether the achieved risk is above the promised level."""
+    return bool(numbers["risk"] > numbers["level"])
+
+
+def _promises(result: Mapping[str, Any]) -> Table:
+    """What was promised and what is achieved, exceeded promises first."""
+    rows = [["score", "risk", "achieved", "promised", "upper bound", "units", "promise"]]
+    for score, control, of in promised(result):
+        numbers = [_number(of[key]) for key in ("risk", "level", "upper", "units")]
+        kept = "EXCEEDED" if exceeded(of) else "kept"
+        rows.append([score, RISKS[control], *numbers, kept])
+    return "Promised and achieved; upper bound: of the risk, 95 %", rows
+
+
 def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
+    yield _promises(result)
     counts, scores = result["counts"], result["scores"]
     share = _share(counts)
     pixels = f"{counts['pixels']:,} pixels of {_frames(counts['anomaly_frames'])}, {share}"
@@ -100,7 +130,7 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     title = f"Flagged at or above a threshold{images}; share: of known pixels"
     if sizes:
         title += f"; regions: of at least {sizes} pixels"
-    yield title, _rows(alarms, titles(flagged.FLAGGED_METRICS))
+    yield title, _rows(alarms, _FLAGGED)
     by_class = {name: values["by_class"] for name, values in alarms.items() if "by_class" in values}
     classes = {name: name for values in by_class.values() for name in values}
     yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)

@@ -85,7 +85,7 @@ def write_review(
     frame_labels = labels.find(reader, names)
     check_promises(flag := flag or {}, (reader.manifest or {}).get("run", {}))
     notices = [
-        *(of.promise for of in flag.values() if of.promise),
+        *(of.statement for of in flag.values() if of.promise),
         *_notices(reader, frame_labels, names),
     ]
     source, missing = labelled.open_images(reader, images, names)

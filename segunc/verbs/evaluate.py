@@ -15,7 +15,7 @@ from segunc.core.files import write_json
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
-from segunc.decisions.threshold import SETTINGS
+from segunc.decisions.threshold import RISKS, SETTINGS
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import (
     CALIBRATED_ON,
@@ -26,6 +26,7 @@ from segunc.evaluation.flagged import (
 )
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
+from segunc.evaluation.report import exceeded, promised
 from segunc.evaluation.resampling import (
     Resampling,
     compiled,
@@ -55,6 +56,7 @@ class EvaluateResult:
     figures: tuple[Path, ...] = ()  # that were drawn
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # how many frames could not be counted, in one line; empty where all were
+    exceeded: tuple[str, ...] = ()  # a line on each promise that the achieved risk exceeds
 
     def __getitem__(self, score: str) -> SimpleNamespace:
         """The numbers of a score over all pixels: auroc, aupr, fpr95, best_f1 and threshold, None where one cannot be measured."""
@@ -121,6 +123,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         write_json(out, result)
         if replicates.paths:
             save_replicates(sidecar_path(out), replicates)
+    kept, broken = _promises(result)
     figures: Sequence[Path] = ()
     if options.plots:
         from segunc.plots import write_plots
@@ -135,8 +138,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         out,
         result,
         tuple(figures),
-        (*notes_on_data, *notes, *_notes_on_specks(flag), *_promises(result)),
+        (*notes_on_data, *notes, *_notes_on_specks(flag), *kept),
         _failure(result),
+        tuple(broken),
     )
 
 
@@ -191,14 +195,23 @@ def _notes_on_specks(flag: Mapping[str, Threshold]) -> Iterator[str]:
             yield f"{source} counts labelled regions of any size as objects; so does this result"
 
 
-def _promises(result: Result) -> Iterator[str]:
-    """Yield a line on each promise of a threshold, and on what these units say of it."""
-    for of in (
-        of for numbers in result.get("flagged", {}).values() for of in (numbers, *numbers.values())
-    ):
-        if isinstance(of, dict) and of.get("risk") is not None:
-            said = of.get("promise", "its second level.")
-            yield f"promised: {said} Achieved on {of['units']} other units: {of['risk']:.3g}, of {of['level']:.3g}"
+def _promises(result: Result) -> tuple[list[str], list[str]]:
+    """Return a line on each promise that these units keep, and on each that they exceed."""
+    kept = []
+    broken = []
+    for score, control, of in promised(result):
+        units = f"on {of['units']} other units"
+        promise = of.get("promise", f"{RISKS[control]}, of at most {of['level']:.3g}.")
+        upper = f"{of['upper']:.3g} at most, with 95 % confidence"
+        if exceeded(of):
+            risk = (
+                f"{RISKS[control]} are {of['risk']:.3g} {units}, and {of['level']:.3g} was promised"
+            )
+            broken.append(f"PROMISE EXCEEDED: by {score}, {risk}")
+        else:
+            achieved = f"{of['risk']:.3g}, of {of['level']:.3g}; {upper}"
+            kept.append(f"promised: {promise} Achieved {units}: {achieved}")
+    return kept, broken
 
 
 def _failure(result: Result) -> str:

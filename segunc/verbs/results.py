@@ -101,7 +101,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     asked = ("score", "frames", "images", "ranges", "format")
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     flag = read_thresholds(options.flag)
-    promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
+    promises = [f"flagged by {of.source}: {of.statement}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
         written = write_pictures(
             maps, out, label_sources(options), show.count, flag=flag, **settings
@@ -307,7 +307,9 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
         what = (
             f"a region of at least {threshold.smallest} pixels with {score} >= {threshold.value:g}"
         )
-        notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
+        notes.append(f"{flagged} of {frames} frames have {what}")
+        if threshold.promise:
+            notes.append(f"{threshold.source}: {threshold.statement}")
         if crowded:
             notes.append(
                 f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed"

@@ -15,10 +15,16 @@ import pytest
 from scipy import ndimage
 
 import segunc
+from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.threshold import GuaranteedThreshold, read_threshold, settings_of
-from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, read_thresholds
+from segunc.decisions.threshold import (
+    GuaranteedThreshold,
+    read_threshold,
+    settings_of,
+    source_of,
+)
+from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
 from segunc.evaluation.report import format_metrics
 from segunc.gallery.overlay import DisplayRange, Legend, _outline
 from segunc.maps.manifest import read_manifest
@@ -95,12 +101,57 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(
     assert found["risk"] == pytest.approx(np.mean(achieved))
     assert (found["level"], found["units"], found["promise"]) == (0.2, 20, made.promise)
     assert found["risk"] < found["upper"] < 1
-    assert any("Achieved on 20 other units" in note for note in result.notes)
+    assert not any("Achieved" in note for note in result.notes)
+    (line,) = result.exceeded
+    assert line.startswith("PROMISE EXCEEDED: by other, missed objects are 0.")
     maps, masks = data["calibration"]
     with pytest.raises(
         InputError, match=r"40 of these frames, first .* are among the 40 that threshold.json"
     ):
         segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)])
+
+
+@pytest.fixture(scope="module")
+def bright(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Other frames than those of the calibration, on which every score is higher."""
+    maps, masks = write_set(tmp_path_factory.mktemp("bright"), TEST)
+    for path in maps.rglob("*.npy"):
+        np.save(path, np.load(path) + np.float16(3))
+    return maps, masks
+
+
+def test_a_promise_that_is_kept_is_a_note_with_its_bound(
+    data: Any, bright: tuple[Path, Path], tmp_path: Path
+) -> None:
+    made = calibrate(data, tmp_path / "t.json").threshold
+    maps, masks = bright
+    result = segunc.evaluate(
+        maps=maps, anomaly_labels=masks, flag=[str(tmp_path / "t.json")], replicates=0
+    )
+    (note,) = [note for note in result.notes if note.startswith("promised: ")]
+    found = result.numbers["flagged"]["other"]
+    assert f"{made.promise} Achieved on 20 other units: {found['risk']:.3g}, of 0.2" in note
+    assert f"{found['upper']:.3g} at most, with 95 % confidence" in note
+    assert result.exceeded == ()
+    assert (found["condition"], found["control"]) == (made.condition, "missed-objects")
+
+
+def test_an_exceeded_promise_is_the_last_line_and_the_first_row(
+    data: Any, bright: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second of two risks is exceeded: normal ground is brighter than in the calibration."""
+    out = tmp_path / "both.json"
+    calibrate(data, out, also={"flagged-pixels": 0.3}, confidence=0.8, level=0.4)
+    maps, masks = bright
+    words = ["evaluate", "--maps", str(maps), "--anomaly-labels", str(masks), "--flag", str(out)]
+    assert main([*words, "--replicates", "0", "--out", str(tmp_path / "m.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("PROMISE EXCEEDED: by other, flagged normal pixels are ")
+    rows = [line for line in lines if line.startswith("| other ")]
+    assert "flagged normal pixels" in rows[0]
+    assert "EXCEEDED" in rows[0]
+    assert "missed objects" in rows[1]
+    assert "kept" in rows[1]
 
 
 def copy_frame(data: Any, root: Path, name: str, new: str) -> None:
@@ -424,14 +475,12 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
     drawn = segunc.overlay(
         maps=predicted.maps, out=tmp_path / "o", score=["entropy"], flag=[str(out)]
     )
-    assert any(made.promise in note for note in drawn.notes)
-    legend = Legend("entropy", "", DisplayRange(0, 1), threshold=made.value, promise=made.short)
-    ((words, _),) = _outline(np.zeros((60, 80, 3), np.uint8), None, legend, np.zeros((60, 80)))
-    assert words == "Flagged: flagged normal pixels <= 30 %"
+    assert any(f"{made.promise} {made.condition}" in note for note in drawn.notes)
     page = segunc.review(maps=predicted.maps, out=tmp_path / "review", flag=[str(out)]).page
     assert f'\\"region_from\\":{made.value}' in (page.parent / "data" / "page.js").read_text()
     listed = segunc.summary(maps=predicted.maps, flag=[str(out)])
     assert any("of 4 frames have a region of at least 50 pixels" in note for note in listed.notes)
+    assert f"t.json: {made.promise} {made.condition}" in listed.notes
     shown = segunc.predict(
         predicted.abnn,
         predicted.frames,
@@ -448,6 +497,30 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
         segunc.predict(
             predicted.abnn, predicted.frames, out=tmp_path / "n", flag=[str(out)], device="cpu"
         )
+
+
+@pytest.mark.parametrize(
+    ("calibrated_on", "drawn_of", "words"),
+    [
+        ("/drive", "/drive", "flagged normal pixels <= 30 %"),
+        ("/drive", "/other", "entropy >= 0.25 (t.json)"),
+        ("", "/drive", "entropy >= 0.25 (t.json)"),
+        ("", "", "entropy >= 0.25 (t.json)"),
+    ],
+)
+def test_a_legend_promises_nothing_of_other_roads(
+    data: Any, tmp_path: Path, calibrated_on: str, drawn_of: str, words: str
+) -> None:
+    made = replace(
+        calibrate(data, tmp_path / "t.json", control="flagged-pixels", level=0.3).threshold,
+        source=source_of({"input": calibrated_on}),
+    )
+    flag = Threshold(0.25, "t.json", made.promise, made.short, made)
+    manifest = {"run": {"input": drawn_of}}
+    legend = Legend.of(manifest, "entropy", DisplayRange(0, 1), flag)
+    picture = np.zeros((60, 80, 3), np.uint8)
+    ((outlined, _),) = _outline(picture, None, legend, np.zeros((60, 80)))
+    assert outlined == f"Flagged: {words}"
 
 
 @pytest.mark.parametrize("method", ["conformal", "clopper-pearson"])
