@@ -27,16 +27,8 @@ LOSSES = {
 }
 """Controls that verdicts speak of: the verdict that is a loss, then those that are none."""
 LONGEST = 1200  # frames; in fewer the martingale can pass any level that a float holds
-SHIFTS = (
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    1.5,
-    2.0,
-    3.0,
-    4.0,
-)  # in standard deviations, that power is asked of
+SHIFTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Shifts that power is asked of, in standard deviations."""
 POWER = 0.9  # probability with which a shift must raise an alarm to count as one that is found
 RUNS = 200  # simulated series
 MOST_SIMULATED = 300  # frames of a simulated series and of its reference: more would only find more

@@ -124,6 +124,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         if replicates.paths:
             save_replicates(sidecar_path(out), replicates)
     kept, broken = _promises(result)
+    manifest = None
+    if options.maps and is_ours(Path(options.maps)):
+        manifest = read_manifest(Path(options.maps))
     figures: Sequence[Path] = ()
     if options.plots:
         from segunc.plots import write_plots
@@ -138,7 +141,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         out,
         result,
         tuple(figures),
-        (*notes_on_data, *notes, *_notes_on_specks(flag), *kept),
+        (*notes_on_data, *notes, *_notes_on_thresholds(flag, manifest), *kept),
         _failure(result),
         tuple(broken),
     )
@@ -186,10 +189,16 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
     return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
 
 
-def _notes_on_specks(flag: Mapping[str, Threshold]) -> Iterator[str]:
-    """Yield a line on each threshold for which a speck of the labelling is an object, as it was for
-    all thresholds of earlier versions."""
+def _notes_on_thresholds(
+    flag: Mapping[str, Threshold], manifest: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Yield what a user should know of thresholds with a promise: one that was calibrated on the input
+    of these maps, and one for which a speck of the labelling is an object, as it was for all thresholds
+    of earlier versions."""
     for threshold in flag.values():
+        if threshold.claims((manifest or {}).get("run", {})):
+            alike = "so these frames resemble those; another drive tests its promise better"
+            yield f"{threshold.source} was calibrated on frames of the same input, {alike}"
         if threshold.guarantee and not threshold.guarantee.smallest_object:
             source = threshold.source
             yield f"{source} counts labelled regions of any size as objects; so does this result"

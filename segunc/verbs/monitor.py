@@ -62,80 +62,116 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     >>> monitor(threshold=threshold, maps=maps, reference=maps, level=0.9).state["frames"]
     2
     """
-    source = Path(options.threshold)
-    alarm = -math.log10(options.level)
-    threshold = read_threshold(source)
+    threshold = read_threshold(Path(options.threshold))
     past = _reference(options.reference, threshold, options) if options.reference else {}
     watched = _watch(threshold, options)
-    values = watched.values
-    # The first random numbers are the same when frames are added, and so is what was said of the first frames.
-    uniforms = np.random.default_rng(0).random(len(values))
-    path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
-    fired = [*values][int(np.argmax(path >= alarm))] if path.max() >= alarm else None
-    against = f"{len(past)} calibration frames" if past else "the frames before"
-    by = f"{options.statistic} of {threshold.score}, against {against}"
-    largest = largest_log_martingale()
-    needed = max(int(np.argmax(largest >= alarm)) + 1, 0 if past else MIN_FRAMES)
-    measured = len(values) >= needed
-    line = f"martingale 10^{path[-1]:.2f}, alarm at 10^{alarm:g}; {watched.count} by their {by}"
-    alarms = []
-    if fired:
-        alarms.append(f"the frames are no longer like those before: alarm at {fired} by the {by}")
-    power: dict[str, Any] | None = None
-    if measured and not fired:
-        power = _power(values, past, alarm)
-        line += f"; {power['line']}"
-    risk: dict[str, Any] | None = None
+    test = _test(watched.values, past, threshold.score, options)
     notes = watched.notes
+    power = _power(watched.values, past, test.alarm) if test.measured and not test.fired else None
+    risk: dict[str, Any] | None = None
     if options.verdicts:
-        risk, dates = _risk(watched.reader, threshold, options)
-        notes = [*notes, *dates]
-        line += f"; {risk['line']}"
-        if risk["lower"] > threshold.level:
-            above = f"at least {risk['lower']:.3g}, above {threshold.level:g}"
-            alarms.append(f"{RISKS[threshold.control]} are {above}")
-    state = {
-        "kind": "segunc monitor",
-        "version": 1,
-        "maps": str(options.maps),
-        "apart": options.apart,
-        "fps": options.fps,
-        "risk": risk,
-        "alarms": alarms,
-        "threshold": {"path": str(source), "sha256": file_sha256(source)},
-        "reference": {"path": str(options.reference), "frames": len(past)} if past else None,
-        "statistic": options.statistic,
-        "frames": len(values),
-        "frames_of_maps": watched.total,
-        "passed_over": watched.passed_over,
-        "same_bytes": watched.same_bytes,
-        "martingale": float(path[-1]),
-        "reachable": float(largest[min(len(values), len(largest)) - 1]),
-        "measured": measured,
-        "power": power,
-        "level": options.level,
-        "fired": fired,
-    }
-    paths = _write(state, path, alarm, by, options)
-    if not measured and not alarms:
-        raise _too_few(state, needed, line, options)
+        risk, notes_on_risk = _risk(watched.reader, threshold, options)
+        notes = [*notes, *notes_on_risk]
+    alarms = []
+    if test.fired:
+        changed = "the frames are no longer like those before"
+        alarms.append(f"{changed}: alarm at {test.fired} by the {test.by}")
+    if risk and risk["lower"] > threshold.level:
+        above = f"at least {risk['lower']:.3g}, above {threshold.level:g}"
+        alarms.append(f"{RISKS[threshold.control]} are {above}")
+    lines = [test.line, f"{watched.count} by their {test.by}"]
+    lines += [said["line"] for said in (power, risk) if said]
+    line = "; ".join(lines)
+    state = _state(options, watched, test, len(past))
+    state |= {"power": power, "risk": risk, "alarms": alarms}
+    paths = _write(state, test, options)
+    if not test.measured and not alarms:
+        raise _too_few(test, line, options)
     found = "ALARM" if alarms else "no change found"
     return MonitorResult(state, f"{found}: {line}", paths, tuple(notes), "; ".join(alarms))
 
 
-def _too_few(state: dict[str, Any], needed: int, line: str, options: MonitorOptions) -> InputError:
-    """Return the error for frames that could not have raised an alarm, whatever they show."""
-    whole = "" if options.out is None else f"; {options.out} says that nothing was measured"
-    message = (
-        f"{state['frames']} frames are too few to raise an alarm, and at least {needed} are needed: "
-        f"{line}; the most extreme frames would reach 10^{state['reachable']:.2f}{whole}"
+@dataclass(frozen=True)
+class _Test:
+    """What the martingale says of the watched frames."""
+
+    path: Floats  # [T] its log10 after each frame
+    alarm: float  # log10 at which it raises an alarm
+    fired: str | None  # the frame at which it did
+    needed: int  # frames below which no frames could raise an alarm
+    reachable: float  # log10 that the most extreme frames would reach
+    by: str  # what is compared, in words
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are enough frames to raise an alarm."""
+        return len(self.path) >= self.needed
+
+    @property
+    def line(self) -> str:
+        return f"martingale 10^{self.path[-1]:.2f}, alarm at 10^{self.alarm:g}"
+
+
+def _test(
+    values: dict[str, float], past: dict[str, float], score: str, options: MonitorOptions
+) -> _Test:
+    """Compare the statistics of frames with those of the calibration and with each other."""
+    alarm = -math.log10(options.level)
+    # The first random numbers are the same when frames are added, and so is what was said of the first frames.
+    uniforms = np.random.default_rng(0).random(len(values))
+    path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
+    largest = largest_log_martingale()
+    against = f"{len(past)} calibration frames" if past else "the frames before"
+    return _Test(
+        path=path,
+        alarm=alarm,
+        fired=[*values][int(np.argmax(path >= alarm))] if path.max() >= alarm else None,
+        needed=max(int(np.argmax(largest >= alarm)) + 1, 0 if past else MIN_FRAMES),
+        reachable=float(largest[min(len(values), len(largest)) - 1]),
+        by=f"{options.statistic} of {score}, against {against}",
     )
-    return InputError(message, hint="predict a longer drive, or more of them")
 
 
-def _write(
-    state: dict[str, Any], path: Floats, alarm: float, by: str, options: MonitorOptions
-) -> tuple[Path, ...]:
+def _state(
+    options: MonitorOptions, watched: _Watched, test: _Test, reference: int
+) -> dict[str, Any]:
+    """Return what the JSON file says of the frames; ``reference`` are those of the calibration."""
+    source = Path(options.threshold)
+    past = {"path": str(options.reference), "frames": reference} if reference else None
+    return {
+        "kind": "segunc monitor",
+        "version": 1,
+        "maps": str(options.maps),
+        "threshold": {"path": str(source), "sha256": file_sha256(source)},
+        "reference": past,
+        "statistic": options.statistic,
+        "apart": options.apart,
+        "fps": options.fps,
+        "frames": len(watched.values),
+        "frames_of_maps": watched.total,
+        "passed_over": watched.passed_over,
+        "same_bytes": watched.same_bytes,
+        "measured": test.measured,
+        "martingale": float(test.path[-1]),
+        "reachable": test.reachable,
+        "level": options.level,
+        "fired": test.fired,
+    }
+
+
+def _too_few(test: _Test, line: str, options: MonitorOptions) -> InputError:
+    """Return the error for frames that could not have raised an alarm, whatever they show."""
+    number = len(test.path)
+    frames = "1 frame is" if number == 1 else f"{number} frames are"
+    recorded = "" if options.out is None else f"; {options.out} says that nothing was measured"
+    return InputError(
+        f"{frames} too few to raise an alarm, and at least {test.needed} are needed: {line}; the "
+        f"most extreme frames would reach 10^{test.reachable:.2f}{recorded}",
+        hint="predict a longer drive, or more of them",
+    )
+
+
+def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple[Path, ...]:
     """Write the files that are asked for, and return their paths."""
     paths = []
     if options.out:
@@ -146,7 +182,7 @@ def _write(
 
         plot = Path(options.plot)
         stem = plot.with_suffix("") if plot.suffix in (".pdf", ".svg", ".png") else plot
-        paths += save_figure(monitor_figure(path, alarm, by), stem)
+        paths += save_figure(monitor_figure(test.path, test.alarm, test.by), stem)
     return tuple(paths)
 
 

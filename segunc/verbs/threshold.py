@@ -80,82 +80,13 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     _check_blocks(unit, levels)
     seen = _Seen(reader, score, files, options, levels, unit=unit, times=times)
     seen.count(names)
-    places = {
-        control: seen.place(seen.sums[control], level, method) for control, level in levels.items()
-    }
-    highest = min((place for control, place in places.items() if control in RISING), default=KEYS)
-    lowest = max((place for control, place in places.items() if control not in RISING), default=0)
-    if lowest > highest:
-        raise InputError(
-            f"no threshold keeps to the levels of {' and '.join(places)} at once",
-            hint="raise a level",
-        )
-    place = highest if options.control in RISING else lowest
-    units, run = seen.sums[options.control].units, (reader.manifest or {}).get("run", {})
-    lacks = "no anomaly" if options.control in OF_ANOMALIES else "no pixel that counts"
-    left_out = (
-        f"{seen.left_out} units hold {lacks}, and say nothing of {options.control}"
-        if seen.left_out
-        else ""
-    )
-    all_flagged = (
-        f"this threshold flags every labelled pixel: '{score}' does not part what it should"
-        if place <= seen.low
-        else ""
-    )
-    notes = [*filter(None, (note_on_units, left_out, reader.unfinished, all_flagged))]
-    groups, fewest = (
-        {},
-        max(method.minimum_units(control, level) for control, level in levels.items()),
-    )
-    for group, sums in seen.groups.items():
-        if sums.units < fewest:
-            notes.append(
-                f"group {group} gets no threshold of its own: it has {sums.units} units, of {fewest} needed"
-            )
-        else:
-            own = seen.place(sums, options.level, method)
-            groups[group] = {
-                "value": seen.value(own),
-                "units": sums.units,
-                "risk": method.risk(sums, own),
-            }
-    at = {control: (seen.sums[control], place) for control in levels}
-    numbers = {
-        c: {"level": levels[c], "risk": method.risk(*of), "bound": method.upper_bound(*of)}
-        for c, of in at.items()
-    }
-    facts: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in ("control", "found_share", "smallest", "smallest_object")
-    }
-    facts["unit"] = unit
-    facts |= numbers.pop(options.control) | {
-        "score": score,
-        "value": seen.value(place),
-        "form": seen.form,
-    }
-    facts |= {
-        "method": method.name,
-        "confidence": confidence,
-        "units": units,
-        "groups": groups,
-        "also": numbers,
-        "minimum_units": fewest,
-    }
+    place = seen.common_place(levels, method)
+    groups, notes_on_groups = _groups(seen, levels, method)
+    facts = _facts(seen, place, levels, method)
+    facts |= {"confidence": confidence, "groups": groups}
     facts["promise"] = " ".join(
         promise_of(control, level, facts) for control, level in levels.items()
     )
-    alike = "from the same roads, camera, weather, labels, model and settings; another domain or corrupted images void it"
-    facts["condition"] = (
-        f"It holds where frames come as the {units} units of the calibration did, {alike}."
-    )
-    facts |= {"model": model_of(run), "settings": settings_of(run, score), "segunc": tool_version()}
-    facts["source"] = source_of(run)
-    facts |= {
-        "command": f"segunc threshold {command_line(options)}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
     made = GuaranteedThreshold(
         **facts, frames={name: reader.identity(name, score) for name in names}
     )
@@ -165,7 +96,68 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         for control, sums in seen.sums.items()
         if sums.units
     }
-    return ThresholdResult(Path(options.out), made, price, tuple(notes))
+    notes = [note_on_units, *seen.notes(place), *notes_on_groups]
+    return ThresholdResult(Path(options.out), made, price, tuple(filter(None, notes)))
+
+
+def _fewest(levels: Mapping[str, float], method: Method) -> int:
+    """Return the fewest units with which all levels can be had."""
+    return max(method.minimum_units(control, level) for control, level in levels.items())
+
+
+def _groups(
+    seen: _Seen, levels: Mapping[str, float], method: Method
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Return the threshold of each group with its units and risk, and a line on each group that has too few units."""
+    groups = {}
+    notes = []
+    fewest = _fewest(levels, method)
+    for group, sums in seen.groups.items():
+        if sums.units < fewest:
+            units = f"it has {sums.units} units, of {fewest} needed"
+            notes.append(f"group {group} gets no threshold of its own: {units}")
+        else:
+            place = seen.place(sums, seen.options.level, method)
+            risk = method.risk(sums, place)
+            groups[group] = {"value": seen.value(place), "units": sums.units, "risk": risk}
+    return groups, notes
+
+
+def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method) -> dict[str, Any]:
+    """Return what ``threshold.json`` records of a threshold but for its groups, its frames and its promise."""
+    options = seen.options
+    run = (seen.reader.manifest or {}).get("run", {})
+    units = seen.sums[options.control].units
+    numbers = {}
+    for control, level in levels.items():
+        sums = seen.sums[control]
+        bound = method.upper_bound(sums, place)
+        numbers[control] = {"level": level, "risk": method.risk(sums, place), "bound": bound}
+    alike = (
+        "from the same roads, camera, weather, labels, model and settings; another domain or "
+        "corrupted images void it"
+    )
+    return numbers.pop(options.control) | {
+        "control": options.control,
+        "found_share": options.found_share,
+        "smallest": options.smallest,
+        "smallest_object": options.smallest_object,
+        "unit": seen.unit,
+        "score": seen.score,
+        "value": seen.value(place),
+        "form": seen.form,
+        "method": method.name,
+        "units": units,
+        "also": numbers,
+        "minimum_units": _fewest(levels, method),
+        "condition": f"It holds where frames come as the {units} units of the calibration did, {alike}.",
+        "model": model_of(run),
+        "settings": settings_of(run, seen.score),
+        "source": source_of(run),
+        "segunc": tool_version(),
+        "command": f"segunc threshold {command_line(options)}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Method, float | None]:
@@ -298,6 +290,37 @@ class _Seen:
             )
         return max(min(place, top), self.low)
 
+    def common_place(self, levels: Mapping[str, float], method: Method) -> int:
+        """Return the key from which on pixels are flagged so that each control keeps to its level; InputError where there is none."""
+        highest = KEYS
+        lowest = 0
+        for control, level in levels.items():
+            place = self.place(self.sums[control], level, method)
+            if control in RISING:
+                highest = min(highest, place)
+            else:
+                lowest = max(lowest, place)
+        if lowest > highest:
+            raise InputError(
+                f"no threshold keeps to the levels of {' and '.join(levels)} at once",
+                hint="raise a level",
+            )
+        return highest if self.options.control in RISING else lowest
+
+    def notes(self, place: int) -> list[str]:
+        """Return what a user should know of these units and of the threshold at a key."""
+        notes = []
+        control = self.options.control
+        if self.left_out:
+            lacks = "no anomaly" if control in OF_ANOMALIES else "no pixel that counts"
+            notes.append(f"{self.left_out} units hold {lacks}, and say nothing of {control}")
+        if self.reader.unfinished:
+            notes.append(self.reader.unfinished)
+        if place <= self.low:
+            part = f"'{self.score}' does not part what it should"
+            notes.append(f"this threshold flags every labelled pixel: {part}")
+        return notes
+
     def count(self, names: Sequence[str]) -> None:
         """Count unit by unit, one frame in memory at a time; InputError where all scores are the same."""
         options, units = self.options, dict[str, list[str]]()
@@ -338,22 +361,16 @@ class _Seen:
             raise InputError(
                 f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}"
             )
-        self.form, scene = (
-            form,
-            Scene(frame.stored[score], frame.anomaly, frame.labels, frame.wrong),
-        )
+        self.form = form
+        scene = Scene(frame.stored[score], frame.anomaly, frame.labels, frame.wrong)
         keys = scene.keys[scene.known]
-        self.low, self.high = (
-            int(keys.min(initial=self.low)),
-            max(self.high, int(keys.max(initial=0))),
-        )
-        return {
-            c: counts
-            for c in self.sums
-            if (
-                counts := scene.counts(
-                    c, self.options.found_share, self.options.smallest, self.options.smallest_object
-                )
-            )
-            is not None
-        }
+        self.low = int(keys.min(initial=self.low))
+        self.high = max(self.high, int(keys.max(initial=0)))
+        options = self.options
+        sizes = (options.found_share, options.smallest, options.smallest_object)
+        by_control = {}
+        for control in self.sums:
+            counts = scene.counts(control, *sizes)
+            if counts is not None:
+                by_control[control] = counts
+        return by_control

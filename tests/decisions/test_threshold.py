@@ -523,6 +523,19 @@ def test_a_legend_promises_nothing_of_other_roads(
     assert outlined == f"Flagged: {words}"
 
 
+def test_other_frames_of_the_calibrations_input_are_said_to_resemble_it(
+    predicted: Job, tmp_path: Path
+) -> None:
+    first = "|".join(f"^{name}$" for name in MapsReader(predicted.maps).frames[:2])
+    truth: dict[str, Any] = {"maps": predicted.maps, "anomaly_labels": predicted.masks}
+    out = tmp_path / "t.json"
+    asked: dict[str, Any] = {"control": "flagged-pixels", "level": 0.5, "score": "entropy"}
+    segunc.threshold(out=out, frames=first, **asked, **truth)
+    result = segunc.evaluate(flag=[str(out)], scores=["entropy"], replicates=0, **truth)
+    assert result.numbers["counts"]["frames_left_out"] == 2
+    assert any("t.json was calibrated on frames of the same input" in n for n in result.notes)
+
+
 @pytest.mark.parametrize("method", ["conformal", "clopper-pearson"])
 def test_errors_among_kept_pixels_come_from_class_labels(
     predicted: Job, tmp_path: Path, method: Any
