@@ -60,19 +60,20 @@ def log_martingale(
 def largest_log_martingale() -> Floats:
     """Return the largest log10 that the martingale can have after each of :data:`LONGEST` frames.
 
-    It is that of the most extreme frames: each statistic is above all before it, and ties are broken
-    so that every p-value is 0. The gains of a bet are largest at p-values of 0 or 1.
+    It is that of the most extreme frames: each statistic is above all before it, and ties are
+    broken so that every p-value is 0. The gains of a bet are largest at p-values of 0 or 1.
     """
     rising = np.arange(LONGEST, dtype=np.float64)
     return log_martingale(rising, np.zeros(0), np.zeros(LONGEST))
 
 
 def detectable_shift(frames: int, reference: int, alarm: float) -> float | None:
-    """Return the smallest of :data:`SHIFTS` that raises an alarm with the probability :data:`POWER`.
+    """Return the smallest of :data:`SHIFTS` that raises an alarm with the probability
+    :data:`POWER`.
 
-    It is simulated with :data:`RUNS` seeded series of normal statistics. They shift at the first frame
-    where there is a reference, and otherwise in the middle, because a series that shifts at its start
-    does not change.
+    It is simulated with :data:`RUNS` seeded series of normal statistics. They shift at the first
+    frame where there is a reference, and otherwise in the middle, because a series that shifts at
+    its start does not change.
 
     Args:
         frames: that are watched; :data:`MOST_SIMULATED` at most are simulated.

@@ -85,7 +85,8 @@ class Scene:
         smallest: int = 50,
         smallest_object: int = SMALLEST_OBJECT,
     ) -> Counts | None:
-        """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs.
+        """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``;
+        None without the label that it needs.
 
         Args:
             control: what is lost.
@@ -253,8 +254,9 @@ class Method:
     def check_units(
         self, sums: LossSums, level: float, units: str, option: str, more: str = ""
     ) -> None:
-        """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``. Its
-        hint is ``more`` of them, where that is given, or a higher level by its ``option``."""
+        """Raise InputError where units are too few for a level, which names the smallest that they
+        can have; it calls them ``units``. Its hint is ``more`` of them, where that is given, or a
+        higher level by its ``option``."""
         if sums.units < (needed := self.minimum_units(sums.control, level)):
             share = (
                 1 / (sums.units + 1)

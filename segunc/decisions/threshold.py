@@ -127,8 +127,8 @@ class GuaranteedThreshold(Settings):
     def holds(self, name: str, identity: str, source: str) -> bool:
         """Return whether a frame is one of the calibration: its source, its name and its bytes.
 
-        Bytes alone prove nothing, because all frames of a dark camera are the same. A source that is
-        not recorded, here or there, is not compared.
+        Bytes alone prove nothing, because all frames of a dark camera are the same. A source that
+        is not recorded, here or there, is not compared.
         """
         same_source = self.source == source or not (self.source and source)
         return same_source and self.frames.get(name) == identity
@@ -137,11 +137,13 @@ class GuaranteedThreshold(Settings):
 def calibration_frames(
     calibrated: Mapping[str, str], frames: Sequence[tuple[str, str]]
 ) -> dict[str, bool]:
-    """Return which frames stand for those of a calibration, and of each whether it has the same name.
+    """Return which frames stand for those of a calibration, and of each whether it has the same
+    name.
 
-    Each frame of the calibration stands for one frame at most. Frames of the same name and bytes come
-    first. The others are matched by their bytes alone, so that a copy under other names is found. One
-    black frame of a calibration therefore matches one black frame, and not all of a dark camera.
+    Each frame of the calibration stands for one frame at most. Frames of the same name and bytes
+    come first. The others are matched by their bytes alone, so that a copy under other names is
+    found. One black frame of a calibration therefore matches one black frame, and not all of a dark
+    camera.
 
     Args:
         calibrated: name -> hash of each frame of the calibration.
@@ -160,8 +162,8 @@ def calibration_frames(
 
 
 def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
-    """Return the promise of a control as one sentence; ``facts`` are method, confidence, unit, found_share,
-    smallest and smallest_object of the threshold."""
+    """Return the promise of a control as one sentence; ``facts`` are method, confidence, unit,
+    found_share, smallest and smallest_object of the threshold."""
     of, share, confidence = unit_words(facts["unit"]), f"{100 * level:.3g} %", facts["confidence"]
     start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
     if facts["method"] == "clopper-pearson":

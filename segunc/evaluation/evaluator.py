@@ -206,14 +206,18 @@ class Gatherer:
 
 
 class Evaluator(Gatherer):
-    """Counts frames by all parts there are; :meth:`numbers` gives the result, and names the frames that could not be counted.
+    """Counts frames by all parts there are; :meth:`numbers` gives the result, and names the frames
+    that could not be counted.
 
     Args:
         scores: that every frame with an anomaly label must bring.
-        classes, anomalies: label map or class names, and frames with an anomaly label; None where no such labels are evaluated.
+        classes, anomalies: label map or class names, and frames with an anomaly label; None where
+            no such labels are evaluated.
         frames: names to come; each is checked to belong to a resampled unit.
-        tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
-        groups, resample, time_of, unit_codes, smallest_object: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
+        tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is
+            evaluated too.
+        groups, resample, time_of, unit_codes, smallest_object: as of :func:`group_frames`,
+            :func:`resampled_units` and :class:`LabelledFrame`.
     """
 
     def __init__(

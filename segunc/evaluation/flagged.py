@@ -64,12 +64,14 @@ class Threshold:
 
     @property
     def statement(self) -> str:
-        """The promise with its condition, without which it means nothing; empty where there is none."""
+        """The promise with its condition, without which it means nothing; empty where there is
+        none."""
         return f"{self.promise} {self.guarantee.condition}" if self.guarantee else ""
 
     def claims(self, run: Mapping[str, Any]) -> bool:
-        """Return whether the promise may be claimed for the frames of a run without its condition: the
-        run is of the calibration's own input. Whether other frames are like these no record says."""
+        """Return whether the promise may be claimed for the frames of a run without its condition:
+        the run is of the calibration's own input. Whether other frames are like these no record
+        says."""
         source = self.guarantee.source if self.guarantee else ""
         return bool(source) and source == source_of(run)
 
@@ -127,8 +129,8 @@ def calibrated_frames(
 
 
 def smallest_object_of(flag: Mapping[str, Threshold], asked: int | None = None) -> int:
-    """Return the pixels of the smallest labelled object: what is ``asked`` for, else what the files of
-    segunc threshold record, else :data:`SMALLEST_OBJECT`.
+    """Return the pixels of the smallest labelled object: what is ``asked`` for, else what the files
+    of segunc threshold record, else :data:`SMALLEST_OBJECT`.
 
     Raises:
         InputError: two of them differ, for one result has one kind of object.
@@ -224,10 +226,12 @@ class Flagged(ArrayPart):
 
 
 class FalseAlarms(Flagged):
-    """Known pixels that are flagged, by class, and the regions of at least ``threshold.smallest`` pixels that they make.
+    """Known pixels that are flagged, by class, and the regions of at least ``threshold.smallest``
+    pixels that they make.
 
-    Known are the pixels with a class label, but for those that an anomaly label marks; nothing else counts or is part of a region
-    (8-connected). Its counts are ``[2 C + 3]``: known pixels and flagged ones by class; frames, regions, and frames with one.
+    Known are the pixels with a class label, but for those that an anomaly label marks; nothing else
+    counts or is part of a region (8-connected). Its counts are ``[2 C + 3]``: known pixels and
+    flagged ones by class; frames, regions, and frames with one.
     """
 
     needs, undefined = "class", ALL_IGNORED
@@ -405,7 +409,8 @@ _SHARES: dict[NumberPath, tuple[frozenset[str], frozenset[str]]] = {
     ("recall",): (frozenset({"true-alarm"}), frozenset({"missed"})),
     ("false_alarms",): (frozenset({"false-alarm"}), frozenset({"nothing-wrong"})),
 } | {("share", kind): (frozenset({kind}), frozenset(_KINDS) - {kind}) for kind in _KINDS}
-"""Each number of judged frames: the verdicts that it counts, and those that it is also a share of."""
+"""Each number of judged frames: the verdicts that it counts, and those that it is also a share
+of."""
 AT_LEAST, AT_MOST = "at_least", "at_most"
 DISPUTED = "reviewers disagree on frames that it counts; at_least and at_most bound it"
 
@@ -448,9 +453,10 @@ class JudgedFrames(_Judged):
 
 
 class JudgedTogether(_Judged):
-    """Verdicts on frames, of all reviewers. Where they disagree on a frame, each number lies between two bounds: every disputed verdict
-    lowers it, or every one raises it, among those that were given. Counts ``[32]`` are frames by the set of their verdicts, of which
-    verdict k of :data:`VERDICTS` is the bit 2^k.
+    """Verdicts on frames, of all reviewers. Where they disagree on a frame, each number lies
+    between two bounds: every disputed verdict lowers it, or every one raises it, among those that
+    were given. Counts ``[32]`` are frames by the set of their verdicts, of which verdict k of
+    :data:`VERDICTS` is the bit 2^k.
 
     A number without a bound's name is that of all, None where its bounds differ.
     """
@@ -498,8 +504,9 @@ class JudgedTogether(_Judged):
 
     @staticmethod
     def _extreme(counts: Counts, these: frozenset[str], others: frozenset[str]) -> tuple[int, int]:
-        """Return how many frames count as one of ``these`` and how many as one of the ``others`` where the share of these is smallest: a
-        disputed frame is one of the others if anybody said so, else it is left out if anybody said something else."""
+        """Return how many frames count as one of ``these`` and how many as one of the ``others``
+        where the share of these is smallest: a disputed frame is one of the others if anybody said
+        so, else it is left out if anybody said something else."""
         part = rest = 0
         for kinds, frames in _by_kinds(counts):
             if kinds & others:

@@ -228,8 +228,9 @@ def evaluate_verdicts(
     resampling: Resampling,
     unit: Callable[[str], str],
 ) -> tuple[Result, Gatherer]:
-    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. Where reviewers
-    disagree on frames, the numbers of all together are bounds, see :class:`JudgedTogether`; ``unit`` is as of :class:`Gatherer`."""
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the
+    counts behind them. Where reviewers disagree on frames, the numbers of all together are bounds,
+    see :class:`JudgedTogether`; ``unit`` is as of :class:`Gatherer`."""
     reviewers = by_reviewer(verdicts)
     if not reviewers:
         raise InputError(

@@ -34,8 +34,8 @@ def format_metrics(result: Mapping[str, Any]) -> str:
 
 
 def promised(result: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """Return score, control and numbers of each promise that these units say something of, those that
-    are exceeded first."""
+    """Return score, control and numbers of each promise that these units say something of, those
+    that are exceeded first."""
     rows = []
     for score, numbers in result.get("flagged", {}).items():
         for control in RISKS:
@@ -181,7 +181,8 @@ def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
 def _verdict_rows(
     result: Mapping[str, Any], path: tuple[str, ...], unit: str, kappa: str
 ) -> list[list[str]]:
-    """Return the rows of one table of verdicts. A number on which reviewers disagree has two rows, its bounds."""
+    """Return the rows of one table of verdicts. A number on which reviewers disagree has two rows,
+    its bounds."""
     section = reduce(getitem, path, result["verdicts"])
     names: list[tuple[str, ...]] = [(key,) for key in _VERDICTS if key in section]
     names += [("share", kind) for kind in section.get("share", {})]

@@ -296,9 +296,11 @@ def resize(picture: Image, width: int, height: int) -> Image:
 
 @dataclass(frozen=True)
 class Legend:
-    """What a legend says of a score: its unit, the fixed range of its colours, a line on the model, and the threshold at
-    or above which pixels are flagged, None where none are, with what is promised of it, if anything, in few words. The promise stands there for
-    maps of the calibration's own input alone: a legend has no room for the condition under which it holds elsewhere."""
+    """What a legend says of a score: its unit, the fixed range of its colours, a line on the model,
+    and the threshold at or above which pixels are flagged, None where none are, with what is
+    promised of it, if anything, in few words. The promise stands there for maps of the
+    calibration's own input alone: a legend has no room for the condition under which it holds
+    elsewhere."""
 
     score: str
     unit: str
@@ -326,7 +328,8 @@ class Legend:
 
     @property
     def flagged(self) -> str:
-        """What a flagged pixel is: the promise, or else the threshold and the file that it comes from."""
+        """What a flagged pixel is: the promise, or else the threshold and the file that it comes
+        from."""
         if self.promise or self.threshold is None:
             return self.promise
         words = f"{title_of(self.score, capital=False)} >= {self.threshold:g}"

@@ -23,7 +23,8 @@ GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
 """What a region can be; the gravest verdict on a frame's regions is the frame's where it has none of its own."""
 FORMAT, FORMAT_VERSION = "segunc-verdicts", 2
 CLOCK_TOLERANCE = timedelta(days=1)
-"""How far a date may lie after now: a clock that runs on local time is wrong by 14 hours at most."""
+"""How far a date may lie after now: a clock that runs on local time is wrong by 14 hours at
+most."""
 
 
 @dataclass(frozen=True)
@@ -109,15 +110,17 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
 def merge_verdicts(
     lists: Iterable[Sequence[Verdict]], now: datetime | None = None
 ) -> list[Verdict]:
-    """Return all verdicts of several files, in the order of the first; of two by one reviewer on one
-    thing the later.
+    """Return all verdicts of several files, in the order of the first; of two by one reviewer on
+    one thing the later.
 
-    A verdict without a date that can be true loses against one with such a date. A wrong clock would
-    otherwise beat every later correction. Among themselves such verdicts keep the order of their dates.
+    A verdict without a date that can be true loses against one with such a date. A wrong clock
+    would otherwise beat every later correction. Among themselves such verdicts keep the order of
+    their dates.
 
     Args:
         lists: the verdicts of each file.
-        now: the time that no date may lie after, but for :data:`CLOCK_TOLERANCE`; None is the present.
+        now: the time that no date may lie after, but for :data:`CLOCK_TOLERANCE`; None is the
+            present.
     """
     latest = (now or datetime.now(UTC)) + CLOCK_TOLERANCE
     merged: dict[Any, Verdict] = {}
@@ -130,7 +133,8 @@ def merge_verdicts(
 
 
 def _order(verdict: Verdict, latest: datetime) -> tuple[bool, datetime, str]:
-    """Return what verdicts on one thing are sorted by: whether the date can be true, and the date."""
+    """Return what verdicts on one thing are sorted by: whether the date can be true, and the
+    date."""
     date = date_of(verdict)
     if date is None:
         return False, datetime.min.replace(tzinfo=UTC), verdict.time
@@ -138,7 +142,8 @@ def _order(verdict: Verdict, latest: datetime) -> tuple[bool, datetime, str]:
 
 
 def date_of(verdict: Verdict) -> datetime | None:
-    """Return when a verdict was given, in UTC where it names no zone; None where that is no date."""
+    """Return when a verdict was given, in UTC where it names no zone; None where that is no
+    date."""
     try:
         date = datetime.fromisoformat(verdict.time)
     except ValueError:

@@ -1,11 +1,15 @@
-"""Anomalous objects: which bin each belongs to, its pixels by score, and whether half of it stands out.
+"""Anomalous objects: which bin each belongs to, its pixels by score, and whether half of it stands
+out.
 
-An object is an 8-connected component of the pixels that are labelled as an anomaly, of at least :data:`SMALLEST_OBJECT` pixels: smaller ones
-are specks of the labelling, unless a frame has no larger one (:func:`no_specks`). All objects of a set fall into B bins, by their
-pixels or by where they stand (:class:`ObjectBins`), and the pixels of a bin are set against *all* normal pixels of the set; objects of
-other bins are left out. An object is **found** where at least half of its pixels score at or above the lowest threshold that flags
-at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set: where its upper median, the ceil(n / 2)-th highest of its n scores, does.
-So each object is counted at the key of its upper median, and the threshold of the whole set needs no second pass.
+An object is an 8-connected component of the pixels that are labelled as an anomaly, of at least
+:data:`SMALLEST_OBJECT` pixels: smaller ones are specks of the labelling, unless a frame has no
+larger one (:func:`no_specks`). All objects of a set fall into B bins, by their pixels or by where
+they stand (:class:`ObjectBins`), and the pixels of a bin are set against *all* normal pixels of the
+set; objects of other bins are left out. An object is **found** where at least half of its pixels
+score at or above the lowest threshold that flags at most 5 % (:data:`FOUND_AT`) of the normal
+pixels of the set: where its upper median, the ceil(n / 2)-th highest of its n scores, does. So each
+object is counted at the key of its upper median, and the threshold of the whole set needs no second
+pass.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ FOUND_AT = 0.05
 NO_OBJECT = "no labelled object belongs here"
 OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
 SMALLEST_OBJECT = 10
-"""Pixels of the smallest labelled object, at the size of the label. Every room takes it from here."""
+"""Pixels of the smallest labelled object, at the size of the label. Every room takes it from
+here."""
 SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
 """Edges between bins of sizes in pixels: from specks of the annotation to a tenth of the frame and more."""
 BANDS = (0.6, 0.8)
@@ -49,8 +54,8 @@ class Objects:
     def of(
         cls, anomaly: npt.NDArray[np.uint8] | npt.NDArray[np.bool_], smallest: int = 0
     ) -> Objects:
-        """Find the objects of an anomaly label or a mask ``[H, W]``, without the specks of fewer than
-        ``smallest`` pixels; see :func:`no_specks`."""
+        """Find the objects of an anomaly label or a mask ``[H, W]``, without the specks of fewer
+        than ``smallest`` pixels; see :func:`no_specks`."""
         _, number, statistics, _ = cv2.connectedComponentsWithStats(
             (anomaly == 1).view(np.uint8), connectivity=8
         )

@@ -192,9 +192,9 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
 def _notes_on_thresholds(
     flag: Mapping[str, Threshold], manifest: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """Yield what a user should know of thresholds with a promise: one that was calibrated on the input
-    of these maps, and one for which a speck of the labelling is an object, as it was for all thresholds
-    of earlier versions."""
+    """Yield what a user should know of thresholds with a promise: one that was calibrated on the
+    input of these maps, and one for which a speck of the labelling is an object, as it was for all
+    thresholds of earlier versions."""
     for threshold in flag.values():
         if threshold.claims((manifest or {}).get("run", {})):
             alike = "so these frames resemble those; another drive tests its promise better"

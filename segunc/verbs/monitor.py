@@ -53,11 +53,12 @@ class MonitorResult(NamedTuple):
 
 @takes(MonitorOptions)
 def monitor(options: MonitorOptions) -> MonitorResult:
-    """Compare the frames of a maps folder with those of the calibration, and write the state and a figure.
+    """Compare the frames of a maps folder with those of the calibration, and write the state and a
+    figure.
 
     Raises:
-        InputError: the maps do not fit the threshold, or are too few to raise an alarm. The state of
-            too few is written before, and says that nothing was measured.
+        InputError: the maps do not fit the threshold, or are too few to raise an alarm. The state
+            of too few is written before, and says that nothing was measured.
 
     >>> monitor(threshold=threshold, maps=maps, reference=maps, level=0.9).state["frames"]
     2
@@ -274,7 +275,8 @@ def _reference(
 
 
 def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
-    """Return the statistic of the frames that are no frames of the calibration, one for each unit."""
+    """Return the statistic of the frames that are no frames of the calibration, one for each
+    unit."""
     reader, frames = _open(options.maps, threshold, options)
     source = source_of((reader.manifest or {}).get("run", {}))
     calibrated = {*threshold.frames.values()}

@@ -108,7 +108,8 @@ def _fewest(levels: Mapping[str, float], method: Method) -> int:
 def _groups(
     seen: _Seen, levels: Mapping[str, float], method: Method
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """Return the threshold of each group with its units and risk, and a line on each group that has too few units."""
+    """Return the threshold of each group with its units and risk, and a line on each group that has
+    too few units."""
     groups = {}
     notes = []
     fewest = _fewest(levels, method)
@@ -124,7 +125,8 @@ def _groups(
 
 
 def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method) -> dict[str, Any]:
-    """Return what ``threshold.json`` records of a threshold but for its groups, its frames and its promise."""
+    """Return what ``threshold.json`` records of a threshold but for its groups, its frames and its
+    promise."""
     options = seen.options
     run = (seen.reader.manifest or {}).get("run", {})
     units = seen.sums[options.control].units
@@ -291,7 +293,8 @@ class _Seen:
         return max(min(place, top), self.low)
 
     def common_place(self, levels: Mapping[str, float], method: Method) -> int:
-        """Return the key from which on pixels are flagged so that each control keeps to its level; InputError where there is none."""
+        """Return the key from which on pixels are flagged so that each control keeps to its level;
+        InputError where there is none."""
         highest = KEYS
         lowest = 0
         for control, level in levels.items():

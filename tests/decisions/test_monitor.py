@@ -170,8 +170,8 @@ def write_maps(
     black: Collection[int] = (),
     **run: Any,
 ) -> MapsReader:
-    """Maps of a video whose frames, so many seconds apart, have these mean entropies; those of a black
-    frame are all the same."""
+    """Maps of a video whose frames, so many seconds apart, have these mean entropies; those of a
+    black frame are all the same."""
     run, scores = RUN | {"draws": draws} | run, ["entropy", "deterministic-energy"]
     manifest = build_manifest(run, scores, device="cpu", classes=["road"], palette=[(0, 0, 0)])
     with MapsWriter(folder, manifest) as writer:
@@ -339,7 +339,8 @@ def test_a_frame_of_the_calibration_stands_for_one_frame_at_most() -> None:
 
 
 def jumper(p_values: Sequence[float]) -> float:
-    """The simple jumper of the paper on p-values, one bet after the other; returns its logarithm."""
+    """The simple jumper of the paper on p-values, one bet after the other; returns its
+    logarithm."""
     capital = dict.fromkeys((-2.0, -1.0, 0.0, 1.0, 2.0), 0.2)
     for p in p_values:
         total = sum(capital.values())
@@ -350,7 +351,8 @@ def jumper(p_values: Sequence[float]) -> float:
 
 
 def test_no_frames_reach_more_than_the_most_extreme_ones() -> None:
-    """Gains are linear in each p-value, so the largest martingale is at a corner of all p-values."""
+    """Gains are linear in each p-value, so the largest martingale is at a corner of all
+    p-values."""
     largest = largest_log_martingale()
     for frames in range(1, 9):
         reached = max(jumper(corner) for corner in product((0.0, 1.0), repeat=frames))
@@ -389,7 +391,8 @@ def test_silence_says_which_change_it_would_have_found(calibrated: Calibrated) -
 
 
 def test_the_shift_that_is_said_to_be_found_is_found_and_the_next_smaller_is_not() -> None:
-    """Other series than those of the simulation, watched as long and against as large a reference."""
+    """Other series than those of the simulation, watched as long and against as large a
+    reference."""
     shift = detectable_shift(80, 60, 2.0)
     assert shift == 1.0
     rates = []

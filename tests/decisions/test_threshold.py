@@ -308,7 +308,8 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_frames_with_times_are_blocks_of_seconds(drive: tuple[Path, Path], tmp_path: Path) -> None:
-    """Forty frames in forty seconds are four units, whose loss is the share of all their objects."""
+    """Forty frames in forty seconds are four units, whose loss is the share of all their
+    objects."""
     made = calibrate({"calibration": drive}, tmp_path / "t.json", fps=1)
     threshold = made.threshold
     assert (threshold.unit, threshold.units) == ("10s", 4)
