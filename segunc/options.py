@@ -441,7 +441,7 @@ class PredictOptions(SamplingOptions):
         out (DIR): the maps folder; the same command continues a killed run
         compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes
         overlay: also write overlays, and a video of them for a video, of anomaly where it is written, else of entropy
-        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and name its promise
+        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and name it
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
@@ -494,6 +494,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
             where it has one), or a CSV with the columns frame,group, of names with or without the ending of a file; frames without
             one are the group other
         flag (SCORE=VALUE|JSON[:GROUP]): also what a threshold flags, of threshold.json with the risk that it achieves (may be repeated)
+        smallest_object (N): pixels of a labelled object; smaller regions of the labels are specks, unless a frame has no larger
+            (default: as threshold.json says, else 10)
         replicates (R): of the bootstrap intervals (default 2000; 0: none)
         resample (UNIT): what is resampled: frame (default), folder, blocks of seconds of a video (10s), or a regular expression; frames
             with one match stay together
@@ -515,6 +517,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     fps: PositiveFloat | None = None
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     flag: Names = option([], action="extend")
+    smallest_object: NonNegativeInt | None = None
     replicates: NonNegativeInt = 2000
     resample: str = "frame"
     plots: Folder | None = None
@@ -533,11 +536,14 @@ class ThresholdOptions(Options, ClassTruthOptions):
         confidence: of ltt and clopper-pearson (default 0.9)
         also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
         score: score whose threshold is sought (default anomaly if there, else entropy)
-        unit (UNIT): what is exchangeable: frame (default), folder, blocks of seconds of a video (10s), or a match of a regular expression
+        unit (UNIT): what is exchangeable: frame, folder, blocks of seconds of a video (10s), or a match of a regular expression (default: 10s
+            where the frames have times, else frame)
+        fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         groups (PATTERN|CSV): also a threshold for each group of frames, as --groups of evaluate names them
         frames (PATTERN): only frames whose names match this regular expression
         found_share: share of an object's pixels that must be flagged for it to be found (default 0.5)
         smallest (N): pixels of a flagged region on normal ground that is a false alarm (default 50)
+        smallest_object (N): pixels of a labelled object; smaller regions of the labels are specks, unless a frame has no larger (default 10)
     """
 
     maps: Folder
@@ -553,11 +559,13 @@ class ThresholdOptions(Options, ClassTruthOptions):
         partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02"),
     ] = option({})
     score: str | None = None
-    unit: str = "frame"
+    unit: str | None = None
+    fps: PositiveFloat | None = None
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     frames: str | None = None
     found_share: UnitInterval = 0.5
     smallest: PositiveInt = 50
+    smallest_object: NonNegativeInt = 10
 
 
 @dataclass(frozen=True)
@@ -629,6 +637,7 @@ class MonitorOptions(Options):
         statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
         level (A): probability of a false alarm over all frames to come (default 0.01)
         apart (SECONDS): where units are frames of a video, compare one in so many seconds: neighbours resemble each other (default 10)
+        fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         out (JSON): file of the state
         plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
     """
@@ -640,6 +649,7 @@ class MonitorOptions(Options):
     statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
     level: Annotated[float, Bound(above=0, below=1)] = 0.01
     apart: NonNegativeFloat = 10.0
+    fps: PositiveFloat | None = None
     out: File | None = None
     plot: PathLike | None = None
 
@@ -655,7 +665,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
-        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, or a threshold.json, whose promise the legend names
+        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, or a threshold.json, which the legend names
         format: png is lossless (default), jpg is smaller
         video: also a video of the pictures: WebM (VP8)
         fps (N): frames a second of the video (default: as recorded)

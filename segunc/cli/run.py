@@ -132,6 +132,7 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
         yield f"wrote {len(result.figures)} files of figures to {options.plots}"
     if "unfinished" in result.numbers:
         yield f"note: {result.numbers['unfinished']}"
+    yield from result.exceeded
 
 
 def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:

@@ -30,7 +30,7 @@ from segunc.data.labels import IGNORE
 from segunc.decisions.threshold import MOST_ALARMS, RISKS, MethodName, block_seconds
 from segunc.maps.encoding import Array
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, rank
-from segunc.metrics.objects import Objects, found_up_to
+from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
 
 THRESHOLDS = KEYS + 1  # of scores with 16-bit keys
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
@@ -85,8 +85,22 @@ class Scene:
         self.keys = np.zeros(stored.shape, keys.dtype)
         self.keys[self.known] = keys
 
-    def counts(self, control: str, found_share: float = 0.5, smallest: int = 50) -> Counts | None:
-        """Return what is lost at each threshold, and out of how many, int64 ``[2, K + 1]``; None without the label that it needs."""
+    def counts(
+        self,
+        control: str,
+        found_share: float = 0.5,
+        smallest: int = 50,
+        smallest_object: int = SMALLEST_OBJECT,
+    ) -> Counts | None:
+        """Return what is lost at each threshold, and out of how many, int64 ``[2, K + 1]``; None
+        without the label that it needs.
+
+        Args:
+            control: what is lost.
+            found_share: of an object's pixels that must be flagged for it to be found.
+            smallest: pixels of the smallest flagged region that is a false alarm.
+            smallest_object: pixels of the smallest labelled object.
+        """
         if control == "errors-kept":
             if self.wrong is None:
                 return None
@@ -99,10 +113,11 @@ class Scene:
             return np.stack([self._alarms(smallest), np.ones(self.size + 1, np.int64)])
         if self.anomaly is None:
             return None
-        keys = self.keys[self.anomaly == 1]
-        if control == "missed-objects":
-            keys = found_up_to(keys, Objects.of(self.anomaly), found_share)
-        lost = self._below(keys)
+        if control == "missed-pixels":
+            lost = self._below(self.keys[self.anomaly == 1])
+        else:
+            objects = Objects.of(self.anomaly, smallest_object)
+            lost = self._below(found_up_to(self.keys[objects.number > 0], objects, found_share))
         return np.stack([lost, np.full_like(lost, lost[-1])])
 
     def _alarms(self, smallest: int) -> Counts:
@@ -244,8 +259,12 @@ class Method:
         )
         return max(math.ceil(needed - 1e-9), 1)
 
-    def check_units(self, sums: LossSums, level: float, units: str, option: str) -> None:
-        """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``."""
+    def check_units(
+        self, sums: LossSums, level: float, units: str, option: str, more: str = ""
+    ) -> None:
+        """Raise InputError where units are too few for a level, which names the smallest that they
+        can have; it calls them ``units``. Its hint is ``more`` of them, where that is given, or a
+        higher level by its ``option``."""
         if sums.units < (needed := self.minimum_units(sums.control, level)):
             share = (
                 1 / (sums.units + 1)
@@ -256,7 +275,7 @@ class Method:
             message = f"{sums.units} {units} are too few for {sums.control} of {level:g}, which needs {needed}"
             raise InputError(
                 f"{message}; the smallest level that they can have is {least:g}",
-                hint=f"{option} {least:g}",
+                hint=f"{more}, or {option} {least:g}" if more else f"{option} {least:g}",
             )
 
     def upper_bound(self, sums: LossSums, place: int) -> float:

@@ -116,6 +116,14 @@ def _differing_counts(first: EvaluationResult, second: EvaluationResult, section
     return [f"{key} ({a.get(key)} and {b.get(key)})" for key in keys if a.get(key) != b.get(key)]
 
 
+def _smallest_object(result: EvaluationResult) -> int | None:
+    """Return the pixels of the smallest labelled object of a result, of earlier versions 0; None
+    where it holds no anomaly label."""
+    if not result.content["counts"].get("anomaly_frames"):
+        return None
+    return int(result.content.get("run", {}).get("smallest_object", 0))
+
+
 def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
     """Return one line for each result that is of other data than the first."""
     warnings = []
@@ -126,6 +134,12 @@ def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
         ]:
             warnings.append(
                 f"not comparable: {first.name} and {other.name} differ in {', '.join(different)}"
+            )
+        sizes = [_smallest_object(result) for result in (first, other)]
+        if None not in sizes and sizes[0] != sizes[1]:
+            warnings.append(
+                f"numbers of objects are not comparable: {first.name} and {other.name} count "
+                f"labelled regions from {sizes[0]} and {sizes[1]} pixels on"
             )
     return warnings
 

@@ -15,7 +15,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation import parts
-from segunc.evaluation.flagged import Threshold, flag_parts
+from segunc.evaluation.flagged import Achieved, Threshold, flag_parts
 from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,
@@ -38,7 +38,7 @@ from segunc.evaluation.resampling import (
 )
 from segunc.evaluation.spool import CountSpool
 from segunc.metrics.counting import BinFinder, ScoreBins
-from segunc.metrics.objects import ObjectBins
+from segunc.metrics.objects import SMALLEST_OBJECT, ObjectBins
 from segunc.metrics.smiyc import TRACKS
 
 Result = dict[str, Any]  # the content of metrics.json
@@ -193,14 +193,18 @@ class Gatherer:
 
 
 class Evaluator(Gatherer):
-    """Counts frames by all parts there are; :meth:`numbers` gives the result, and names the frames that could not be counted.
+    """Counts frames by all parts there are; :meth:`numbers` gives the result, and names the frames
+    that could not be counted.
 
     Args:
         scores: that every frame with an anomaly label must bring.
-        classes, anomalies: label map or class names, and frames with an anomaly label; None where no such labels are evaluated.
+        classes, anomalies: label map or class names, and frames with an anomaly label; None where
+            no such labels are evaluated.
         frames: names to come; each is checked to belong to a resampled unit.
-        tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
-        groups, resample, time_of, unit_codes: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
+        tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is
+            evaluated too.
+        groups, resample, time_of, unit_codes, smallest_object: as of :func:`group_frames`,
+            :func:`resampled_units` and :class:`LabelledFrame`.
     """
 
     def __init__(
@@ -219,6 +223,7 @@ class Evaluator(Gatherer):
         resample: str = "frame",
         time_of: Callable[[str], float | None] = lambda frame: None,
         unit_codes: Collection[str] | None = None,
+        smallest_object: int = SMALLEST_OBJECT,
     ) -> None:
         for name in tracks:
             if name not in TRACKS:
@@ -232,6 +237,7 @@ class Evaluator(Gatherer):
             unit_codes,
             dict[str, ScoreBins](),
         )
+        self.smallest_object = smallest_object
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
         self.protocols = (
             ()
@@ -263,6 +269,9 @@ class Evaluator(Gatherer):
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)
+            for part in parts:
+                if isinstance(part, Achieved):
+                    part.unit(name)
         self.anomaly_frames: list[str] = []  # that were counted
         self._counts = Counter[str]()
         self._left_out: list[dict[str, str]] = []
@@ -281,7 +290,14 @@ class Evaluator(Gatherer):
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         arrays = (prediction, mean_probabilities, labels, anomaly)
         try:
-            labelled = LabelledFrame(frame, used, *arrays, self.unit_codes, self.bins)
+            labelled = LabelledFrame(
+                frame,
+                used,
+                *arrays,
+                unit_codes=self.unit_codes,
+                bins=self.bins,
+                smallest_object=self.smallest_object,
+            )
             self.add(labelled)
         except InputError as error:
             self.leave_out(frame, str(error))
@@ -334,6 +350,16 @@ class Evaluator(Gatherer):
         """Note a frame that cannot be counted, one that could not be read for instance."""
         self._left_out.append({"frame": frame, "reason": reason})
 
+    def leave_out_all(self, frames: Sequence[str], reasons: Mapping[str, str]) -> list[str]:
+        """Note the frames that have a reason not to be counted, and return the others."""
+        others = []
+        for frame in frames:
+            if frame in reasons:
+                self.leave_out(frame, reasons[frame])
+            else:
+                others.append(frame)
+        return others
+
     def numbers(self, read: Read | None = None) -> Result:
         """Return the numbers of all frames so far, in the form of ``metrics.json``: what cannot be made is None, and ``reasons`` says why
         under its dotted path. Component tracks ``read`` the frames with anomaly labels once more. PartialFailure where no frame could be
@@ -367,7 +393,11 @@ class Evaluator(Gatherer):
             result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
         for name, flagged in result.get("flagged", {}).items():
             of = self.flag[name]
-            flagged |= {"threshold": of.value, **({"promise": of.promise} if of.promise else {})}
+            flagged["threshold"] = of.value
+            if of.guarantee:
+                flagged["promise"] = of.promise
+                flagged["condition"] = of.guarantee.condition
+                flagged["control"] = of.guarantee.control
         self._count_components(result, read)
         self.place_intervals(result)
         result["counts"] = {

@@ -32,6 +32,7 @@ from segunc.metrics.counting import (
 from segunc.metrics.objects import (
     NO_OBJECT,
     OBJECT_NUMBERS,
+    SMALLEST_OBJECT,
     ObjectBins,
     Objects,
     object_counts,
@@ -75,6 +76,7 @@ class LabelledFrame:
     # Scores whose uint16 are (code / 65535)^2, others are linear; None: as this tool stores them.
     unit_codes: Collection[str] | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
+    smallest_object: int = SMALLEST_OBJECT  # pixels of a labelled object
     anomaly_pixels: Counts = field(
         init=False
     )  # int64 [3] normal, anomalous and ignored; zeros without a label
@@ -121,7 +123,8 @@ class LabelledFrame:
 
     @cached_property
     def objects(self) -> Objects | None:
-        return None if self.anomaly is None else Objects.of(self.anomaly)
+        """The labelled objects; None without an anomaly label."""
+        return None if self.anomaly is None else Objects.of(self.anomaly, self.smallest_object)
 
     def anomaly_counts(self, name: str) -> Counts | None:
         """Count pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an anomaly label."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.decisions.events import Follower
-from segunc.maps.statistics import strongest_regions
+from segunc.maps.statistics import MOST_REGIONS, strongest_regions
 
 Values = npt.NDArray[np.float32]
 
@@ -44,7 +44,8 @@ def find_alarms(
     least ``smallest`` pixels. Maps are ``[H, W]`` in real units, the prediction holds class ids, and ``peaks`` are those of the frame's
     line for this score."""
     alarms = []
-    for region in strongest_regions(scores[score], threshold, smallest=smallest):
+    regions = strongest_regions(scores[score], threshold, smallest=smallest, most=MOST_REGIONS)
+    for region in regions:
         (left, top, width, height), (x, y) = region.box, region.peak
         at_peak = {name: float(of[y, x]) for name, of in scores.items()}
         near = min(

@@ -275,7 +275,7 @@ def _outline(
     visible on any colour; say of each what it is."""
     outlined = []
     if legend.threshold is not None:
-        words = f"Flagged: {legend.promise or f'{title_of(legend.score, capital=False)} >= {legend.threshold:g}'}"
+        words = f"Flagged: {legend.flagged}"
         outlined.append((is_flagged(values, legend.threshold), words, FLAGGED))
     if anomaly is not None:
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED))
@@ -296,8 +296,11 @@ def resize(picture: Image, width: int, height: int) -> Image:
 
 @dataclass(frozen=True)
 class Legend:
-    """What a legend says of a score: its unit, the fixed range of its colours, a line on the model, and the threshold at
-    or above which pixels are flagged, None where none are, with what is promised of it, if anything, in few words."""
+    """What a legend says of a score: its unit, the fixed range of its colours, a line on the model,
+    and the threshold at or above which pixels are flagged, None where none are, with what is
+    promised of it, if anything, in few words. The promise stands there for maps of the
+    calibration's own input alone: a legend has no room for the condition under which it holds
+    elsewhere."""
 
     score: str
     unit: str
@@ -305,6 +308,7 @@ class Legend:
     note: str = ""
     threshold: float | None = None
     promise: str = ""
+    source: str = ""  # name of the file of the threshold
 
     @classmethod
     def of(
@@ -316,9 +320,20 @@ class Legend:
     ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
-        return cls(
-            score, unit, shown, model_words(manifest), *((flag.value, flag.short) if flag else ())
-        )
+        legend = cls(score, unit, shown, model_words(manifest))
+        if flag is None:
+            return legend
+        promise = flag.short if flag.claims((manifest or {}).get("run", {})) else ""
+        return replace(legend, threshold=flag.value, promise=promise, source=flag.source)
+
+    @property
+    def flagged(self) -> str:
+        """What a flagged pixel is: the promise, or else the threshold and the file that it comes
+        from."""
+        if self.promise or self.threshold is None:
+            return self.promise
+        words = f"{title_of(self.score, capital=False)} >= {self.threshold:g}"
+        return f"{words} ({self.source})" if self.source else words
 
     @property
     def words(self) -> str:

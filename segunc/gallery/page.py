@@ -27,7 +27,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import flat, parse_json, read_bytes, write_file, write_json
 from segunc.data.images import Image, resize_nearest
-from segunc.evaluation.flagged import Threshold, check_promises
+from segunc.evaluation.flagged import Threshold, check_promises, smallest_object_of
 from segunc.gallery import overlay
 from segunc.gallery.alarms import Alarm, find_alarms, join_alarms
 from segunc.maps import labelled
@@ -39,7 +39,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.shards import STATISTICS, every_of, frame_times
 from segunc.maps.statistics import map_statistics, regions_of
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
-from segunc.metrics.objects import Objects, found_up_to
+from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
 from segunc.scores import first_shown, scale_words, title_of
 
 PAGE_NAME = "review.json"
@@ -51,7 +51,6 @@ IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 THUMBNAIL_WIDTH = 320
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
 STEPS, NO_NUMBER = 254, 255  # of a map's own range; the code of NaN and infinities
-SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
 
 Values = npt.NDArray[np.float32]
 
@@ -86,7 +85,7 @@ def write_review(
     frame_labels = labels.find(reader, names)
     check_promises(flag := flag or {}, (reader.manifest or {}).get("run", {}))
     notices = [
-        *(of.promise for of in flag.values() if of.promise),
+        *(of.statement for of in flag.values() if of.promise),
         *_notices(reader, frame_labels, names),
     ]
     source, missing = labelled.open_images(reader, images, names)
@@ -118,8 +117,10 @@ def write_review(
     # Frames that are left out, or have no times, are no sequence.
     sequence = len(rows) == len(reader.frames) and all(row.time is not None for row in rows)
     page["events"] = join_alarms(rows) if sequence else []
+    page["objects"] = {"smallest": smallest_object_of(flag)}
     for score, entry in page["scores"].items():
         entry["found_share"] = flag.get(score, Threshold).found_share
+        entry["smallest_region"] = flag.get(score, Threshold).smallest
         entry["region_from"] = flag[score].value if score in flag else entry["region_from"]
     write_data(out / "data" / "page.js", "page", page)
     write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
@@ -200,7 +201,6 @@ def _about(
             int(red) << 16 | int(green) << 8 | int(blue)
             for red, green, blue in overlay.colour_table()
         ],
-        "objects": {"smallest": SMALLEST_OBJECT},
         "total": len(reader.frames),
         "failed": list(manifest.get("failed", [])),
     }
@@ -335,11 +335,12 @@ def write_data(path: Path, key: str, content: Any) -> None:
     )
 
 
-def labelled_objects(anomaly: Label) -> tuple[Objects, npt.NDArray[np.bool_]]:
+def labelled_objects(
+    anomaly: Label, smallest: int = SMALLEST_OBJECT
+) -> tuple[Objects, npt.NDArray[np.bool_]]:
     """Return the objects of an anomaly label ``[H, W]``, and which of them count, ``[N]``: those that are no specks, or else all."""
     objects = Objects.of(anomaly)
-    large = objects.pixels >= SMALLEST_OBJECT
-    return objects, large if large.any() else ~large
+    return objects, no_specks(objects.pixels, smallest)
 
 
 @dataclass
@@ -387,7 +388,8 @@ class FrameFiles:
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects, counted = labelled_objects(
-            np.zeros((1, 1), np.uint8) if anomaly is None else anomaly
+            np.zeros((1, 1), np.uint8) if anomaly is None else anomaly,
+            smallest_object_of(self.flag),
         )
         maps: dict[str, Values] = {}
         for score, values in self._write_maps(row):
@@ -403,7 +405,8 @@ class FrameFiles:
         if ranking and (threshold := self._threshold(ranking)) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
             peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
-            row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT, peaks)
+            smallest = self.flag.get(ranking, Threshold).smallest
+            row.alarms = find_alarms(maps, ranking, threshold, prediction, smallest, peaks)
         for content, kind, label in ((ANOMALY, "anomaly", anomaly), (TRUTH, "class", truth)):
             if label is not None and label.shape == (row.size or label.shape):
                 self._write_map(row, content, label)

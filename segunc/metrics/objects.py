@@ -1,10 +1,15 @@
-"""Anomalous objects: which bin each belongs to, its pixels by score, and whether half of it stands out.
+"""Anomalous objects: which bin each belongs to, its pixels by score, and whether half of it stands
+out.
 
-An object is an 8-connected component of the pixels that are labelled as an anomaly. All objects of a set fall into B bins, by their
-pixels or by where they stand (:class:`ObjectBins`), and the pixels of a bin are set against *all* normal pixels of the set; objects of
-other bins are left out. An object is **found** where at least half of its pixels score at or above the lowest threshold that flags
-at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set: where its upper median, the ceil(n / 2)-th highest of its n scores, does.
-So each object is counted at the key of its upper median, and the threshold of the whole set needs no second pass.
+An object is an 8-connected component of the pixels that are labelled as an anomaly, of at least
+:data:`SMALLEST_OBJECT` pixels: smaller ones are specks of the labelling, unless a frame has no
+larger one (:func:`no_specks`). All objects of a set fall into B bins, by their pixels or by where
+they stand (:class:`ObjectBins`), and the pixels of a bin are set against *all* normal pixels of the
+set; objects of other bins are left out. An object is **found** where at least half of its pixels
+score at or above the lowest threshold that flags at most 5 % (:data:`FOUND_AT`) of the normal
+pixels of the set: where its upper median, the ceil(n / 2)-th highest of its n scores, does. So each
+object is counted at the key of its upper median, and the threshold of the whole set needs no second
+pass.
 """
 
 from __future__ import annotations
@@ -24,6 +29,9 @@ KINDS = ("size", "distance")  # what objects can be sorted by
 FOUND_AT = 0.05
 NO_OBJECT = "no labelled object belongs here"
 OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
+SMALLEST_OBJECT = 10
+"""Pixels of the smallest labelled object, at the size of the label. Every room takes it from
+here."""
 SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
 """Edges between bins of sizes in pixels: from specks of the annotation to a tenth of the frame and more."""
 BANDS = (0.6, 0.8)
@@ -43,19 +51,32 @@ class Objects:
     boxes: npt.NDArray[np.int64]  # [N, 4] left, top, width and height in pixels
 
     @classmethod
-    def of(cls, anomaly: npt.NDArray[np.uint8] | npt.NDArray[np.bool_]) -> Objects:
-        """Find the objects of an anomaly label or a mask ``[H, W]``."""
+    def of(
+        cls, anomaly: npt.NDArray[np.uint8] | npt.NDArray[np.bool_], smallest: int = 0
+    ) -> Objects:
+        """Find the objects of an anomaly label or a mask ``[H, W]``, without the specks of fewer
+        than ``smallest`` pixels; see :func:`no_specks`."""
         _, number, statistics, _ = cv2.connectedComponentsWithStats(
             (anomaly == 1).view(np.uint8), connectivity=8
         )
         ends = statistics[1:, cv2.CC_STAT_TOP] + statistics[1:, cv2.CC_STAT_HEIGHT]
         whole = statistics[1:].astype(np.int64)
+        kept = no_specks(whole[:, cv2.CC_STAT_AREA], smallest)
+        new_number = np.zeros(len(kept) + 1, np.int32)
+        new_number[1:][kept] = np.arange(1, kept.sum() + 1)
         return cls(
-            np.asarray(number, np.int32),
-            whole[:, cv2.CC_STAT_AREA],
-            ends / len(anomaly),
-            whole[:, :4],
+            new_number[number],
+            whole[kept, cv2.CC_STAT_AREA],
+            (ends / len(anomaly))[kept],
+            whole[kept, :4],
         )
+
+
+def no_specks(pixels: npt.NDArray[np.int64], smallest: int) -> npt.NDArray[np.bool_]:
+    """Return which labelled regions of a frame are objects, ``[N]``: those of at least ``smallest``
+    pixels, or all where none is so large. ``pixels`` ``[N]`` are their sizes."""
+    large = pixels >= smallest
+    return large if large.any() else ~large
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from segunc.core.errors import PartialFailure
-from segunc.evaluation.flagged import SMALLEST_REGION, Threshold
+from segunc.decisions.threshold import calibration_frames
+from segunc.evaluation.flagged import Threshold
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
@@ -19,6 +20,7 @@ from segunc.maps import labelled
 from segunc.maps.encoding import is_flagged
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import strongest_regions
+from segunc.metrics.objects import SMALLEST_OBJECT
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
@@ -39,31 +41,32 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
     is flagged from the value of a threshold of its score on, else from the one that the maps record for regions. Frames of a calibration
     are left out, because a threshold has seen them."""
-    pictures, calibrated = (
-        [],
-        {identity for of in inputs.thresholds.values() for identity in of.frames.values()},
-    )
+    pictures = []
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
         made = next((of for of in inputs.thresholds.values() if of.score in reader.scores), None)
         score = made.score if made else first_shown(reader.scores)
         value = made.value if made else FrameFiles.region_from(reader, score)
-        least = made.found_share if made else Threshold.found_share
         if value is None:
             continue
+        flag = Threshold(value)
+        smallest_object = SMALLEST_OBJECT
+        if made:
+            flag = Threshold(value, found_share=made.found_share, smallest=made.smallest)
+            smallest_object = made.smallest_object
         try:
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        seen = [
-            name
-            for name in files.labelled(reader.frames)
-            if reader.identity(name, score) not in calibrated
-        ]
+        frames = [(name, reader.identity(name, score)) for name in files.labelled(reader.frames)]
+        calibrated: set[str] = set()
+        for threshold in inputs.thresholds.values():
+            calibrated.update(calibration_frames(threshold.frames, frames))
+        seen = [name for name, _ in frames if name not in calibrated]
         found = sorted(
             (
                 failure
                 for name in seen
-                for failure in _of_frame(reader, files, name, score, value, least)
+                for failure in _of_frame(reader, files, name, score, flag, smallest_object)
             ),
             reverse=True,
         )
@@ -94,37 +97,61 @@ def _of_frame(
     files: labelled.ReviewLabels,
     name: str,
     score: str,
-    value: float,
-    least: float,
+    flag: Threshold,
+    smallest_object: int,
 ) -> Iterator[Failure]:
     """Yield objects of which less than a share is flagged, the strongest false alarm and the largest confident error of a frame."""
-    frame, words = (
-        LabelledFrame(name, **read_frame(reader, [score], files, None, name)),
-        title_of(score, capital=False),
-    )
+    fields = read_frame(reader, [score], files, None, name)
+    frame = LabelledFrame(name, **fields, smallest_object=smallest_object)
+    yield from _missed(frame, score, flag)
+    yield from _false_alarm(frame, score, flag)
+    yield from _confident_error(frame, score, flag, reader.class_names)
+
+
+def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failure]:
+    """Yield the labelled objects of which too little is flagged."""
+    objects = frame.objects
+    if objects is None:
+        return
+    flagged = is_flagged(frame.values(score), flag.value)
+    counts = np.bincount(objects.number[flagged], minlength=len(objects.pixels) + 1)[1:]
+    shares = counts / objects.pixels
+    words = title_of(score, capital=False)
+    for number in np.flatnonzero(shares < flag.found_share).tolist():
+        area = int(objects.pixels[number])
+        left, top, width, height = objects.boxes[number].tolist()
+        share = f"of which {shares[number]:.0%} are flagged by {words}"
+        line = f"{frame.name}: an object of {area:,} pixels, {share}."
+        yield Failure("Missed", area, frame.name, line, (left, top, width, height))
+
+
+def _false_alarm(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failure]:
+    """Yield the strongest flagged region of normal ground."""
+    if frame.anomaly is None:
+        return
     values = frame.values(score)
-    if frame.anomaly is not None:
-        for region in strongest_regions(
-            (frame.anomaly == 1).astype(np.float32),
-            0.5,
-            smallest=SMALLEST_REGION,
-            most=frame.anomaly.size,
-        ):
-            if (share := float(is_flagged(region.pixels(values), value).mean())) < least:
-                line = f"{name}: an object of {region.area:,} pixels, of which {share:.0%} are flagged by {words}."
-                yield Failure("Missed", region.area, name, line, region.box)
-        normal = np.where(frame.anomaly == 0, values, values.dtype.type(-np.inf))
-        for region in strongest_regions(normal, value, smallest=SMALLEST_REGION)[:1]:
-            line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
-            yield Failure("False alarm", region.strength, name, line, region.box)
-    if frame.wrong is not None:
-        sure = ((frame.wrong == 1) & ~is_flagged(values, value)).astype(np.float32)
-        for region in strongest_regions(sure, 0.5, smallest=SMALLEST_REGION, most=1):
-            names = reader.class_names or list(map(str, range(256)))
-            true, taken = (
-                names[number]
-                for of in (frame.labels, frame.prediction)
-                if (number := region.class_of(of)) is not None
-            )
-            line = f"{name}: {region.area:,} pixels of {true} taken for {taken}, mean {words} {region.pixels(values).mean():.3g}."
-            yield Failure("Confident error", region.area, name, line, region.box)
+    normal = np.where(frame.anomaly == 0, values, values.dtype.type(-np.inf))
+    words = title_of(score, capital=False)
+    for region in strongest_regions(normal, flag.value, smallest=flag.smallest, most=1):
+        highest = f"{words} up to {normal[region.peak[::-1]]:.3g}"
+        line = f"{frame.name}: {region.area:,} pixels of normal ground, {highest}."
+        yield Failure("False alarm", region.strength, frame.name, line, region.box)
+
+
+def _confident_error(
+    frame: LabelledFrame, score: str, flag: Threshold, class_names: list[str] | None
+) -> Iterator[Failure]:
+    """Yield the largest region that is wrongly predicted and not flagged."""
+    if frame.wrong is None:
+        return
+    values = frame.values(score)
+    sure = ((frame.wrong == 1) & ~is_flagged(values, flag.value)).astype(np.float32)
+    names = class_names or list(map(str, range(256)))
+    for region in strongest_regions(sure, 0.5, smallest=flag.smallest, most=1):
+        words = []
+        for ids in (frame.labels, frame.prediction):
+            number = region.class_of(ids)
+            words.append("" if number is None else names[number])
+        mean = f"mean {title_of(score, capital=False)} {region.pixels(values).mean():.3g}"
+        line = f"{frame.name}: {region.area:,} pixels of {words[0]} taken for {words[1]}, {mean}."
+        yield Failure("Confident error", region.area, frame.name, line, region.box)

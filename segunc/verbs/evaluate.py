@@ -15,11 +15,18 @@ from segunc.core.files import write_json
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, composed, encoding_of_masks
-from segunc.decisions.threshold import SETTINGS
+from segunc.decisions.threshold import RISKS, SETTINGS
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import read_thresholds
+from segunc.evaluation.flagged import (
+    CALIBRATED_ON,
+    SAME_BYTES,
+    Threshold,
+    read_thresholds,
+    smallest_object_of,
+)
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
+from segunc.evaluation.report import exceeded, promised
 from segunc.evaluation.resampling import (
     Resampling,
     compiled,
@@ -30,7 +37,7 @@ from segunc.evaluation.resampling import (
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
-from segunc.maps.verdicts import merge_verdicts, read_verdicts
+from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, takes
 
@@ -49,6 +56,7 @@ class EvaluateResult:
     figures: tuple[Path, ...] = ()  # that were drawn
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # how many frames could not be counted, in one line; empty where all were
+    exceeded: tuple[str, ...] = ()  # a line on each promise that the achieved risk exceeds
 
     def __getitem__(self, score: str) -> SimpleNamespace:
         """The numbers of a score over all pixels: auroc, aupr, fpr95, best_f1 and threshold, None where one cannot be measured."""
@@ -77,13 +85,16 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.fps and not options.maps:
         raise InputError("--fps needs --maps: it gives times to the frames of maps")
     resampling = Resampling(options.replicates)
+    flag = read_thresholds(options.flag)
+    smallest_object = smallest_object_of(flag, options.smallest_object)
     new = partial(
         Evaluator,
         protocols=options.protocols,
         tracks=options.components or (),
         by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
         groups=options.groups,
-        flag=read_thresholds(options.flag),
+        flag=flag,
+        smallest_object=smallest_object,
         resampling=resampling,
         resample=options.resample,
     )
@@ -97,6 +108,10 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         raise InputError("exactly one of --maps and --model says what to evaluate")
     run: dict[str, Any] = result.setdefault("run", {})
     run["segunc"] = tool_version()
+    if not options.verdicts:
+        run["smallest_object"] = smallest_object
+    if flag:
+        run["smallest_region"] = {score: of.smallest for score, of in flag.items()}
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
     replicates = gatherer.replicates()
@@ -108,6 +123,10 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         write_json(out, result)
         if replicates.paths:
             save_replicates(sidecar_path(out), replicates)
+    kept, broken = _promises(result)
+    manifest = None
+    if options.maps and is_ours(Path(options.maps)):
+        manifest = read_manifest(Path(options.maps))
     figures: Sequence[Path] = ()
     if options.plots:
         from segunc.plots import write_plots
@@ -119,7 +138,12 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         )
         figures = write_plots(gatherer, result, Path(options.plots), shown)
     return EvaluateResult(
-        out, result, tuple(figures), (*notes_on_data, *notes, *_promises(result)), _failure(result)
+        out,
+        result,
+        tuple(figures),
+        (*notes_on_data, *notes, *_notes_on_thresholds(flag, manifest), *kept),
+        _failure(result),
+        tuple(broken),
     )
 
 
@@ -167,19 +191,45 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
     return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
 
 
-def _promises(result: Result) -> Iterator[str]:
-    """Yield a line on each promise of a threshold, and on what these units say of it."""
-    for of in (
-        of for numbers in result.get("flagged", {}).values() for of in (numbers, *numbers.values())
-    ):
-        if isinstance(of, dict) and of.get("risk") is not None:
-            said = of.get("promise", "its second level.")
-            yield f"promised: {said} Achieved on {of['units']} other units: {of['risk']:.3g}, of {of['level']:.3g}"
+def _notes_on_thresholds(
+    flag: Mapping[str, Threshold], manifest: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Yield what a user should know of thresholds with a promise: one that was calibrated on the
+    input of these maps, and one for which a speck of the labelling is an object, as it was for all
+    thresholds of earlier versions."""
+    for threshold in flag.values():
+        if threshold.claims((manifest or {}).get("run", {})):
+            alike = "so these frames resemble those; another drive tests its promise better"
+            yield f"{threshold.source} was calibrated on frames of the same input, {alike}"
+        if threshold.guarantee and not threshold.guarantee.smallest_object:
+            source = threshold.source
+            yield f"{source} counts labelled regions of any size as objects; so does this result"
+
+
+def _promises(result: Result) -> tuple[list[str], list[str]]:
+    """Return a line on each promise that these units keep, and on each that they exceed."""
+    kept = []
+    broken = []
+    for score, control, of in promised(result):
+        units = f"on {of['units']} other units"
+        promise = of.get("promise", f"{RISKS[control]}, of at most {of['level']:.3g}.")
+        upper = f"{of['upper']:.3g} at most, with 95 % confidence"
+        if exceeded(of):
+            risk = (
+                f"{RISKS[control]} are {of['risk']:.3g} {units}, and {of['level']:.3g} was promised"
+            )
+            broken.append(f"PROMISE EXCEEDED: by {score}, {risk}")
+        else:
+            achieved = f"{of['risk']:.3g}, of {of['level']:.3g}; {upper}"
+            kept.append(f"promised: {promise} Achieved {units}: {achieved}")
+    return kept, broken
 
 
 def _failure(result: Result) -> str:
-    # A frame without a label was not asked about; any other that is missing from the numbers is a failure.
-    failed = [entry for entry in result["left_out"] if entry["reason"] != NO_LABEL]
+    # A frame without a label was not asked about, and one of a calibration must not be counted; any
+    # other that is missing from the numbers is a failure.
+    expected = (NO_LABEL, CALIBRATED_ON, SAME_BYTES)
+    failed = [entry for entry in result["left_out"] if entry["reason"] not in expected]
     if not failed:
         return ""
     return (
@@ -245,7 +295,8 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
     reader = open_maps(Path(options.maps))
     files = [Path(path) for path in options.verdicts or ()]
-    verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
+    lists = [read_verdicts(path, run_id(reader), reader.frames) for path in files]
+    verdicts = merge_verdicts(lists)
     names = matching(reader.frames, options.frames)[:: options.every]
     chosen = {*names}
     verdicts = [verdict for verdict in verdicts if verdict.frame in chosen]
@@ -253,9 +304,16 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
     unit = resampled_units(options.resample, times.get)
     result, gatherer = evaluate_verdicts(verdicts, names, resampling, unit)
     result["run"] = _recorded_model(reader.manifest) | _chosen_frames(options)
-    judged, frames = result["counts"]["judged_frames"], len(names)
-    note = f"{judged} of {frames} frames were judged; the numbers hold for all only where these were chosen by chance"
-    return result, gatherer, [note] if judged < frames else []
+    judged = result["counts"]["judged_frames"]
+    notes = []
+    if dates := note_on_dates([verdict for of_file in lists for verdict in of_file]):
+        notes.append(dates)
+    if judged < len(names):
+        notes.append(
+            f"{judged} of {len(names)} frames were judged; the numbers hold for all only where "
+            "these were chosen by chance"
+        )
+    return result, gatherer, notes
 
 
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:

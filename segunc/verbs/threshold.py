@@ -31,6 +31,7 @@ from segunc.decisions.threshold import (
     model_of,
     promise_of,
     settings_of,
+    source_of,
 )
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, values_of
@@ -38,12 +39,14 @@ from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
 from segunc.options import ThresholdOptions, command_line, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
 
 USUAL_CONFIDENCE = 0.9
+BLOCK = "10s"  # the unit of a video where nobody names one
 PRICE = (
     "missed-pixels",
     "missed-objects",
@@ -83,81 +86,19 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     reader = open_maps(Path(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
     files = label_sources(options).find(reader, named := matching(reader.frames, options.frames))
-    seen = _Seen(reader, score, files, options, levels)
-    seen.count(names := files.labelled(named))
-    places = {
-        control: seen.place(seen.sums[control], level, method) for control, level in levels.items()
-    }
-    highest = min((place for control, place in places.items() if control in RISING), default=KEYS)
-    lowest = max((place for control, place in places.items() if control not in RISING), default=0)
-    if lowest > highest:
-        raise InputError(
-            f"no threshold keeps to the levels of {' and '.join(places)} at once",
-            hint="raise a level",
-        )
-    place = highest if options.control in RISING else lowest
-    units, run = seen.sums[options.control].units, (reader.manifest or {}).get("run", {})
-    lacks = "no anomaly" if options.control in OF_ANOMALIES else "no pixel that counts"
-    left_out = (
-        f"{seen.left_out} units hold {lacks}, and say nothing of {options.control}"
-        if seen.left_out
-        else ""
-    )
-    all_flagged = (
-        f"this threshold flags every labelled pixel: '{score}' does not part what it should"
-        if place <= seen.low
-        else ""
-    )
-    notes = [*filter(None, (left_out, reader.unfinished, all_flagged))]
-    groups, fewest = (
-        {},
-        max(method.minimum_units(control, level) for control, level in levels.items()),
-    )
-    for group, sums in seen.groups.items():
-        if sums.units < fewest:
-            notes.append(
-                f"group {group} gets no threshold of its own: it has {sums.units} units, of {fewest} needed"
-            )
-        else:
-            own = seen.place(sums, options.level, method)
-            groups[group] = {
-                "value": seen.value(own),
-                "units": sums.units,
-                "risk": method.risk(sums, own),
-            }
-    at = {control: (seen.sums[control], place) for control in levels}
-    numbers = {
-        c: {"level": levels[c], "risk": method.risk(*of), "bound": method.upper_bound(*of)}
-        for c, of in at.items()
-    }
-    facts: dict[str, Any] = {
-        name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")
-    }
-    facts |= numbers.pop(options.control) | {
-        "score": score,
-        "value": seen.value(place),
-        "form": seen.form,
-    }
-    facts |= {
-        "method": method.name,
-        "confidence": confidence,
-        "units": units,
-        "groups": groups,
-        "also": numbers,
-        "minimum_units": fewest,
-    }
+    names = files.labelled(named)
+    times = _times(reader, options.fps)
+    unit, note_on_units = _unit(options.unit, [times[name] for name in names])
+    _check_blocks(unit, levels)
+    seen = _Seen(reader, score, files, options, levels, unit=unit, times=times)
+    seen.count(names)
+    place = seen.common_place(levels, method)
+    groups, notes_on_groups = _groups(seen, levels, method)
+    facts = _facts(seen, place, levels, method)
+    facts |= {"confidence": confidence, "groups": groups}
     facts["promise"] = " ".join(
         promise_of(control, level, facts) for control, level in levels.items()
     )
-    alike = "from the same roads, camera, weather, labels, model and settings; another domain or corrupted images void it"
-    facts["condition"] = (
-        f"It holds where frames come as the {units} units of the calibration did, {alike}."
-    )
-    facts |= {"model": model_of(run), "settings": settings_of(run, score), "segunc": tool_version()}
-    facts |= {
-        "command": f"segunc threshold {command_line(options)}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
     made = GuaranteedThreshold(
         **facts, frames={name: reader.identity(name, score) for name in names}
     )
@@ -167,7 +108,70 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         for control, sums in seen.sums.items()
         if sums.units
     }
-    return ThresholdResult(Path(options.out), made, price, tuple(notes))
+    notes = [note_on_units, *seen.notes(place), *notes_on_groups]
+    return ThresholdResult(Path(options.out), made, price, tuple(filter(None, notes)))
+
+
+def _fewest(levels: Mapping[str, float], method: Method) -> int:
+    """Return the fewest units with which all levels can be had."""
+    return max(method.minimum_units(control, level) for control, level in levels.items())
+
+
+def _groups(
+    seen: _Seen, levels: Mapping[str, float], method: Method
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Return the threshold of each group with its units and risk, and a line on each group that has
+    too few units."""
+    groups = {}
+    notes = []
+    fewest = _fewest(levels, method)
+    for group, sums in seen.groups.items():
+        if sums.units < fewest:
+            units = f"it has {sums.units} units, of {fewest} needed"
+            notes.append(f"group {group} gets no threshold of its own: {units}")
+        else:
+            place = seen.place(sums, seen.options.level, method)
+            risk = method.risk(sums, place)
+            groups[group] = {"value": seen.value(place), "units": sums.units, "risk": risk}
+    return groups, notes
+
+
+def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method) -> dict[str, Any]:
+    """Return what ``threshold.json`` records of a threshold but for its groups, its frames and its
+    promise."""
+    options = seen.options
+    run = (seen.reader.manifest or {}).get("run", {})
+    units = seen.sums[options.control].units
+    numbers = {}
+    for control, level in levels.items():
+        sums = seen.sums[control]
+        bound = method.upper_bound(sums, place)
+        numbers[control] = {"level": level, "risk": method.risk(sums, place), "bound": bound}
+    alike = (
+        "from the same roads, camera, weather, labels, model and settings; another domain or "
+        "corrupted images void it"
+    )
+    return numbers.pop(options.control) | {
+        "control": options.control,
+        "found_share": options.found_share,
+        "smallest": options.smallest,
+        "smallest_object": options.smallest_object,
+        "unit": seen.unit,
+        "score": seen.score,
+        "value": seen.value(place),
+        "form": seen.form,
+        "method": method.name,
+        "units": units,
+        "also": numbers,
+        "minimum_units": _fewest(levels, method),
+        "condition": f"It holds where frames come as the {units} units of the calibration did, {alike}.",
+        "model": model_of(run),
+        "settings": settings_of(run, seen.score),
+        "source": source_of(run),
+        "segunc": tool_version(),
+        "command": f"segunc threshold {command_line(options)}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Method, float | None]:
@@ -198,18 +202,51 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
             raise InputError(
                 f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}"
             )
-        if control == "false-alarms" and (block_seconds(options.unit) or 0) * MOST_ALARMS > 60:
-            # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part again would be counted too seldom.
-            raise InputError(
-                f"blocks of {options.unit} are too long for false-alarms",
-                hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
-            )
         if not 0 < level < (most := method.largest(control)):
             raise InputError(
                 f"a level of {level:g} for {control} is not between 0 and {most:g}",
                 hint="--level 0.1",
             )
     return method, confidence
+
+
+def _times(reader: MapsReader, fps: float | None) -> dict[str, float | None]:
+    """Return the seconds of each frame in its video, None where they are not known."""
+    times = frame_times(reader.frames, reader.records, reader.manifest, fps)
+    return dict(zip(reader.frames, times, strict=True))
+
+
+def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
+    """Return what is exchangeable, and what a user should know of it.
+
+    Args:
+        asked: what the user named; None leaves the choice to the times.
+        times: of the labelled frames, in seconds.
+    """
+    timed = bool(times) and None not in times
+    if asked is None and timed:
+        return BLOCK, f"units are blocks of {BLOCK}, because frames of a video resemble each other"
+    if asked is None:
+        return "frame", (
+            "no time is known of these frames, so each counts as independent of all others; where "
+            "they are neighbours of a drive, give --fps or --unit folder"
+        )
+    if asked == "frame" and timed:
+        return asked, (
+            "each frame of a video counts as independent of its neighbours, which it is not, so the "
+            f"promise is too good; --unit {BLOCK} takes blocks"
+        )
+    return asked, ""
+
+
+def _check_blocks(unit: str, controls: Iterable[str]) -> None:
+    """Raise InputError where blocks of seconds are too long to count alarms in."""
+    if "false-alarms" in controls and (block_seconds(unit) or 0) * MOST_ALARMS > 60:
+        # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part again would be counted too seldom.
+        raise InputError(
+            f"blocks of {unit} are too long for false-alarms",
+            hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
+        )
 
 
 class _Seen:
@@ -222,8 +259,13 @@ class _Seen:
         files: ReviewLabels,
         options: ThresholdOptions,
         controls: Iterable[str],
+        *,
+        unit: str,
+        times: Mapping[str, float | None],
     ) -> None:
         self.reader, self.score, self.files, self.options = reader, score, files, options
+        self.unit, self.times = unit, times
+        self.more = "label more frames" if unit == "frame" else "calibrate on more drives"
         self.controls = tuple(dict.fromkeys([*controls, *PRICE]))
         self.sums: dict[str, LossSums] = {}
         self.groups: dict[str, LossSums] = {}
@@ -257,10 +299,10 @@ class _Seen:
             )
         if units < 2:
             raise InputError(
-                f"one unit cannot promise anything of others; --unit {self.options.unit} makes one",
-                hint="--unit frame",
+                f"one unit cannot promise anything of others; --unit {self.unit} makes one",
+                hint=self.more,
             )
-        method.check_units(sums, level, "units", "--level")
+        method.check_units(sums, level, "units", "--level", self.more)
         place = method.certified(sums, level)
         top = _LARGEST_FLOAT if self.form == "float" and self.bins is None else self.size - 1
         if place is None or (control not in RISING and place > top):
@@ -269,12 +311,42 @@ class _Seen:
             )
         return max(min(place, top), self.low)
 
+    def common_place(self, levels: Mapping[str, float], method: Method) -> int:
+        """Return the key from which on pixels are flagged so that each control keeps to its level;
+        InputError where there is none."""
+        highest = self.size
+        lowest = 0
+        for control, level in levels.items():
+            place = self.place(self.sums[control], level, method)
+            if control in RISING:
+                highest = min(highest, place)
+            else:
+                lowest = max(lowest, place)
+        if lowest > highest:
+            raise InputError(
+                f"no threshold keeps to the levels of {' and '.join(levels)} at once",
+                hint="raise a level",
+            )
+        return highest if self.options.control in RISING else lowest
+
+    def notes(self, place: int) -> list[str]:
+        """Return what a user should know of these units and of the threshold at a key."""
+        notes = []
+        control = self.options.control
+        if self.left_out:
+            lacks = "no anomaly" if control in OF_ANOMALIES else "no pixel that counts"
+            notes.append(f"{self.left_out} units hold {lacks}, and say nothing of {control}")
+        if self.reader.unfinished:
+            notes.append(self.reader.unfinished)
+        if place <= self.low:
+            part = f"'{self.score}' does not part what it should"
+            notes.append(f"this threshold flags every labelled pixel: {part}")
+        return notes
+
     def count(self, names: Sequence[str]) -> None:
         """Count unit by unit, one frame in memory at a time; InputError where all scores are the same."""
-        options, records, units = self.options, self.reader.records, dict[str, list[str]]()
-        unit_of = resampled_units(
-            options.unit, lambda name: records.get(name, {}).get("time"), "--unit"
-        )
+        options, units = self.options, dict[str, list[str]]()
+        unit_of = resampled_units(self.unit, self.times.get, "--unit")
         for name in names:
             units.setdefault(unit_of(name), []).append(name)
         if self.reader.manifest is None and self.reader.may_hold_floats(self.score):
@@ -290,7 +362,7 @@ class _Seen:
                     f"the unit of {frames[0]} is in the groups {' and '.join(mixed)}",
                     hint="--groups of whole units",
                 )
-            pools = {control: Pool(control, options.unit) for control in self.sums}
+            pools = {control: Pool(control, self.unit) for control in self.sums}
             for name in frames:
                 for control, counts in self._counts(name).items():
                     pools[control].add(counts)
@@ -342,13 +414,13 @@ class _Seen:
         labels = frame.anomaly, frame.labels, frame.wrong
         scene = Scene(frame.stored[score], *labels, bins=self.bins)
         keys = scene.keys[scene.known]
-        self.low, self.high = (
-            int(keys.min(initial=self.low)),
-            max(self.high, int(keys.max(initial=0))),
-        )
-        return {
-            c: counts
-            for c in self.sums
-            if (counts := scene.counts(c, self.options.found_share, self.options.smallest))
-            is not None
-        }
+        self.low = int(keys.min(initial=self.low))
+        self.high = max(self.high, int(keys.max(initial=0)))
+        options = self.options
+        sizes = (options.found_share, options.smallest, options.smallest_object)
+        by_control = {}
+        for control in self.sums:
+            counts = scene.counts(control, *sizes)
+            if counts is not None:
+                by_control[control] = counts
+        return by_control

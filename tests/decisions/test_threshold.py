@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,17 @@ import pytest
 from scipy import ndimage
 
 import segunc
+from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.threshold import GuaranteedThreshold, read_threshold, settings_of
-from segunc.evaluation.flagged import read_thresholds
+from segunc.decisions.threshold import (
+    GuaranteedThreshold,
+    read_threshold,
+    settings_of,
+    source_of,
+)
+from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
+from segunc.evaluation.report import format_metrics
 from segunc.gallery.overlay import DisplayRange, Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
@@ -92,7 +101,9 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(
     assert found["risk"] == pytest.approx(np.mean(achieved))
     assert (found["level"], found["units"], found["promise"]) == (0.2, 20, made.promise)
     assert found["risk"] < found["upper"] < 1
-    assert any("Achieved on 20 other units" in note for note in result.notes)
+    assert not any("Achieved" in note for note in result.notes)
+    (line,) = result.exceeded
+    assert line.startswith("PROMISE EXCEEDED: by other, missed objects are 0.")
     maps, masks = data["calibration"]
     with pytest.raises(
         InputError, match=r"40 of these frames, first .* are among the 40 that threshold.json"
@@ -137,6 +148,148 @@ def test_a_threshold_parts_floats_of_any_scale_where_the_promise_ends(
         assert not holds(float(scores[scores > value][0]))
     else:
         assert not holds(float(scores[scores < value][-1]))
+
+
+@pytest.fixture(scope="module")
+def bright(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Other frames than those of the calibration, on which every score is higher."""
+    maps, masks = write_set(tmp_path_factory.mktemp("bright"), TEST)
+    for path in maps.rglob("*.npy"):
+        np.save(path, np.load(path) + np.float16(3))
+    return maps, masks
+
+
+def test_a_promise_that_is_kept_is_a_note_with_its_bound(
+    data: Any, bright: tuple[Path, Path], tmp_path: Path
+) -> None:
+    made = calibrate(data, tmp_path / "t.json").threshold
+    maps, masks = bright
+    result = segunc.evaluate(
+        maps=maps, anomaly_labels=masks, flag=[str(tmp_path / "t.json")], replicates=0
+    )
+    (note,) = [note for note in result.notes if note.startswith("promised: ")]
+    found = result.numbers["flagged"]["other"]
+    assert f"{made.promise} Achieved on 20 other units: {found['risk']:.3g}, of 0.2" in note
+    assert f"{found['upper']:.3g} at most, with 95 % confidence" in note
+    assert result.exceeded == ()
+    assert (found["condition"], found["control"]) == (made.condition, "missed-objects")
+
+
+def test_an_exceeded_promise_is_the_last_line_and_the_first_row(
+    data: Any, bright: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second of two risks is exceeded: normal ground is brighter than in the calibration."""
+    out = tmp_path / "both.json"
+    calibrate(data, out, also={"flagged-pixels": 0.3}, confidence=0.8, level=0.4)
+    maps, masks = bright
+    words = ["evaluate", "--maps", str(maps), "--anomaly-labels", str(masks), "--flag", str(out)]
+    assert main([*words, "--replicates", "0", "--out", str(tmp_path / "m.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("PROMISE EXCEEDED: by other, flagged normal pixels are ")
+    rows = [line for line in lines if line.startswith("| other ")]
+    assert "flagged normal pixels" in rows[0]
+    assert "EXCEEDED" in rows[0]
+    assert "missed objects" in rows[1]
+    assert "kept" in rows[1]
+
+
+def copy_frame(data: Any, root: Path, name: str, new: str) -> None:
+    """Put map and mask of a calibration frame into another set, under a name of its own."""
+    for folder, inside, ending in zip(
+        data["calibration"], ("maps/other", "masks"), ("npy", "png"), strict=True
+    ):
+        target = root / inside / f"{new}.{ending}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = folder / "other" if ending == "npy" else folder
+        shutil.copy(part / f"{name}.{ending}", target)
+
+
+def test_frames_of_the_calibration_are_left_out_and_other_frames_with_their_bytes_are_not(
+    data: Any, tmp_path: Path
+) -> None:
+    made = calibrate(data, tmp_path / "threshold.json").threshold
+    others = write_set(tmp_path / "set", TEST)
+    achieved = missed_objects(others, made.value)
+    dark = missed_objects(data["calibration"], made.value)[
+        26
+    ]  # day comes first, so it is night/f00
+    copy_frame(data, tmp_path / "set", FRAMES[1], FRAMES[1])
+    copy_frame(data, tmp_path / "set", FRAMES[2], "renamed/f02")
+    for place in range(5):
+        copy_frame(data, tmp_path / "set", FRAMES[0], f"dark/f{place:02d}")
+    asked: dict[str, Any] = {"flag": [str(tmp_path / "threshold.json")], "replicates": 0}
+    result = segunc.evaluate(maps=others[0], anomaly_labels=others[1], **asked)
+    left_out = {entry["frame"]: entry["reason"] for entry in result.numbers["left_out"]}
+    assert left_out == {FRAMES[1]: CALIBRATED_ON, "renamed/f02": SAME_BYTES, "dark/f00": SAME_BYTES}
+    found = result.numbers["flagged"]["other"]
+    assert found["units"] == 20 + 4
+    assert found["risk"] == pytest.approx((sum(achieved) + 4 * dark) / 24)
+    assert result.failure == ""
+    assert "Left out: 3 of 27 frames" in format_metrics(result.numbers)
+
+
+def add_specks(masks: Path) -> None:
+    """Mark three single pixels in each mask, where the score is low."""
+    for path in masks.rglob("*.png"):
+        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        mask[0, 12] = mask[10, 20] = mask[22, 30] = 1
+        cv2.imwrite(str(path), mask)
+
+
+def test_every_room_counts_the_same_objects(tmp_path: Path) -> None:
+    """Objects are 40 or 20 regions of 25 pixels, and each frame has three specks beside them."""
+    plain = write_set(tmp_path / "plain", FRAMES[:40])
+    specks = write_set(tmp_path / "specks", FRAMES[:40])
+    add_specks(specks[1])
+    asked: dict[str, Any] = {"control": "missed-objects", "level": 0.2, "score": "other"}
+    made = {}
+    for name, (maps, masks) in {"plain": plain, "specks": specks}.items():
+        out = tmp_path / f"{name}.json"
+        made[name] = segunc.threshold(maps=maps, anomaly_labels=masks, out=out, **asked).threshold
+    assert made["specks"].value == made["plain"].value
+    assert made["specks"].smallest_object == 10
+    assert "regions below 10 pixels are specks beside larger ones" in made["specks"].promise
+    others = write_set(tmp_path / "others", TEST)
+    add_specks(others[1])
+    flag = [str(tmp_path / "specks.json")]
+    evaluated: dict[str, Any] = {"flag": flag, "replicates": 0, "fps": 10, "by": ["size"]}
+    result = segunc.evaluate(maps=others[0], anomaly_labels=others[1], **evaluated).numbers
+    objects = 20 + 10  # of twenty frames, of which every second has two
+    by_size = [bins["objects"] for bins in result["scores"]["other"]["size"].values()]
+    flagged = [bins["objects"] for bins in result["flagged"]["other"]["size"].values()]
+    assert (sum(by_size), sum(flagged)) == (objects, objects)
+    assert result["run"]["smallest_object"] == 10
+    assert result["run"]["smallest_region"] == {"other": 50}
+    page = segunc.review(
+        maps=others[0], anomaly_labels=others[1], flag=flag, out=tmp_path / "review"
+    ).page
+    text = (page.parent / "data" / "frames.js").read_text()
+    assert sum(map(int, re.findall(r'\\"objects\\":(\d+)', text))) == objects
+
+
+def test_a_threshold_of_an_earlier_version_counts_specks_as_it_did(
+    data: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+    made = calibrate(data, out).threshold
+    content = json.loads(out.read_text())
+    del content["smallest_object"], content["source"]
+    out.write_text(json.dumps(content))
+    maps, masks = write_set(tmp_path / "others", TEST)
+    add_specks(masks)
+    result = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0)
+    losses = missed_objects((maps, masks), made.value)
+    assert result.numbers["flagged"]["other"]["risk"] == pytest.approx(np.mean(losses))
+    assert result.numbers["run"]["smallest_object"] == 0
+    assert any("t.json counts labelled regions of any size as objects" in n for n in result.notes)
+
+
+def test_one_result_has_one_kind_of_object(data: Any, tmp_path: Path) -> None:
+    calibrate(data, tmp_path / "t.json")
+    maps, masks = data["test"]
+    asked: dict[str, Any] = {"flag": [str(tmp_path / "t.json")], "smallest_object": 30}
+    with pytest.raises(InputError, match=r"t.json counts labelled objects from 10 pixels on"):
+        segunc.evaluate(maps=maps, anomaly_labels=masks, **asked)
 
 
 def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(
@@ -184,7 +337,63 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
     assert made.units == 2
     assert (made.risk == 0) == (max(losses) == 0)
     lax = calibrate(data, tmp_path / "t.json", control="false-alarms", level=4.9, smallest=900)
-    assert (np.isfinite(lax.threshold.value), "flags every" in lax.notes[0]) == (True, True)
+    assert (np.isfinite(lax.threshold.value), "flags every" in lax.notes[-1]) == (True, True)
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Forty frames of one drive."""
+    return write_set(tmp_path_factory.mktemp("drive"), [f"drive/f{i:02d}" for i in range(40)])
+
+
+def test_frames_with_times_are_blocks_of_seconds(drive: tuple[Path, Path], tmp_path: Path) -> None:
+    """Forty frames in forty seconds are four units, whose loss is the share of all their
+    objects."""
+    made = calibrate({"calibration": drive}, tmp_path / "t.json", fps=1)
+    threshold = made.threshold
+    assert (threshold.unit, threshold.units) == ("10s", 4)
+    assert any("units are blocks of 10s" in note for note in made.notes)
+    losses = missed_objects(drive, threshold.value)  # of frames, which have one object or two
+    objects = np.array([1 + place % 2 for place in range(40)])
+    missed = (np.array(losses) * objects).reshape(4, 10).sum(1)
+    assert threshold.risk == pytest.approx((missed / 15).mean())
+    assert "of a 10s block are missed" in threshold.promise
+
+
+def test_a_clip_of_seconds_is_one_unit_and_more_drives_are_the_hint(
+    drive: tuple[Path, Path], tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {"fps": 23 / 9, "frames": "f(0|1|20|21|22)"}
+    with pytest.raises(InputError, match="one unit cannot promise anything") as error:
+        calibrate({"calibration": drive}, tmp_path / "t.json", **asked)
+    assert error.value.hint == "calibrate on more drives"
+    with pytest.raises(InputError, match="4 units are too few for missed-objects") as error:
+        calibrate({"calibration": drive}, tmp_path / "t.json", fps=1, level=0.1)
+    assert error.value.hint == "calibrate on more drives, or --level 0.2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        ({}, "no time is known of these frames, so each counts as independent"),
+        ({"fps": 1, "unit": "frame"}, "each frame of a video counts as independent of its neigh"),
+    ],
+)
+def test_frames_that_count_as_independent_are_said_to(
+    drive: tuple[Path, Path], tmp_path: Path, asked: Any, note: str
+) -> None:
+    made = calibrate({"calibration": drive}, tmp_path / "t.json", **asked)
+    assert (made.threshold.unit, made.threshold.units) == ("frame", 40)
+    assert note in made.notes[0]
+
+
+def test_units_without_times_are_refused_before_frames_are_counted(
+    drive: tuple[Path, Path], data: Any, tmp_path: Path
+) -> None:
+    calibrate({"calibration": drive}, tmp_path / "t.json", fps=1)
+    maps, masks = data["test"]
+    with pytest.raises(InputError, match="the unit of the threshold 10s needs maps of a video"):
+        segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(tmp_path / "t.json")])
 
 
 @pytest.mark.parametrize(
@@ -314,14 +523,12 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
     drawn = segunc.overlay(
         maps=predicted.maps, out=tmp_path / "o", score=["entropy"], flag=[str(out)]
     )
-    assert any(made.promise in note for note in drawn.notes)
-    legend = Legend("entropy", "", DisplayRange(0, 1), threshold=made.value, promise=made.short)
-    ((words, _),) = _outline(np.zeros((60, 80, 3), np.uint8), None, legend, np.zeros((60, 80)))
-    assert words == "Flagged: flagged normal pixels <= 30 %"
+    assert any(f"{made.promise} {made.condition}" in note for note in drawn.notes)
     page = segunc.review(maps=predicted.maps, out=tmp_path / "review", flag=[str(out)]).page
     assert f'\\"region_from\\":{made.value}' in (page.parent / "data" / "page.js").read_text()
     listed = segunc.summary(maps=predicted.maps, flag=[str(out)])
     assert any("of 4 frames have a region of at least 50 pixels" in note for note in listed.notes)
+    assert f"t.json: {made.promise} {made.condition}" in listed.notes
     shown = segunc.predict(
         predicted.abnn,
         predicted.frames,
@@ -338,6 +545,43 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
         segunc.predict(
             predicted.abnn, predicted.frames, out=tmp_path / "n", flag=[str(out)], device="cpu"
         )
+
+
+@pytest.mark.parametrize(
+    ("calibrated_on", "drawn_of", "words"),
+    [
+        ("/drive", "/drive", "flagged normal pixels <= 30 %"),
+        ("/drive", "/other", "entropy >= 0.25 (t.json)"),
+        ("", "/drive", "entropy >= 0.25 (t.json)"),
+        ("", "", "entropy >= 0.25 (t.json)"),
+    ],
+)
+def test_a_legend_promises_nothing_of_other_roads(
+    data: Any, tmp_path: Path, calibrated_on: str, drawn_of: str, words: str
+) -> None:
+    made = replace(
+        calibrate(data, tmp_path / "t.json", control="flagged-pixels", level=0.3).threshold,
+        source=source_of({"input": calibrated_on}),
+    )
+    flag = Threshold(0.25, "t.json", made.promise, made.short, made)
+    manifest = {"run": {"input": drawn_of}}
+    legend = Legend.of(manifest, "entropy", DisplayRange(0, 1), flag)
+    picture = np.zeros((60, 80, 3), np.uint8)
+    ((outlined, _),) = _outline(picture, None, legend, np.zeros((60, 80)))
+    assert outlined == f"Flagged: {words}"
+
+
+def test_other_frames_of_the_calibrations_input_are_said_to_resemble_it(
+    predicted: Job, tmp_path: Path
+) -> None:
+    first = "|".join(f"^{name}$" for name in MapsReader(predicted.maps).frames[:2])
+    truth: dict[str, Any] = {"maps": predicted.maps, "anomaly_labels": predicted.masks}
+    out = tmp_path / "t.json"
+    asked: dict[str, Any] = {"control": "flagged-pixels", "level": 0.5, "score": "entropy"}
+    segunc.threshold(out=out, frames=first, **asked, **truth)
+    result = segunc.evaluate(flag=[str(out)], scores=["entropy"], replicates=0, **truth)
+    assert result.numbers["counts"]["frames_left_out"] == 2
+    assert any("t.json was calibrated on frames of the same input" in n for n in result.notes)
 
 
 @pytest.mark.parametrize("method", ["conformal", "clopper-pearson"])

@@ -73,6 +73,13 @@ def test_paired_replicates_tell_what_intervals_cannot(tmp_path: Path) -> None:
     assert unpaired[AUROC].differences[1].reason == "first has no replicates beside it"
 
 
+def test_numbers_of_other_objects_are_not_compared(tmp_path: Path) -> None:
+    """The first result is of an earlier version, which counted labelled regions of any size."""
+    comparison = compare(load_results(pair(tmp_path, run={"smallest_object": 10})))
+    (warning,) = comparison.warnings
+    assert warning.endswith("first and other count labelled regions from 0 and 10 pixels on")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -49,10 +49,9 @@ def evaluate(
 @pytest.mark.parametrize("anomalies", [True, False])
 @pytest.mark.parametrize(("score", "value"), [("entropy", 0.5), ("deterministic-energy", -2.5)])
 def test_false_alarms_are_those_of_a_count_by_hand(
-    score: str, value: float, anomalies: bool, monkeypatch: pytest.MonkeyPatch
+    score: str, value: float, anomalies: bool
 ) -> None:
-    monkeypatch.setattr("segunc.evaluation.flagged.SMALLEST_REGION", 12)
-    result = evaluate({score: Threshold(value)}, anomalies=anomalies)
+    result = evaluate({score: Threshold(value, smallest=12)}, anomalies=anomalies)
     known, flagged, regions = np.zeros(5), np.zeros(5), []
     for frame in RUN.values():
         stored = frame.stored[score]

@@ -7,7 +7,15 @@ from sklearn import metrics as sklearn_metrics
 
 from segunc.maps.encoding import score_keys
 from segunc.metrics.counting import KEYS, count_scores
-from segunc.metrics.objects import KINDS, ObjectBins, Objects, object_counts, object_numbers
+from segunc.metrics.objects import (
+    KINDS,
+    SMALLEST_OBJECT,
+    ObjectBins,
+    Objects,
+    object_counts,
+    object_numbers,
+)
+from segunc.options import ThresholdOptions
 
 EIGHT = np.ones((3, 3))
 
@@ -115,3 +123,38 @@ def test_an_object_is_found_where_half_of_its_pixels_are_above(
     stored[0, 60:62] = 1  # 2 of at least 95 normal pixels: less than 5 %, with those at 0 more
     (row, _) = object_numbers(*counted([(stored, anomaly)], sizes(50)))
     assert row["found"] == found
+
+
+def with_specks() -> np.ndarray:
+    """A label with an object of 9 pixels, one of 12, and three specks, of which one comes first."""
+    label = np.zeros((20, 30), np.uint8)
+    label[0, 0] = label[19, 29] = label[10, 2] = 1
+    label[2:5, 5:8] = 1
+    label[12:15, 10:14] = 1
+    return label
+
+
+@pytest.mark.parametrize(
+    ("smallest", "sizes_left"), [(0, [1, 1, 1, 9, 12]), (9, [9, 12]), (10, [12])]
+)
+def test_specks_are_no_objects_beside_larger_ones(smallest: int, sizes_left: list[int]) -> None:
+    label = with_specks()
+    objects = Objects.of(label, smallest)
+    assert sorted(objects.pixels.tolist()) == sizes_left
+    counts = np.bincount(objects.number.ravel(), minlength=len(objects.pixels) + 1)[1:]
+    assert counts.tolist() == objects.pixels.tolist(), "numbers are without a gap"
+    last = objects.number == len(objects.pixels)
+    left, top, width, height = objects.boxes[-1].tolist()
+    assert last[top : top + height, left : left + width].sum() == objects.pixels[-1]
+
+
+def test_a_small_region_is_an_object_where_the_frame_has_no_larger_one() -> None:
+    label = np.zeros((20, 30), np.uint8)
+    label[3, 3:6] = 1
+    assert Objects.of(label, 10).pixels.tolist() == [3]
+    assert Objects.of(np.zeros((4, 4), np.uint8), 10).pixels.tolist() == []
+
+
+def test_options_and_rooms_have_one_smallest_object() -> None:
+    options = ThresholdOptions(maps="m", out="t.json", control="missed-objects", level=0.1)
+    assert options.smallest_object == SMALLEST_OBJECT
