@@ -285,6 +285,7 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
         "components",
         "corruption",
         "fps",
+        "smallest_object",
     ):
         if getattr(options, name):
             other = name.replace("_", "-")

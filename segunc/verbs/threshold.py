@@ -148,7 +148,7 @@ def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method)
         bound = method.upper_bound(sums, place)
         numbers[control] = {"level": level, "risk": method.risk(sums, place), "bound": bound}
     alike = (
-        "from the same roads, camera, weather, labels, model and settings; another domain or "
+        "did, from the same roads, camera, weather, labels, model and settings; another domain or "
         "corrupted images void it"
     )
     return numbers.pop(options.control) | {
@@ -164,7 +164,7 @@ def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method)
         "units": units,
         "also": numbers,
         "minimum_units": _fewest(levels, method),
-        "condition": f"It holds where frames come as the {units} units of the calibration did, {alike}.",
+        "condition": f"It holds where frames come as the {units} units of the calibration {alike}.",
         "model": model_of(run),
         "settings": settings_of(run, seen.score),
         "source": source_of(run),
@@ -242,7 +242,8 @@ def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
 def _check_blocks(unit: str, controls: Iterable[str]) -> None:
     """Raise InputError where blocks of seconds are too long to count alarms in."""
     if "false-alarms" in controls and (block_seconds(unit) or 0) * MOST_ALARMS > 60:
-        # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part again would be counted too seldom.
+        # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part
+        # again would be counted too seldom.
         raise InputError(
             f"blocks of {unit} are too long for false-alarms",
             hint=f"--unit {60 // MOST_ALARMS}s, or shorter",

@@ -173,7 +173,7 @@ def test_the_verb_evaluates_verdicts_on_maps(
         ]
         == 1
     )
-    for other in (["--plots", "x"], ["--groups", "^f"]):
+    for other in (["--plots", "x"], ["--groups", "^f"], ["--smallest-object", "5"]):
         assert main([*words, *other]) == 2
         assert f"--verdicts and {other[0]}" in capsys.readouterr().err
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
