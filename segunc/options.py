@@ -222,6 +222,16 @@ def command_line(options: Any, *, but: str = "") -> str:
     return shlex.join(words)
 
 
+def recorded_command(verb: str, options: Any) -> str:
+    """Return the command of a verb as it is recorded in the files that it makes.
+
+    Args:
+        verb: its name, such as ``evaluate``.
+        options: its options, also where a Python function made them.
+    """
+    return f"segunc {verb} {command_line(options)}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Base of the options of all verbs, which checks them: InputError for a number out of its bounds, a text that can be no name, an empty

@@ -18,7 +18,7 @@ from segunc.gallery.page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
-from segunc.options import MonitorOptions, PathLike, takes
+from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 
 MIN_FRAMES = 20  # without a reference, before which there is no past to compare with
 
@@ -105,6 +105,7 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         **{
             "kind": "segunc monitor",
             "version": 1,
+            "command": recorded_command("monitor", options),
             "maps": str(options.maps),
             "apart": options.apart,
             "risk": risk,

@@ -30,7 +30,7 @@ from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
 from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
-from segunc.options import ThresholdOptions, command_line, takes
+from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
 
@@ -143,7 +143,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     )
     facts |= {"model": model_of(run), "settings": settings_of(run, score), "segunc": tool_version()}
     facts |= {
-        "command": f"segunc threshold {command_line(options)}",
+        "command": recorded_command("threshold", options),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     made = GuaranteedThreshold(
