@@ -26,6 +26,20 @@ LOSSES = {
     "false-alarms": "false-alarm true-alarm nothing-wrong missed",
 }
 """Controls that verdicts speak of: the verdict that is a loss, then those that are none."""
+LONGEST = 1200  # frames; in fewer the martingale can pass any level that a float holds
+SHIFTS = (
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    4.0,
+)  # in standard deviations, that power is asked of
+POWER = 0.9  # probability with which a shift must raise an alarm to count as one that is found
+RUNS = 200  # simulated series
+MOST_SIMULATED = 300  # frames of a simulated series and of its reference: more would only find more
 Floats = npt.NDArray[np.float64]
 
 
@@ -49,6 +63,46 @@ def log_martingale(
         growths[..., t] = capital.sum(-1)
         capital /= growths[..., t, None]
     return np.asarray(np.log10(growths).cumsum(-1))
+
+
+def largest_log_martingale() -> Floats:
+    """Return the largest log10 that the martingale can have after each of :data:`LONGEST` frames.
+
+    It is that of the most extreme frames: each statistic is above all before it, and ties are broken
+    so that every p-value is 0. The gains of a bet are largest at p-values of 0 or 1.
+    """
+    rising = np.arange(LONGEST, dtype=np.float64)
+    return log_martingale(rising, np.zeros(0), np.zeros(LONGEST))
+
+
+def detectable_shift(frames: int, reference: int, alarm: float) -> float | None:
+    """Return the smallest of :data:`SHIFTS` that raises an alarm with the probability :data:`POWER`.
+
+    It is simulated with :data:`RUNS` seeded series of normal statistics. They shift at the first frame
+    where there is a reference, and otherwise in the middle, because a series that shifts at its start
+    does not change.
+
+    Args:
+        frames: that are watched; :data:`MOST_SIMULATED` at most are simulated.
+        reference: frames of the calibration, 0 for none.
+        alarm: log10 of the martingale at which the monitor raises an alarm.
+
+    Returns:
+        The shift in standard deviations, None where none of them is found.
+    """
+    watched = min(frames, MOST_SIMULATED)
+    before = min(reference, MOST_SIMULATED)
+    generator = np.random.default_rng(0)
+    noise = generator.standard_normal((RUNS, before + watched))
+    uniforms = generator.random((RUNS, watched))
+    start = before if before else watched // 2
+    for shift in SHIFTS:
+        values = noise.copy()
+        values[:, start:] += shift
+        path = log_martingale(values[:, before:], values[:, :before], uniforms)
+        if (path >= alarm).any(axis=1).mean() >= POWER:
+            return shift
+    return None
 
 
 def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:

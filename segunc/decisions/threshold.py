@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -53,6 +54,10 @@ FITTED = {
 """The same of what was fitted on the model, by the sources of scores that it changes."""
 
 
+LATER_KEYS = {"source"}
+"""Keys that files of earlier versions lack; their defaults say what such a file meant."""
+
+
 @dataclass(frozen=True)
 class GuaranteedThreshold(Settings):
     """A threshold and what is promised of it. ``also`` holds level, risk and bound of a second control, by its name."""
@@ -83,6 +88,7 @@ class GuaranteedThreshold(Settings):
         default_factory=dict
     )  # name -> value, units, risk
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    source: str = ""  # see :func:`source_of`; empty where it is not known
     kind: str = "segunc threshold"
     version: int = 1
 
@@ -102,11 +108,9 @@ class GuaranteedThreshold(Settings):
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]} {bound}{sure}"
 
-    def check_run(
-        self, run: Mapping[str, Any], source: str, identities: Iterable[tuple[str, str]] = ()
-    ) -> None:
-        """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or tool, or with other settings, or
-        where a frame to test the promise on, given by its name and its hash, is one of those that it was calibrated on."""
+    def check_run(self, run: Mapping[str, Any], source: str) -> None:
+        """Raise InputError, which names the ``source`` of the threshold, where maps come of another
+        model or tool, or with other settings."""
         if model_of(run) != self.model:
             raise InputError(
                 f"{source} is a threshold of another model or tool than that of these maps",
@@ -118,12 +122,40 @@ class GuaranteedThreshold(Settings):
                 f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}",
                 hint=_AGAIN,
             )
-        calibrated = set(self.frames.values())
-        if shared := [name for name, identity in identities if identity in calibrated]:
-            message = f"{len(shared)} of these frames, first {shared[0]}, are among the {len(calibrated)} that {source} was calibrated on"
-            raise InputError(
-                f"{message}, so they cannot test its promise", hint="evaluate the other frames"
-            )
+
+    def holds(self, name: str, identity: str, source: str) -> bool:
+        """Return whether a frame is one of the calibration: its source, its name and its bytes.
+
+        Bytes alone prove nothing, because all frames of a dark camera are the same. A source that is
+        not recorded, here or there, is not compared.
+        """
+        same_source = self.source == source or not (self.source and source)
+        return same_source and self.frames.get(name) == identity
+
+
+def calibration_frames(
+    calibrated: Mapping[str, str], frames: Sequence[tuple[str, str]]
+) -> dict[str, bool]:
+    """Return which frames stand for those of a calibration, and of each whether it has the same name.
+
+    Each frame of the calibration stands for one frame at most. Frames of the same name and bytes come
+    first. The others are matched by their bytes alone, so that a copy under other names is found. One
+    black frame of a calibration therefore matches one black frame, and not all of a dark camera.
+
+    Args:
+        calibrated: name -> hash of each frame of the calibration.
+        frames: name and hash of each frame.
+    """
+    matched: dict[str, bool] = {}
+    for name, identity in frames:
+        if calibrated.get(name) == identity:
+            matched[name] = True
+    left = Counter(identity for name, identity in calibrated.items() if name not in matched)
+    for name, identity in frames:
+        if name not in matched and left[identity]:
+            left[identity] -= 1
+            matched[name] = False
+    return matched
 
 
 def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
@@ -163,6 +195,13 @@ def model_of(run: Mapping[str, Any]) -> str:
     return json_sha256(parts) if any(parts) else ""
 
 
+def source_of(run: Mapping[str, Any]) -> str:
+    """Return the hash that names the input of a run: a video by its content, images by their path.
+    Empty where the run records none."""
+    source = run.get("input_hash") or run.get("input")
+    return json_sha256(source) if source else ""
+
+
 def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
     """Return what else of a run changes the maps of a score; of a record that was fitted its hash."""
     fitted = (
@@ -178,8 +217,9 @@ def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
 
 
 def read_threshold(path: Path) -> GuaranteedThreshold:
-    """Read ``threshold.json``; InputError where it is missing, damaged or of another version."""
-    keys = [each.name for each in fields(GuaranteedThreshold)]
+    """Read ``threshold.json``; InputError where it is missing, damaged or of another version.
+    A file of an earlier version records no source, so its frames are known by name and bytes."""
+    keys = {each.name for each in fields(GuaranteedThreshold)} - LATER_KEYS
     return from_plain(
         GuaranteedThreshold, read_result(path, "threshold", keys, "segunc threshold"), str(path)
     )

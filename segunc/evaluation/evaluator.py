@@ -349,6 +349,16 @@ class Evaluator(Gatherer):
         """Note a frame that cannot be counted, one that could not be read for instance."""
         self._left_out.append({"frame": frame, "reason": reason})
 
+    def leave_out_all(self, frames: Sequence[str], reasons: Mapping[str, str]) -> list[str]:
+        """Note the frames that have a reason not to be counted, and return the others."""
+        others = []
+        for frame in frames:
+            if frame in reasons:
+                self.leave_out(frame, reasons[frame])
+            else:
+                others.append(frame)
+        return others
+
     def numbers(self, read: Read | None = None) -> Result:
         """Return the numbers of all frames so far, in the form of ``metrics.json``: what cannot be made is None, and ``reasons`` says why
         under its dotted path. Component tracks ``read`` the frames with anomaly labels once more. PartialFailure where no frame could be

@@ -5,7 +5,8 @@ precision and recall. What reviewers' verdicts say of alarms: precision, misses 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
-from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
+from segunc.decisions.threshold import GuaranteedThreshold, calibration_frames, read_threshold
 from segunc.evaluation import parts
 from segunc.evaluation.parts import (
     ALL_IGNORED,
@@ -34,6 +35,9 @@ from segunc.metrics.objects import Objects
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
+CALIBRATED_ON = "a threshold of --flag was calibrated on it"
+SAME_BYTES = "it has the bytes of a frame that a threshold of --flag was calibrated on"
+"""Why a frame is left out, because it cannot test a promise."""
 _KINDS = tuple(VERDICTS)
 _ALARMS = (
     parts.higher("precision", "alarms that are true"),
@@ -70,15 +74,40 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
     return thresholds
 
 
-def check_promises(
-    flag: Mapping[str, Threshold],
-    run: Mapping[str, Any],
-    identities: Callable[[str], Iterable[tuple[str, str]]] = lambda score: (),
-) -> None:
-    """Check the promise of each threshold as ``check_run`` does; ``identities`` gives names and hashes of frames for a score."""
-    for name, threshold in flag.items():
+def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any]) -> None:
+    """Check the promise of each threshold as ``check_run`` does."""
+    for threshold in flag.values():
         if threshold.guarantee:
-            threshold.guarantee.check_run(run, threshold.source, identities(name))
+            threshold.guarantee.check_run(run, threshold.source)
+
+
+def calibrated_frames(
+    flag: Mapping[str, Threshold], frames_of: Callable[[str], Sequence[tuple[str, str]]]
+) -> dict[str, str]:
+    """Return the frames that cannot test a promise, and of each the reason.
+
+    Args:
+        flag: score -> threshold.
+        frames_of: gives name and hash of each labelled frame for a score.
+
+    Raises:
+        InputError: no other frame is left.
+    """
+    reasons: dict[str, str] = {}
+    for score, threshold in flag.items():
+        if threshold.guarantee:
+            frames = frames_of(score)
+            matched = calibration_frames(threshold.guarantee.frames, frames)
+            if matched and len(matched) == len(frames):
+                number = len(threshold.guarantee.frames)
+                raise InputError(
+                    f"{len(matched)} of these frames, first {frames[0][0]}, are among the {number} "
+                    f"that {threshold.source} was calibrated on, so they cannot test its promise",
+                    hint="evaluate other frames",
+                )
+            for name, same_name in matched.items():
+                reasons.setdefault(name, CALIBRATED_ON if same_name else SAME_BYTES)
+    return reasons
 
 
 def flag_parts(
@@ -324,15 +353,29 @@ class _Judged(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         return self._counts.get(frame.name)
 
+    @abstractmethod
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        """Return the fewest and the most frames or regions that each number is a share of."""
+
+
+_SHARES: dict[NumberPath, tuple[frozenset[str], frozenset[str]]] = {
+    ("precision",): (frozenset({"true-alarm"}), frozenset({"false-alarm"})),
+    ("recall",): (frozenset({"true-alarm"}), frozenset({"missed"})),
+    ("false_alarms",): (frozenset({"false-alarm"}), frozenset({"nothing-wrong"})),
+} | {("share", kind): (frozenset({kind}), frozenset(_KINDS) - {kind}) for kind in _KINDS}
+"""Each number of judged frames: the verdicts that it counts, and those that it is also a share of."""
+AT_LEAST, AT_MOST = "at_least", "at_most"
+DISPUTED = "reviewers disagree on frames that it counts; at_least and at_most bound it"
+
 
 class JudgedFrames(_Judged):
-    """Verdicts on frames, of one reviewer or of all who agree; counts ``[5]`` in the order of :data:`VERDICTS`.
+    """Verdicts on frames, of one reviewer; counts ``[5]`` in the order of :data:`VERDICTS`.
 
     ``precision``: of the frames with an alarm, true or false, the true ones. ``recall``: of the frames with something wrong, true alarms
     and missed, the alarms. ``false_alarms``: of the frames with nothing wrong, those with a false alarm.
     """
 
-    names = (("precision",), ("recall",), ("false_alarms",), *(("share", kind) for kind in _KINDS))
+    names: Sequence[NumberPath] = tuple(_SHARES)
     metrics = (
         *_ALARMS,
         parts.lower("false_alarms", "false alarms where nothing is"),
@@ -347,15 +390,88 @@ class JudgedFrames(_Judged):
         )
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        n = dict(zip(_KINDS, counts.tolist(), strict=True))
-        others = {"precision": ("true-alarm", "false-alarm"), "recall": ("true-alarm", "missed")}
-        others["false_alarms"] = "false-alarm", "nothing-wrong"
-        numbers: Numbers = {
-            (name,): _share(n[kind], n[other]) for name, (kind, other) in others.items()
-        }
-        return numbers | {
-            ("share", kind): _share(number, sum(n.values()) - number) for kind, number in n.items()
-        }
+        numbers: Numbers = {}
+        for name, (these, others) in _SHARES.items():
+            part, rest = self._sums(counts, these, others)
+            numbers[name] = _share(part, rest)
+        return numbers
+
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        return {name: [sum(self._sums(counts, *of))] * 2 for name, of in _SHARES.items()}
+
+    @staticmethod
+    def _sums(counts: Counts, these: Collection[str], others: Collection[str]) -> tuple[int, int]:
+        by_kind = dict(zip(_KINDS, counts.tolist(), strict=True))
+        return sum(by_kind[kind] for kind in these), sum(by_kind[kind] for kind in others)
+
+
+class JudgedTogether(_Judged):
+    """Verdicts on frames, of all reviewers. Where they disagree on a frame, each number lies between two bounds: every disputed verdict
+    lowers it, or every one raises it, among those that were given. Counts ``[32]`` are frames by the set of their verdicts, of which
+    verdict k of :data:`VERDICTS` is the bit 2^k.
+
+    A number without a bound's name is that of all, None where its bounds differ.
+    """
+
+    metrics = JudgedFrames.metrics
+    undefined = JudgedFrames.undefined
+
+    def __init__(self, section: NumberPath, verdicts: Mapping[str, Collection[str]]) -> None:
+        self.names: Sequence[NumberPath] = [
+            *_SHARES,
+            *((AT_LEAST, *name) for name in _SHARES),
+            *((AT_MOST, *name) for name in _SHARES),
+        ]
+        counts: dict[str, Counts] = {}
+        for frame, kinds in verdicts.items():
+            counts[frame] = np.zeros(1 << len(_KINDS), np.int64)
+            counts[frame][sum(1 << _KINDS.index(kind) for kind in {*kinds})] = 1
+        super().__init__(section, counts)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        numbers: Numbers = {}
+        for name, (these, others) in _SHARES.items():
+            low = _share(*self._extreme(counts, these, others))
+            # The share of these is largest where that of the others is smallest.
+            rest, part = self._extreme(counts, others, these)
+            high = _share(part, rest)
+            numbers[(AT_LEAST, *name)] = low
+            numbers[(AT_MOST, *name)] = high
+            numbers[name] = low if low == high else None
+        return numbers
+
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        numbers: dict[NumberPath, list[int]] = {}
+        for name, (these, others) in _SHARES.items():
+            fewest = most = 0
+            for kinds, frames in _by_kinds(counts):
+                fewest += frames * (kinds <= these | others)
+                most += frames * bool(kinds & (these | others))
+            numbers[name] = [fewest, most]
+        return numbers
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        disputed = name in _SHARES and self.rests_on(counts)[name][1]
+        return DISPUTED if disputed else self.undefined
+
+    @staticmethod
+    def _extreme(counts: Counts, these: frozenset[str], others: frozenset[str]) -> tuple[int, int]:
+        """Return how many frames count as one of ``these`` and how many as one of the ``others`` where the share of these is smallest: a
+        disputed frame is one of the others if anybody said so, else it is left out if anybody said something else."""
+        part = rest = 0
+        for kinds, frames in _by_kinds(counts):
+            if kinds & others:
+                rest += frames
+            elif kinds <= these:
+                part += frames
+        return part, rest
+
+
+def _by_kinds(counts: Counts) -> Iterator[tuple[frozenset[str], int]]:
+    """Yield each set of verdicts that a frame was given, and how many frames were."""
+    for mask in np.flatnonzero(counts).tolist():
+        kinds = frozenset(kind for place, kind in enumerate(_KINDS) if mask >> place & 1)
+        yield kinds, int(counts[mask])
 
 
 class JudgedRegions(_Judged):
@@ -391,6 +507,17 @@ class JudgedRegions(_Judged):
             if counts[0, -1]
             else None,
         }
+
+    def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
+        missed, true, false = (
+            counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm")
+        )
+        whole = {
+            ("precision",): int(true[0] + false[0]),
+            ("recall",): int(true[0] + missed.sum()),
+            ("missed_per_frame",): int(counts[0, -1]),
+        }
+        return {name: [number] * 2 for name, number in whole.items()}
 
 
 JUDGED_METRICS = *JudgedFrames.metrics, *JudgedRegions.metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,14 @@ from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_mas
 from segunc.data.images import PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, check_promises
-from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
+from segunc.evaluation.flagged import (
+    JudgedFrames,
+    JudgedRegions,
+    JudgedTogether,
+    calibrated_frames,
+    check_promises,
+)
+from segunc.evaluation.parts import CONFIDENCE, LabelledFrame
 from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
@@ -24,7 +31,7 @@ from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
-from segunc.maps.verdicts import Verdict, by_reviewer
+from segunc.maps.verdicts import Verdict, agreements, by_reviewer
 
 if TYPE_CHECKING:  # evaluating maps loads no torch
     from segunc.posteriors.model import Model
@@ -67,11 +74,12 @@ def evaluate_maps(
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     run, labelled = (reader.manifest or {}).get("run", {}), label_files.labelled(names)
-    check_promises(
+    check_promises(evaluator.flag, run)
+    calibrated = calibrated_frames(
         evaluator.flag,
-        run,
-        lambda score: ((name, reader.identity(name, score)) for name in labelled),
+        lambda score: [(name, reader.identity(name, score)) for name in labelled],
     )
+    tested = evaluator.leave_out_all(names, calibrated)
     # Where no frame has a prediction the result says so; where only some lack it, these are left out.
     predicted = any(reader.has(frame, PREDICTION) for frame in names)
     read = partial(read_frame, reader, chosen, label_files, predicted)
@@ -79,8 +87,8 @@ def evaluate_maps(
     if reader.manifest is None and any(
         reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}
     ):
-        evaluator.find_bins(names, read)
-    evaluator.count(names, read)
+        evaluator.find_bins(tested, read)
+    evaluator.count(tested, read)
     for failure in (reader.manifest or {}).get("failed", []):
         if failure["name"] not in reader.frames:
             evaluator.leave_out(
@@ -187,12 +195,12 @@ def evaluate_model(
         return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
 
     evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None)
-    check_promises(
+    check_promises(evaluator.flag, run or {})
+    calibrated = calibrated_frames(
         evaluator.flag,
-        run or {},
-        lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples),
+        lambda score: [(sample.name, stamp_of(sample.image)) for sample in samples],
     )
-    evaluator.count(list(by_name), read)
+    evaluator.count(evaluator.leave_out_all(list(by_name), calibrated), read)
     depth.warn(f"data set {entry.name}")
     return evaluator.numbers(read), evaluator
 
@@ -220,32 +228,36 @@ def evaluate_verdicts(
     resampling: Resampling,
     unit: Callable[[str], str],
 ) -> tuple[Result, Gatherer]:
-    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. The verdict of all
-    together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`."""
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. Where reviewers
+    disagree on frames, the numbers of all together are bounds, see :class:`JudgedTogether`; ``unit`` is as of :class:`Gatherer`."""
     reviewers = by_reviewer(verdicts)
     if not reviewers:
         raise InputError(
             "the files hold notes and no verdict",
             hint="judge frames on the review page, then export",
         )
-    by_frame: dict[str, set[str]] = {}
+    by_frame: dict[str, list[str]] = {}
     for of_frames in reviewers.values():
         for frame, verdict in of_frames.items():
-            by_frame.setdefault(frame, set()).add(verdict)
-    agreed = {frame: next(iter(kinds)) for frame, kinds in by_frame.items() if len(kinds) == 1}
-    parts: list[ArrayPart] = [JudgedFrames(("verdicts", "together"), agreed)]
-    counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(by_frame)}
-    counts |= {"disagreed_frames": len(by_frame) - len(agreed), "verdicts": {}}
+            by_frame.setdefault(frame, []).append(verdict)
+    parts: list[JudgedTogether | JudgedFrames | JudgedRegions]
+    parts = [JudgedTogether(("verdicts", "together"), by_frame)]
+    counts: dict[str, Any] = {
+        "frames": len(frames),
+        "judged_frames": len(by_frame),
+        "judged_by_several": sum(len(kinds) > 1 for kinds in by_frame.values()),
+        "disagreed_frames": sum(len({*kinds}) > 1 for kinds in by_frame.values()),
+        "agreement": [asdict(pair) for pair in agreements(verdicts)],
+        "verdicts": {},
+    }
     for reviewer, of_frames in reviewers.items():
         name = reviewer or NO_NAME
-        section, theirs = (
-            ("verdicts", "reviewers", name),
-            [v for v in verdicts if v.reviewer == reviewer],
-        )
+        section = ("verdicts", "reviewers", name)
+        theirs = [verdict for verdict in verdicts if verdict.reviewer == reviewer]
         parts += [JudgedFrames(section, of_frames), JudgedRegions((*section, "regions"), theirs)]
         counts["verdicts"][name] = {
             "frames": len(of_frames),
-            "regions": sum(v.region is not None for v in theirs),
+            "regions": sum(verdict.region is not None for verdict in theirs),
         }
     gatherer = Gatherer(parts, resampling, unit)
     for frame in frames:
@@ -254,6 +266,11 @@ def evaluate_verdicts(
                 LabelledFrame(frame, {}, anomaly=np.zeros((0, 0), np.uint8))
             )  # verdicts need no label
     counts["resampled_units"] = len(gatherer.units)
+    counts["rests_on"] = {}
+    for part, tally in zip(parts, gatherer.tallies, strict=True):
+        rests_on = {} if tally.total is None else part.rests_on(tally.total)
+        for number, bounds in rests_on.items():
+            counts["rests_on"][".".join((*part.section, *number))] = bounds
     result: Result = {
         "counts": counts,
         "scores": {},

@@ -10,7 +10,9 @@ from typing import Any
 
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
+from segunc.evaluation.flagged import AT_LEAST, AT_MOST, DISPUTED
 from segunc.evaluation.frames import FRAME_METRICS
+from segunc.evaluation.maps import NO_NAME
 from segunc.evaluation.over_time import FoundObjects, OverTime
 from segunc.evaluation.parts import titles
 from segunc.evaluation.resampling import Cell
@@ -120,35 +122,58 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
-    """Each number of all reviewers together and of each of them, with its interval."""
+    """Each number of all reviewers together and of each of them, with its interval, the frames or
+    regions that it is a share of, and how far reviewers agree."""
     counts, reviewers = result["counts"], result["counts"]["verdicts"]
-    disagreed = f"; {counts['disagreed_frames']} on which they disagree are left out" * (
-        len(reviewers) > 1
-    )
-    sections: dict[tuple[str, ...], str] = {}
-    sections["together",] = (
-        f"Verdicts on {_frames(counts['judged_frames'])} of {counts['frames']}{disagreed}"
-    )
+    several, disagreed = counts["judged_by_several"], counts["disagreed_frames"]
+    title = f"Verdicts on {_frames(counts['judged_frames'])} of {counts['frames']}"
+    if several:
+        title += f"; reviewers disagree on {disagreed} of {several} that two or more judged"
+        title += f", a disputed share of {disagreed / several:.1%}"
+    if disagreed:
+        title += "; at least: each disputed verdict lowers the number; at most: each raises it"
+    yield title, _verdict_rows(result, ("together",), "frames", _kappa(counts["agreement"]))
     for name, number in reviewers.items():
+        reviewer = "" if name == NO_NAME else name
+        pairs = [pair for pair in counts["agreement"] if reviewer in pair["reviewers"]]
         if len(reviewers) > 1:
-            sections["reviewers", name] = f"{name}: {_frames(number['frames'])}"
+            rows = _verdict_rows(result, ("reviewers", name), "frames", _kappa(pairs))
+            yield f"{name}: {_frames(number['frames'])}", rows
         if number["regions"]:
-            sections["reviewers", name, "regions"] = (
-                f"{name}: regions, {number['regions']} in number"
-            )
-    for path, title in sections.items():
-        numbers = reduce(getitem, path, result["verdicts"])
-        values = {key: numbers[key] for key in _VERDICTS if key in numbers}
-        values |= {f"share.{kind}": value for kind, value in numbers.get("share", {}).items()}
-        rows = [["number", "value"]]
-        rows += [
-            [
-                _VERDICTS.get(name, name.replace(".", " ")),
-                _cell(result, value, ".".join(("verdicts", *path, name))),
-            ]
-            for name, value in values.items()
-        ]
-        yield title, rows
+            rows = _verdict_rows(result, ("reviewers", name, "regions"), "regions", NULL)
+            yield f"{name}: regions, {number['regions']} in number", rows
+
+
+def _verdict_rows(
+    result: Mapping[str, Any], path: tuple[str, ...], unit: str, kappa: str
+) -> list[list[str]]:
+    """Return the rows of one table of verdicts. A number on which reviewers disagree has two rows, its bounds."""
+    section = reduce(getitem, path, result["verdicts"])
+    names: list[tuple[str, ...]] = [(key,) for key in _VERDICTS if key in section]
+    names += [("share", kind) for kind in section.get("share", {})]
+    rows = [["number", "value", unit, "kappa"]]
+    for name in names:
+        title = _VERDICTS.get(name[0], " ".join(name))
+        dotted = ".".join(("verdicts", *path, *name))
+        fewest, most = result["counts"]["rests_on"].get(dotted, (0, 0))
+        rest = [f"{most}" if fewest == most else f"{fewest} to {most}", kappa]
+        shown = {title: name}
+        if result["reasons"].get(dotted) == DISPUTED:
+            shown = {f"{title}, at least": (AT_LEAST, *name), f"{title}, at most": (AT_MOST, *name)}
+        for words, number in shown.items():
+            value = reduce(getitem, number, section)
+            cell = _cell(result, value, ".".join(("verdicts", *path, *number)))
+            rows.append([words, cell, *rest])
+    return rows
+
+
+def _kappa(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Return Cohen's kappa of pairs of reviewers, the smallest and the largest of several."""
+    values = sorted(pair["kappa"] for pair in pairs if pair["kappa"] is not None)
+    if not values:
+        return NULL
+    ends = [format_cell(Cell(value)) for value in (values[0], values[-1])]
+    return ends[0] if len(values) == 1 else " to ".join(ends)
 
 
 def _intervals(result: Mapping[str, Any]) -> Table:
@@ -185,7 +210,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     missing = {
         path: why
         for path, why in result["reasons"].items()
-        if asked.get(path.split(".")[0], True) and why != NO_OBJECT
+        if asked.get(path.split(".")[0], True) and why not in (NO_OBJECT, DISPUTED)
     }
     yield from _by_reason("Not available", missing)
     entries = result["left_out"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -21,6 +22,8 @@ VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}  # as they stand in 
 GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
 """What a region can be; the gravest verdict on a frame's regions is the frame's where it has none of its own."""
 FORMAT, FORMAT_VERSION = "segunc-verdicts", 2
+CLOCK_TOLERANCE = timedelta(days=1)
+"""How far a date may lie after now: a clock that runs on local time is wrong by 14 hours at most."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +106,62 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
     return list(verdicts.values())
 
 
-def merge_verdicts(lists: Iterable[Sequence[Verdict]]) -> list[Verdict]:
-    """Return all verdicts of several files, in the order of the first; of two by one reviewer on one thing the later."""
+def merge_verdicts(
+    lists: Iterable[Sequence[Verdict]], now: datetime | None = None
+) -> list[Verdict]:
+    """Return all verdicts of several files, in the order of the first; of two by one reviewer on one
+    thing the later.
+
+    A verdict without a date that can be true loses against one with such a date. A wrong clock would
+    otherwise beat every later correction. Among themselves such verdicts keep the order of their dates.
+
+    Args:
+        lists: the verdicts of each file.
+        now: the time that no date may lie after, but for :data:`CLOCK_TOLERANCE`; None is the present.
+    """
+    latest = (now or datetime.now(UTC)) + CLOCK_TOLERANCE
     merged: dict[Any, Verdict] = {}
-    for verdict in (verdict for verdicts in lists for verdict in verdicts):
-        if merged.setdefault(verdict.subject, verdict).time < verdict.time:
-            merged[verdict.subject] = verdict
+    for verdicts in lists:
+        for verdict in verdicts:
+            kept = merged.setdefault(verdict.subject, verdict)
+            if _order(kept, latest) < _order(verdict, latest):
+                merged[verdict.subject] = verdict
     return list(merged.values())
+
+
+def _order(verdict: Verdict, latest: datetime) -> tuple[bool, datetime, str]:
+    """Return what verdicts on one thing are sorted by: whether the date can be true, and the date."""
+    date = date_of(verdict)
+    if date is None:
+        return False, datetime.min.replace(tzinfo=UTC), verdict.time
+    return date <= latest, date, verdict.time
+
+
+def date_of(verdict: Verdict) -> datetime | None:
+    """Return when a verdict was given, in UTC where it names no zone; None where that is no date."""
+    try:
+        date = datetime.fromisoformat(verdict.time)
+    except ValueError:
+        return None
+    return date.replace(tzinfo=date.tzinfo or UTC)
+
+
+def note_on_dates(verdicts: Sequence[Verdict], now: datetime | None = None) -> str:
+    """Return a line on verdicts that are dated after ``now``; empty where there is none."""
+    latest = (now or datetime.now(UTC)) + CLOCK_TOLERANCE
+    future = []
+    for verdict in verdicts:
+        date = date_of(verdict)
+        if date is not None and date > latest:
+            future.append(verdict)
+    if not future:
+        return ""
+    number = len(future)
+    many = f"{number} verdicts are" if number > 1 else "1 verdict is"
+    return (
+        f"{many} dated after now, first {future[0].time} on frame {future[0].frame}: a clock was "
+        "wrong, so a verdict with a true date takes its place"
+    )
 
 
 def by_reviewer(verdicts: Sequence[Verdict]) -> dict[str, dict[str, str]]:
@@ -156,19 +208,41 @@ def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
     return "\n\n".join(tables)
 
 
-def agreement_table(verdicts: Sequence[Verdict]) -> str:
-    """Compare each two reviewers on the frames that both judged: agreement p_o and Cohen's kappa (p_o - p_e) / (1 - p_e), p_e being
-    the share that their verdicts' frequencies alone would give (Cohen 1960). A dash where both gave one verdict throughout."""
-    opinions, lines = by_reviewer(verdicts), []
+@dataclass(frozen=True)
+class Agreement:
+    """How far two reviewers agree on the frames that both judged."""
+
+    reviewers: tuple[str, str]  # their names
+    frames: int
+    agreed: float  # share of the frames, 0 where there is none
+    kappa: (
+        float | None
+    )  # None where both gave one verdict throughout, or no frame is judged by both
+
+
+def agreements(verdicts: Sequence[Verdict]) -> list[Agreement]:
+    """Compare each two reviewers on the frames that both judged: agreement p_o and Cohen's kappa
+    (p_o - p_e) / (1 - p_e), p_e being the share that their verdicts' frequencies alone would give
+    (Cohen 1960)."""
+    opinions = by_reviewer(verdicts)
+    compared = []
     for names in combinations(opinions, 2):
         first, second = (opinions[name] for name in names)
         frames = first.keys() & second.keys()
         agreed = sum(first[frame] == second[frame] for frame in frames) / max(1, len(frames))
         firsts, seconds = (Counter(by[frame] for frame in frames) for by in (first, second))
         chance = sum(firsts[kind] * seconds[kind] for kind in firsts) / max(1, len(frames)) ** 2
-        kappa = "–" if chance == 1 or not frames else f"{(agreed - chance) / (1 - chance):.2f}"
-        who = " and ".join(visible(name or "no name") for name in names)
-        lines.append(
-            f"{who}, {len(frames)} frames judged by both: {agreed:.1%} agree, Cohen's kappa {kappa}"
-        )
+        kappa = None if chance == 1 or not frames else (agreed - chance) / (1 - chance)
+        compared.append(Agreement(names, len(frames), agreed, kappa))
+    return compared
+
+
+def agreement_table(verdicts: Sequence[Verdict]) -> str:
+    """Say how far each two reviewers agree, a line each; a dash where there is no kappa."""
+    lines = []
+    for pair in agreements(verdicts):
+        kappa = "–" if pair.kappa is None else f"{pair.kappa:.2f}"
+        who = " and ".join(visible(name or "no name") for name in pair.reviewers)
+        judged = f"{pair.frames} frames judged by both"
+        lines.append(f"{who}, {judged}: {pair.agreed:.1%} agree, Cohen's kappa {kappa}")
     return "\n\n".join(lines)

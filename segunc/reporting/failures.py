@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segunc.core.errors import PartialFailure
+from segunc.decisions.threshold import calibration_frames
 from segunc.evaluation.flagged import SMALLEST_REGION, Threshold
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
@@ -38,10 +39,7 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
     is flagged from the value of a threshold of its score on, else from the one that the maps record for regions. Frames of a calibration
     are left out, because a threshold has seen them."""
-    pictures, calibrated = (
-        [],
-        {identity for of in inputs.thresholds.values() for identity in of.frames.values()},
-    )
+    pictures = []
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
         made = next((of for of in inputs.thresholds.values() if of.score in reader.scores), None)
         score = made.score if made else first_shown(reader.scores)
@@ -53,11 +51,11 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        seen = [
-            name
-            for name in files.labelled(reader.frames)
-            if reader.identity(name, score) not in calibrated
-        ]
+        frames = [(name, reader.identity(name, score)) for name in files.labelled(reader.frames)]
+        calibrated: set[str] = set()
+        for threshold in inputs.thresholds.values():
+            calibrated.update(calibration_frames(threshold.frames, frames))
+        seen = [name for name, _ in frames if name not in calibrated]
         found = sorted(
             (
                 failure

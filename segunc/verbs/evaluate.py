@@ -17,7 +17,7 @@ from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
 from segunc.decisions.threshold import SETTINGS
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import read_thresholds
+from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, read_thresholds
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import (
@@ -30,7 +30,7 @@ from segunc.evaluation.resampling import (
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
-from segunc.maps.verdicts import merge_verdicts, read_verdicts
+from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, recorded_command, takes
 
@@ -178,8 +178,10 @@ def _promises(result: Result) -> Iterator[str]:
 
 
 def _failure(result: Result) -> str:
-    # A frame without a label was not asked about; any other that is missing from the numbers is a failure.
-    failed = [entry for entry in result["left_out"] if entry["reason"] != NO_LABEL]
+    # A frame without a label was not asked about, and one of a calibration must not be counted; any
+    # other that is missing from the numbers is a failure.
+    expected = (NO_LABEL, CALIBRATED_ON, SAME_BYTES)
+    failed = [entry for entry in result["left_out"] if entry["reason"] not in expected]
     if not failed:
         return ""
     return (
@@ -245,7 +247,8 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
     reader = open_maps(Path(options.maps))
     files = [Path(path) for path in options.verdicts or ()]
-    verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
+    lists = [read_verdicts(path, run_id(reader), reader.frames) for path in files]
+    verdicts = merge_verdicts(lists)
     names = matching(reader.frames, options.frames)[:: options.every]
     chosen = {*names}
     verdicts = [verdict for verdict in verdicts if verdict.frame in chosen]
@@ -253,9 +256,16 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
     unit = resampled_units(options.resample, times.get)
     result, gatherer = evaluate_verdicts(verdicts, names, resampling, unit)
     result["run"] = _recorded_model(reader.manifest) | _chosen_frames(options)
-    judged, frames = result["counts"]["judged_frames"], len(names)
-    note = f"{judged} of {frames} frames were judged; the numbers hold for all only where these were chosen by chance"
-    return result, gatherer, [note] if judged < frames else []
+    judged = result["counts"]["judged_frames"]
+    notes = []
+    if dates := note_on_dates([verdict for of_file in lists for verdict in of_file]):
+        notes.append(dates)
+    if judged < len(names):
+        notes.append(
+            f"{judged} of {len(names)} frames were judged; the numbers hold for all only where "
+            "these were chosen by chance"
+        )
+    return result, gatherer, notes
 
 
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:

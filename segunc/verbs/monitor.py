@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +12,29 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_json
-from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds
-from segunc.decisions.threshold import RISKS, GuaranteedThreshold, block_seconds, read_threshold
+from segunc.decisions.monitor import (
+    POWER,
+    SHIFTS,
+    Floats,
+    detectable_shift,
+    largest_log_martingale,
+    log_martingale,
+    losses_of_verdicts,
+    risk_bounds,
+)
+from segunc.decisions.threshold import (
+    RISKS,
+    GuaranteedThreshold,
+    block_seconds,
+    calibration_frames,
+    read_threshold,
+    source_of,
+)
 from segunc.evaluation.resampling import resampled_units
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
-from segunc.maps.verdicts import merge_verdicts, read_verdicts
+from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 
 MIN_FRAMES = 20  # without a reference, before which there is no past to compare with
@@ -26,7 +43,7 @@ MIN_FRAMES = 20  # without a reference, before which there is no past to compare
 class MonitorResult(NamedTuple):
     """What the frames say so far."""
 
-    state: Mapping[str, Any]  # the content of the JSON file
+    state: dict[str, Any]  # the content of the JSON file
     line: str  # the same in one line
     paths: tuple[Path, ...]  # of the files that were written
     notes: tuple[str, ...]  # what a user should know
@@ -38,143 +55,251 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     """Compare the frames of a maps folder with those of the calibration, and write the state and a figure.
 
     Raises:
-        InputError: the maps do not fit the threshold, or are too few.
+        InputError: the maps do not fit the threshold, or are too few to raise an alarm. The state of
+            too few is written before, and says that nothing was measured.
 
-    >>> monitor(threshold=threshold, maps=maps, reference=maps).state["fired"] is None
-    True
+    >>> monitor(threshold=threshold, maps=maps, reference=maps, level=0.9).state["frames"]
+    2
     """
-    source, alarm, statistic = (
-        Path(options.threshold),
-        -math.log10(options.level),
-        options.statistic,
-    )
+    source = Path(options.threshold)
+    alarm = -math.log10(options.level)
     threshold = read_threshold(source)
-    past = (
-        _statistics(options.reference, threshold, options, calibrated=True)[1]
-        if options.reference
-        else {}
-    )
-    reader, values = _statistics(options.maps, threshold, options)
+    past = _reference(options.reference, threshold, options) if options.reference else {}
+    watched = _watch(threshold, options)
+    values = watched.values
     # The first random numbers are the same when frames are added, and so is what was said of the first frames.
     uniforms = np.random.default_rng(0).random(len(values))
     path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
     fired = [*values][int(np.argmax(path >= alarm))] if path.max() >= alarm else None
-    by = f"{statistic} of {threshold.score}, against {f'{len(past)} calibration frames' if past else 'the frames before'}"
-    notes = [reader.unfinished] if reader.unfinished else []
-    line = (
-        f"martingale 10^{path[-1]:.2f}, alarm at 10^{alarm:g}; {len(values)} frames by their {by}"
-    )
-    alarms = (
-        [f"the frames are no longer like those before: alarm at {fired} by the {by}"]
-        if fired
-        else []
-    )
-    risk: dict[str, float] | None = None
+    against = f"{len(past)} calibration frames" if past else "the frames before"
+    by = f"{options.statistic} of {threshold.score}, against {against}"
+    largest = largest_log_martingale()
+    needed = max(int(np.argmax(largest >= alarm)) + 1, 0 if past else MIN_FRAMES)
+    measured = len(values) >= needed
+    line = f"martingale 10^{path[-1]:.2f}, alarm at 10^{alarm:g}; {watched.count} by their {by}"
+    alarms = []
+    if fired:
+        alarms.append(f"the frames are no longer like those before: alarm at {fired} by the {by}")
+    power: dict[str, Any] | None = None
+    if measured and not fired:
+        power = _power(values, past, alarm)
+        line += f"; {power['line']}"
+    risk: dict[str, Any] | None = None
+    notes = watched.notes
     if options.verdicts:
-        files = [
-            read_verdicts(Path(file), run_id(reader), reader.frames) for file in options.verdicts
-        ]
-        losses, of = (
-            losses_of_verdicts(merge_verdicts(files), threshold.control),
-            RISKS[threshold.control],
-        )
-        if not losses or (threshold.control == "false-alarms" and block_seconds(threshold.unit)):
-            message = f"no verdict in {options.verdicts[0]} says anything of {of}{' a minute' * bool(losses)}"
-            raise InputError(
-                message, hint="they speak of missed objects, and of false alarms a frame"
-            )
-        lower, upper = (
-            float(bounds[-1]) for bounds in risk_bounds(np.array([*losses.values()]), options.level)
-        )
-        risk = {
-            "estimate": float(np.mean([*losses.values()])),
-            "bound": upper,
-            "lower": lower,
-            "verdicts": len(losses),
-        }
-        line += f"; {of} {risk['estimate']:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
-        alarms += (
-            [f"{of} are at least {lower:.3g}, above {threshold.level:g}"]
-            if lower > threshold.level
-            else []
-        )
-        notes.append(
-            "bounds of the risk hold for all frames only where the judged ones were chosen by chance"
-        )
+        risk, dates = _risk(watched.reader, threshold, options)
+        notes = [*notes, *dates]
+        line += f"; {risk['line']}"
+        if risk["lower"] > threshold.level:
+            above = f"at least {risk['lower']:.3g}, above {threshold.level:g}"
+            alarms.append(f"{RISKS[threshold.control]} are {above}")
     state = {
-        **{
-            "kind": "segunc monitor",
-            "version": 1,
-            "command": recorded_command("monitor", options),
-            "maps": str(options.maps),
-            "apart": options.apart,
-            "risk": risk,
-            "alarms": alarms,
-        },
+        "kind": "segunc monitor",
+        "version": 1,
+        "command": recorded_command("monitor", options),
+        "maps": str(options.maps),
+        "apart": options.apart,
+        "risk": risk,
+        "alarms": alarms,
         "threshold": {"path": str(source), "sha256": file_sha256(source)},
         "reference": {"path": str(options.reference), "frames": len(past)} if past else None,
-        **{
-            "statistic": statistic,
-            "frames": len(values),
-            "martingale": float(path[-1]),
-            "level": options.level,
-            "fired": fired,
-        },
+        "statistic": options.statistic,
+        "frames": len(values),
+        "frames_of_maps": watched.total,
+        "passed_over": watched.passed_over,
+        "same_bytes": watched.same_bytes,
+        "martingale": float(path[-1]),
+        "reachable": float(largest[min(len(values), len(largest)) - 1]),
+        "measured": measured,
+        "power": power,
+        "level": options.level,
+        "fired": fired,
     }
-    paths = [Path(options.out)] if options.out else []
+    paths = _write(state, path, alarm, by, options)
+    if not measured and not alarms:
+        raise _too_few(state, needed, line, options)
+    found = "ALARM" if alarms else "no change found"
+    return MonitorResult(state, f"{found}: {line}", paths, tuple(notes), "; ".join(alarms))
+
+
+def _too_few(state: dict[str, Any], needed: int, line: str, options: MonitorOptions) -> InputError:
+    """Return the error for frames that could not have raised an alarm, whatever they show."""
+    whole = "" if options.out is None else f"; {options.out} says that nothing was measured"
+    message = (
+        f"{state['frames']} frames are too few to raise an alarm, and at least {needed} are needed: "
+        f"{line}; the most extreme frames would reach 10^{state['reachable']:.2f}{whole}"
+    )
+    return InputError(message, hint="predict a longer drive, or more of them")
+
+
+def _write(
+    state: dict[str, Any], path: Floats, alarm: float, by: str, options: MonitorOptions
+) -> tuple[Path, ...]:
+    """Write the files that are asked for, and return their paths."""
+    paths = []
     if options.out:
+        paths.append(Path(options.out))
         write_json(paths[0], state)
     if options.plot:
         from segunc.plots import monitor_figure, save_figure
 
         plot = Path(options.plot)
-        paths += save_figure(
-            monitor_figure(path, alarm, by),
-            plot.with_suffix("") if plot.suffix in (".pdf", ".svg", ".png") else plot,
+        stem = plot.with_suffix("") if plot.suffix in (".pdf", ".svg", ".png") else plot
+        paths += save_figure(monitor_figure(path, alarm, by), stem)
+    return tuple(paths)
+
+
+def _power(values: dict[str, float], past: dict[str, float], alarm: float) -> dict[str, Any]:
+    """Return which shift of the statistic would have raised an alarm by now, and a line on it."""
+    shift = detectable_shift(len(values), len(past), alarm)
+    spread = float(np.std([*(past or values).values()]))
+    since = "the first frame" if past else "the middle"
+    chance = f"with a probability of {100 * POWER:g} %, were statistics normal"
+    if shift is None:
+        line = f"it would have missed a shift of {SHIFTS[-1]:g} standard deviations since {since}"
+    else:
+        amount = f"{shift:g} standard deviations ({shift * spread:.3g})"
+        line = f"it would have found a shift of {amount} since {since} {chance}"
+    return {"shift": shift, "spread": spread, "probability": POWER, "line": line}
+
+
+def _risk(
+    reader: MapsReader, threshold: GuaranteedThreshold, options: MonitorOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what verdicts say of the promised risk, and notes on them."""
+    files = [Path(file) for file in options.verdicts or ()]
+    lists = [read_verdicts(file, run_id(reader), reader.frames) for file in files]
+    losses = losses_of_verdicts(merge_verdicts(lists), threshold.control)
+    words = RISKS[threshold.control]
+    by_minute = threshold.control == "false-alarms" and bool(block_seconds(threshold.unit))
+    if not losses or by_minute:
+        unit = " a minute" if losses else ""
+        raise InputError(
+            f"no verdict in {files[0]} says anything of {words}{unit}",
+            hint="they speak of missed objects, and of false alarms a frame",
         )
-    return MonitorResult(
-        state,
-        f"{'ALARM' if alarms else 'no change found'}: {line}",
-        tuple(paths),
-        tuple(notes),
-        "; ".join(alarms),
-    )
+    lowers, uppers = risk_bounds(np.array([*losses.values()]), options.level)
+    estimate = float(np.mean([*losses.values()]))
+    lower = float(lowers[-1])
+    upper = float(uppers[-1])
+    line = f"{words} {estimate:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
+    risk = {"estimate": estimate, "bound": upper, "lower": lower, "verdicts": len(losses)}
+    notes = [
+        "bounds of the risk hold for all frames only where the judged ones were chosen by chance"
+    ]
+    if dates := note_on_dates([verdict for of_file in lists for verdict in of_file]):
+        notes.append(dates)
+    return risk | {"line": line}, notes
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """The frames of a maps folder that are compared."""
+
+    reader: MapsReader
+    values: dict[str, float]  # frame -> statistic, of the first frame of each unit
+    total: int  # frames of the folder
+    passed_over: int  # frames of the calibration
+    same_bytes: int  # frames that have the bytes of one of the calibration, and are watched
+    notes: list[str]
+
+    @property
+    def count(self) -> str:
+        """Say how many frames are compared, of how many."""
+        others = self.total - self.passed_over
+        compared = len(self.values)
+        return f"{compared} frames" if compared == others else f"{compared} of {others} frames"
+
+
+def _open(
+    folder: PathLike, threshold: GuaranteedThreshold, options: MonitorOptions
+) -> tuple[MapsReader, list[tuple[str, str]]]:
+    """Open maps that fit the threshold, and return name and hash of each frame."""
+    reader = open_maps(Path(folder))
+    threshold.check_run((reader.manifest or {}).get("run", {}), str(options.threshold))
+    choose_scores(reader, [threshold.score])
+    return reader, [(name, reader.identity(name, threshold.score)) for name in reader.frames]
+
+
+def _reference(
+    folder: PathLike, threshold: GuaranteedThreshold, options: MonitorOptions
+) -> dict[str, float]:
+    """Return the statistic of the calibration's frames in a maps folder, one for each unit."""
+    reader, frames = _open(folder, threshold, options)
+    matched = calibration_frames(threshold.frames, frames)
+    names = [name for name in reader.frames if name in matched]
+    if not names:
+        raise InputError(
+            f"{folder} holds 0 units of the calibration, and at least 1 are needed",
+            hint="give the maps that segunc threshold read",
+        )
+    return _statistics(reader, names, threshold, options)
+
+
+def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
+    """Return the statistic of the frames that are no frames of the calibration, one for each unit."""
+    reader, frames = _open(options.maps, threshold, options)
+    source = source_of((reader.manifest or {}).get("run", {}))
+    calibrated = {*threshold.frames.values()}
+    names = []
+    same_bytes = 0
+    for name, identity in frames:
+        if not threshold.holds(name, identity, source):
+            names.append(name)
+            same_bytes += identity in calibrated
+    notes = [reader.unfinished] if reader.unfinished else []
+    passed_over = len(frames) - len(names)
+    if not names:
+        raise InputError(
+            f"{options.maps} holds 0 units beside those of the calibration, and at least 1 are needed",
+            hint="predict more, or add --reference DIR",
+        )
+    if passed_over:
+        what = "source, name and bytes"
+        if not (threshold.source and source):
+            what = "name and bytes, because a source is not recorded"
+        notes.append(f"{passed_over} frames are passed over: they are of the calibration by {what}")
+    if same_bytes:
+        notes.append(
+            f"{same_bytes} frames have the bytes of a frame of the calibration, but another name or "
+            "source, and are watched"
+        )
+    values = _statistics(reader, names, threshold, options)
+    return _Watched(reader, values, len(frames), passed_over, same_bytes, notes)
 
 
 def _statistics(
-    folder: PathLike,
+    reader: MapsReader,
+    names: Sequence[str],
     threshold: GuaranteedThreshold,
     options: MonitorOptions,
-    *,
-    calibrated: bool = False,
-) -> tuple[MapsReader, dict[str, float]]:
-    """Return the maps of a folder, and the statistic by name of the first frame of each unit, of the calibration's frames or of all others.
-    Units are what is exchangeable; those of a video whose units are frames are blocks of ``apart`` seconds."""
-    reader, score, statistic = open_maps(Path(folder)), threshold.score, options.statistic
-    threshold.check_run((reader.manifest or {}).get("run", {}), str(options.threshold))
-    choose_scores(reader, [score])
-    known, units, values = {*threshold.frames.values()}, set[str](), dict[str, float]()
-    times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
-    apart = threshold.unit == "frame" and options.apart and times.keys() >= {*reader.frames}
-    unit_of = resampled_units(
-        f"{options.apart:f}s" if apart else threshold.unit, times.get, "the unit of the threshold"
-    )
-    for name in reader.frames:
-        unit, numbers = unit_of(name), reader.records.get(name, {}).get(statistic, {})
-        if unit in units or (reader.identity(name, score) in known) != calibrated:
+) -> dict[str, float]:
+    """Return the statistic by name of the first of these frames in each unit. Units are what is
+    exchangeable; those of a video whose units are frames are blocks of ``apart`` seconds."""
+    unit_of = _units(reader, threshold, options)
+    units = set[str]()
+    values: dict[str, float] = {}
+    for name in names:
+        unit = unit_of(name)
+        if unit in units:
             continue
-        if score not in numbers:
-            raise InputError(
-                f"frame {name} of {folder} has no {statistic} of {score}", hint="--statistic mean"
+        numbers = reader.records.get(name, {}).get(options.statistic, {})
+        if threshold.score not in numbers:
+            message = (
+                f"frame {name} of {reader.folder} has no {options.statistic} of {threshold.score}"
             )
+            raise InputError(message, hint="--statistic mean")
         units.add(unit)
-        values[name] = float(numbers[score])
-    if len(values) < (least := 1 if options.reference else MIN_FRAMES):
-        message = f"{folder} holds {len(values)} units {'of' if calibrated else 'beside those of'} the calibration"
-        hint = (
-            "give the maps that segunc threshold read"
-            if calibrated
-            else "predict more, or add --reference DIR"
-        )
-        raise InputError(f"{message}, and at least {least} are needed", hint=hint)
-    return reader, values
+        values[name] = float(numbers[threshold.score])
+    return values
+
+
+def _units(
+    reader: MapsReader, threshold: GuaranteedThreshold, options: MonitorOptions
+) -> Callable[[str], str]:
+    """Return the function from the name of a frame to what is exchangeable."""
+    times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
+    unit = threshold.unit
+    if unit == "frame" and options.apart and times.keys() >= {*reader.frames}:
+        unit = f"{options.apart:f}s"
+    return resampled_units(unit, times.get, "the unit of the threshold")

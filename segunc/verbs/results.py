@@ -26,7 +26,13 @@ from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import read_manifest
 from segunc.maps.shards import frame_times
 from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
-from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
+from segunc.maps.verdicts import (
+    agreement_table,
+    merge_verdicts,
+    note_on_dates,
+    read_verdicts,
+    summary_table,
+)
 from segunc.options import CompareOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources
@@ -158,19 +164,23 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     """Merge and count verdicts and, where there is a page of the same run, let it show them."""
     reader = open_maps(Path(options.maps))
     run = run_id(reader)
-    verdicts = merge_verdicts(read_verdicts(path, run, reader.frames) for path in paths)
+    lists = [read_verdicts(path, run, reader.frames) for path in paths]
+    verdicts = merge_verdicts(lists)
+    dates = note_on_dates([verdict for of_file in lists for verdict in of_file])
+    notes = (dates,) if dates else ()
     table = "\n\n".join(
         filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)))
     )
     if not options.out:
-        return ReviewResult(verdicts=table)
+        return ReviewResult(verdicts=table, notes=notes)
     out = Path(options.out)
     if (page_of(out) or {}).get("run") != run:
         raise InputError(
             f"{out} is no review page of the maps in {reader.folder}",
             hint="give the --out of that page",
         )
-    return ReviewResult(verdicts=table, path=write_verdicts(out, run, verdicts))
+    path = write_verdicts(out, run, verdicts)
+    return ReviewResult(verdicts=table, path=path, notes=notes)
 
 
 class SummaryResult(NamedTuple):

@@ -22,6 +22,7 @@ from segunc.decisions.threshold import (
     model_of,
     promise_of,
     settings_of,
+    source_of,
 )
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, decode_keys
@@ -142,6 +143,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         f"It holds where frames come as the {units} units of the calibration did, {alike}."
     )
     facts |= {"model": model_of(run), "settings": settings_of(run, score), "segunc": tool_version()}
+    facts["source"] = source_of(run)
     facts |= {
         "command": recorded_command("threshold", options),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

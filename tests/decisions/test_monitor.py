@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,21 @@ import pytest
 from segunc import monitor
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds
-from segunc.decisions.threshold import GuaranteedThreshold, model_of, settings_of
+from segunc.decisions.monitor import (
+    detectable_shift,
+    largest_log_martingale,
+    log_martingale,
+    losses_of_verdicts,
+    risk_bounds,
+)
+from segunc.decisions.threshold import (
+    GuaranteedThreshold,
+    calibration_frames,
+    model_of,
+    read_threshold,
+    settings_of,
+    source_of,
+)
 from segunc.gallery.page import run_id
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
@@ -149,15 +163,23 @@ def test_losses_are_those_of_what_reviewers_said() -> None:
 
 
 def write_maps(
-    folder: Path, means: npt.NDArray[np.float64], apart: float, draws: int = 4
+    folder: Path,
+    means: npt.NDArray[np.float64],
+    apart: float,
+    draws: int = 4,
+    black: Collection[int] = (),
+    **run: Any,
 ) -> MapsReader:
-    """Maps of a video whose frames, so many seconds apart, have these mean entropies."""
-    run, scores = RUN | {"draws": draws}, ["entropy", "deterministic-energy"]
+    """Maps of a video whose frames, so many seconds apart, have these mean entropies; those of a black
+    frame are all the same."""
+    run, scores = RUN | {"draws": draws} | run, ["entropy", "deterministic-energy"]
     manifest = build_manifest(run, scores, device="cpu", classes=["road"], palette=[(0, 0, 0)])
     with MapsWriter(folder, manifest) as writer:
         for place, mean in enumerate(means.tolist()):
             values = np.full((8, 8), mean, np.float32)
             values[0] += place * 1e-4  # no two frames are the same
+            if place in black:
+                values[:] = 0.01
             maps = {
                 "prediction": np.zeros((8, 8), np.uint8),
                 "entropy": values,
@@ -174,13 +196,18 @@ def calibrated(tmp_path: Path) -> Calibrated:
     """Maps of the calibration and their threshold, and maps to watch, as options of the verb."""
 
     def make(
-        shift: float, *, apart: float = 10.0, draws: int = 4, **changes: Any
+        shift: float,
+        *,
+        apart: float = 10.0,
+        draws: int = 4,
+        black: tuple[Collection[int], Collection[int]] = ((), ()),
+        **changes: Any,
     ) -> dict[str, Any]:
         generator = np.random.default_rng(4)
         before, now = (generator.uniform(0.1, 0.4, size) for size in (60, 80))
         now[40:] += shift
-        reader = write_maps(tmp_path / "before", before, 10.0)
-        write_maps(tmp_path / "now", now, apart, draws)
+        reader = write_maps(tmp_path / "before", before, 10.0, black=black[0])
+        write_maps(tmp_path / "now", now, apart, draws, black=black[1])
         frames = {name: reader.identity(name, "entropy") for name in reader.frames}
         names = "score value form method level control unit units minimum_units risk promise condition command date"
         values = (
@@ -241,15 +268,130 @@ def test_the_verb_says_what_changed_by_state_figure_and_exit_code(calibrated: Ca
     )
 
 
-def test_frames_of_the_calibration_are_not_watched_and_neighbours_are_thinned(
-    calibrated: Calibrated,
-) -> None:
+def test_neighbours_of_a_video_are_thinned(calibrated: Calibrated) -> None:
     options = calibrated(0.0, apart=0.5)
-    assert [monitor(**options, apart=apart).state["frames"] for apart in (0, 5, 10)] == [80, 8, 4]
-    blocks = monitor(**calibrated(0.0, apart=0.5, unit="10s"))
-    assert (blocks.state["frames"], blocks.state["reference"]["frames"]) == (4, 60)
+    assert [monitor(**options, apart=apart).state["frames"] for apart in (0, 4)] == [80, 10]
+    blocks = monitor(**calibrated(0.0, apart=2.5, unit="10s"))
+    assert (blocks.state["frames"], blocks.state["reference"]["frames"]) == (20, 60)
+    assert "20 of 80 frames" in blocks.line
+
+
+def test_frames_of_the_calibration_are_not_watched(calibrated: Calibrated) -> None:
+    options = calibrated(0.0)
     with pytest.raises(InputError, match="holds 0 units beside those of the calibration"):
         monitor(**options | {"maps": options["reference"]})
+
+
+def test_frames_of_a_dark_camera_are_watched_though_one_was_calibrated_on(
+    calibrated: Calibrated,
+) -> None:
+    found = monitor(**calibrated(0.0, black=([0], range(40, 80))))
+    state = found.state
+    assert (state["frames"], state["passed_over"], state["same_bytes"]) == (80, 0, 40)
+    assert state["fired"] is not None
+    assert any("40 frames have the bytes of a frame of the calib" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("source", "recorded", "passed_over"),
+    [("/drive", "/drive", 60), ("/drive", "/other", 0), ("", "/drive", 60), ("/drive", "", 60)],
+    ids=["same", "another", "not in the threshold", "not in the maps"],
+)
+def test_a_frame_of_the_calibration_has_its_source_name_and_bytes(
+    source: str, recorded: str, passed_over: int, calibrated: Calibrated, tmp_path: Path
+) -> None:
+    """The calibration was the first sixty frames of a drive that goes on."""
+    means = np.random.default_rng(4).uniform(0.1, 0.4, 100)
+    reader = write_maps(tmp_path / "drive", means, 10.0, input=recorded)
+    frames = {name: reader.identity(name, "entropy") for name in reader.frames[:60]}
+    options = calibrated(0.0, frames=frames, source=source_of({"input": source}))
+    found = monitor(**options | ALONE | {"maps": tmp_path / "drive"})
+    assert (found.state["frames"], found.state["passed_over"]) == (100 - passed_over, passed_over)
+    unknown = [note for note in found.notes if "by name and bytes, because a source" in note]
+    assert len(unknown) == (not (source and recorded))
+
+
+def test_a_threshold_of_an_earlier_version_has_no_source(calibrated: Calibrated) -> None:
+    path = calibrated(0.0)["threshold"]
+    content = json.loads(path.read_text())
+    del content["source"]
+    path.write_text(json.dumps(content))
+    assert read_threshold(path).source == ""
+
+
+def test_a_frame_of_the_calibration_stands_for_one_frame_at_most() -> None:
+    calibrated = {"a": "black", "b": "white", "c": "road"}
+    dark = [(f"n{place}", "black") for place in range(300)]
+    assert calibration_frames(calibrated, dark) == {"n0": False}
+    assert calibration_frames(calibrated, [*dark, ("a", "black")]) == {"a": True}
+    renamed = [(f"copy/{name}", identity) for name, identity in calibrated.items()]
+    assert calibration_frames(calibrated, renamed) == dict.fromkeys(dict(renamed), False)
+    assert calibration_frames(calibrated, [("a", "another image")]) == {}
+
+
+def jumper(p_values: Sequence[float]) -> float:
+    """The simple jumper of the paper on p-values, one bet after the other; returns its logarithm."""
+    capital = dict.fromkeys((-2.0, -1.0, 0.0, 1.0, 2.0), 0.2)
+    for p in p_values:
+        total = sum(capital.values())
+        for slope in capital:
+            moved = 0.99 * capital[slope] + 0.01 * total / 5
+            capital[slope] = moved * (1 + slope * (p - 0.5))
+    return float(np.log10(sum(capital.values())))
+
+
+def test_no_frames_reach_more_than_the_most_extreme_ones() -> None:
+    """Gains are linear in each p-value, so the largest martingale is at a corner of all p-values."""
+    largest = largest_log_martingale()
+    for frames in range(1, 9):
+        reached = max(jumper(corner) for corner in product((0.0, 1.0), repeat=frames))
+        assert largest[frames - 1] == pytest.approx(reached)
+    assert largest[7] < 2 < largest[8], "fewer than nine frames never reach an alarm of 0.01"
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_too_few_frames_are_no_evidence_that_nothing_changed(
+    shift: float, calibrated: Calibrated
+) -> None:
+    options = calibrated(shift, apart=1.25)  # 100 seconds are eight blocks
+    refused = segunc(
+        "monitor",
+        *(word for name, value in options.items() for word in (f"--{name}", value)),
+        *("--apart", 12.5),
+    )
+    state = json.loads(options["out"].read_text())
+    assert refused.code == 2
+    assert "8 frames are too few to raise an alarm, and at least 9 are needed" in refused.stderr
+    assert "no change found" not in refused.stdout
+    assert (state["measured"], state["frames"], state["fired"]) == (False, 8, None)
+    assert state["reachable"] < 2
+
+
+def test_silence_says_which_change_it_would_have_found(calibrated: Calibrated) -> None:
+    options = calibrated(0.0)
+    found = monitor(**options)
+    power = found.state["power"]
+    records = MapsReader(options["reference"]).records
+    spread = np.std([record["mean"]["entropy"] for record in records.values()])
+    assert found.line.startswith("no change found: ")
+    assert f"a shift of {power['shift']:g} standard deviations" in found.line
+    assert power["spread"] == pytest.approx(spread, rel=1e-6)
+    assert found.state["measured"] is True
+
+
+def test_the_shift_that_is_said_to_be_found_is_found_and_the_next_smaller_is_not() -> None:
+    """Other series than those of the simulation, watched as long and against as large a reference."""
+    shift = detectable_shift(80, 60, 2.0)
+    assert shift == 1.0
+    rates = []
+    for size in (0.75, 1.0):
+        generator = np.random.default_rng(11)
+        values = generator.standard_normal((400, 140))
+        values[:, 60:] += size
+        path = log_martingale(values[:, 60:], values[:, :60], generator.random((400, 80)))
+        rates.append((path >= 2.0).any(1).mean())
+    assert rates[0] < 0.9 < rates[1] + 0.05
+    assert detectable_shift(9, 60, 2.0) is None
 
 
 def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path) -> None:
@@ -284,7 +426,7 @@ def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path
         ("'anomaly' has no maps in .*, which holds entropy", {"score": "anomaly"}, {}),
         ("holds 0 units of the calibration, and at least 1 are needed", {"frames": {"a": "1"}}, {}),
         ("the unit of the threshold finds nothing in the frame name", {"unit": "night"}, {}),
-        ("holds 16 units .* at least 20 are needed", {}, ALONE | {"apart": 50.0}),
+        ("16 frames are too few .* at least 20 are needed", {}, ALONE | {"apart": 50, "out": None}),
         ("threshold of another model or tool", {}, {"maps": "other"}),
         (
             "frame other_0 of .* has no mean of",
@@ -303,7 +445,7 @@ def test_misfits_are_refused(
     with pytest.raises(InputError) as error:
         monitor(**options)
     assert re.search(message, error.value.message)
-    assert not options["out"].exists()
+    assert not (tmp_path / "state").exists()
 
 
 if __name__ == "__main__":

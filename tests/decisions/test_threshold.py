@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
 from segunc.decisions.threshold import GuaranteedThreshold, read_threshold, settings_of
-from segunc.evaluation.flagged import read_thresholds
+from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, read_thresholds
+from segunc.evaluation.report import format_metrics
 from segunc.gallery.overlay import DisplayRange, Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
@@ -98,6 +100,41 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(
         InputError, match=r"40 of these frames, first .* are among the 40 that threshold.json"
     ):
         segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)])
+
+
+def copy_frame(data: Any, root: Path, name: str, new: str) -> None:
+    """Put map and mask of a calibration frame into another set, under a name of its own."""
+    for folder, inside, ending in zip(
+        data["calibration"], ("maps/other", "masks"), ("npy", "png"), strict=True
+    ):
+        target = root / inside / f"{new}.{ending}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = folder / "other" if ending == "npy" else folder
+        shutil.copy(part / f"{name}.{ending}", target)
+
+
+def test_frames_of_the_calibration_are_left_out_and_other_frames_with_their_bytes_are_not(
+    data: Any, tmp_path: Path
+) -> None:
+    made = calibrate(data, tmp_path / "threshold.json").threshold
+    others = write_set(tmp_path / "set", TEST)
+    achieved = missed_objects(others, made.value)
+    dark = missed_objects(data["calibration"], made.value)[
+        26
+    ]  # day comes first, so it is night/f00
+    copy_frame(data, tmp_path / "set", FRAMES[1], FRAMES[1])
+    copy_frame(data, tmp_path / "set", FRAMES[2], "renamed/f02")
+    for place in range(5):
+        copy_frame(data, tmp_path / "set", FRAMES[0], f"dark/f{place:02d}")
+    asked: dict[str, Any] = {"flag": [str(tmp_path / "threshold.json")], "replicates": 0}
+    result = segunc.evaluate(maps=others[0], anomaly_labels=others[1], **asked)
+    left_out = {entry["frame"]: entry["reason"] for entry in result.numbers["left_out"]}
+    assert left_out == {FRAMES[1]: CALIBRATED_ON, "renamed/f02": SAME_BYTES, "dark/f00": SAME_BYTES}
+    found = result.numbers["flagged"]["other"]
+    assert found["units"] == 20 + 4
+    assert found["risk"] == pytest.approx((sum(achieved) + 4 * dark) / 24)
+    assert result.failure == ""
+    assert "Left out: 3 of 27 frames" in format_metrics(result.numbers)
 
 
 def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(

@@ -1,9 +1,16 @@
 """Verdicts as an evaluation: numbers counted by hand, intervals over frames, and what cannot be evaluated."""
 
+import re
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
 import pytest
+from sklearn.metrics import cohen_kappa_score
 
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import NO_INTERVALS
+from segunc.evaluation.flagged import DISPUTED
 from segunc.evaluation.maps import evaluate_verdicts
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
@@ -13,6 +20,7 @@ FRAMES = [f"f{index:02}" for index in range(40)]
 KINDS = (
     ["true-alarm"] * 6 + ["false-alarm"] * 2 + ["missed"] * 3 + ["nothing-wrong"] * 8 + ["unsure"]
 )
+VERDICTS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
 FLAGGED = {
     "box": (0, 0, 2, 2),
     "area": 4,
@@ -54,11 +62,15 @@ def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
         }
     }
     assert anna["regions"] == {"precision": 2 / 3, "recall": 2 / 4, "missed_per_frame": 2 / 3}
-    assert result["verdicts"]["together"] == {
-        key: value for key, value in anna.items() if key != "regions"
-    }
+    together = result["verdicts"]["together"]
+    own = {key: value for key, value in anna.items() if key != "regions"}
+    assert {key: together[key] for key in own} == own
+    assert together["at_least"] == together["at_most"] == own
     assert result["counts"]["judged_frames"] == 20
     assert result["counts"]["verdicts"] == {"anna": {"frames": 20, "regions": 6}}
+    rests_on = result["counts"]["rests_on"]
+    assert rests_on["verdicts.together.recall"] == [9, 9]
+    assert rests_on["verdicts.reviewers.anna.regions.recall"] == [4, 4]
     low, high = result["intervals"]["verdicts.together.precision"]
     assert 0.2 < low < 0.75 < high <= 1
     # Three of twenty units know of regions.
@@ -69,15 +81,83 @@ def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
     assert "anna: regions, 6 in number" in text
 
 
-def test_together_is_what_all_agree_on_and_notes_alone_are_no_verdicts() -> None:
-    ben = [Verdict("f00", "false-alarm", reviewer="ben"), Verdict("f30", "missed", reviewer="ben")]
-    result, _ = evaluate_verdicts([*ANNA, *ben], FRAMES, NO_INTERVALS, str)
-    assert result["counts"]["disagreed_frames"] == 1
-    assert result["counts"]["judged_frames"] == 21
-    together = result["verdicts"]["together"]
-    assert (together["precision"], together["recall"]) == (5 / 7, 5 / 9)
-    assert result["verdicts"]["reviewers"]["ben"]["precision"] == 0
-    assert "1 on which they disagree" in format_metrics(result)
-    assert result["reasons"]["verdicts.reviewers.ben.regions.precision"] == "no frame has a verdict"
+def test_notes_alone_are_no_verdicts() -> None:
     with pytest.raises(InputError, match="no verdict"):
         evaluate_verdicts([Verdict("f00", "", "dark")], FRAMES, NO_INTERVALS, str)
+
+
+def extremes(opinions: Sequence[Sequence[str]], these: str, other: str) -> tuple[float, float]:
+    """The smallest and the largest share of one verdict, over each choice of a verdict a frame."""
+    shares = []
+    for chosen in product(*opinions):
+        whole = chosen.count(these) + chosen.count(other)
+        if whole:
+            shares.append(chosen.count(these) / whole)
+    return min(shares), max(shares)
+
+
+def test_numbers_of_reviewers_who_disagree_are_bounds_over_each_choice_among_their_verdicts() -> (
+    None
+):
+    generator = np.random.default_rng(5)
+    opinions = [[VERDICTS[place] for place in pair] for pair in generator.integers(0, 5, (9, 2))]
+    opinions += [["true-alarm"] * 2, ["false-alarm"] * 2, ["missed"] * 2, ["nothing-wrong"] * 2]
+    verdicts = []
+    for frame, pair in zip(FRAMES, opinions, strict=False):
+        for reviewer, kind in zip(("anna", "ben"), pair, strict=True):
+            verdicts.append(Verdict(frame, kind, reviewer=reviewer))
+    result, _ = evaluate_verdicts(verdicts, FRAMES, NO_INTERVALS, str)
+    together = result["verdicts"]["together"]
+    for name, (these, other) in {
+        "precision": ("true-alarm", "false-alarm"),
+        "recall": ("true-alarm", "missed"),
+        "false_alarms": ("false-alarm", "nothing-wrong"),
+    }.items():
+        bounds = together["at_least"][name], together["at_most"][name]
+        assert bounds == extremes(opinions, these, other)
+        assert together[name] is None
+        assert result["reasons"][f"verdicts.together.{name}"] == DISPUTED
+    missed = sum("missed" in pair for pair in opinions) / len(opinions)
+    assert together["at_most"]["share"]["missed"] == missed
+
+
+def disputed() -> list[Verdict]:
+    """Two reviewers of 30 frames, who agree on six true alarms and on nothing else."""
+    anna = ["true-alarm"] * 6 + ["true-alarm"] * 7 + ["false-alarm"] * 4 + ["false-alarm"] * 13
+    ben = ["true-alarm"] * 6 + ["false-alarm"] * 7 + ["true-alarm"] * 4 + ["nothing-wrong"] * 13
+    verdicts = []
+    for reviewer, kinds in (("anna", anna), ("ben", ben)):
+        for frame, kind in zip(FRAMES, kinds, strict=False):
+            verdicts.append(Verdict(frame, kind, reviewer=reviewer))
+    return verdicts
+
+
+def test_bounds_hold_the_numbers_of_each_reviewer_and_the_disputed_share_is_named() -> None:
+    result, _ = evaluate_verdicts(disputed(), FRAMES, NO_INTERVALS, str)
+    judged = result["verdicts"]
+    precision = [judged["reviewers"][name]["precision"] for name in ("anna", "ben")]
+    assert precision == [13 / 30, 10 / 17]
+    together = judged["together"]
+    assert together["at_least"]["precision"] == 6 / 30
+    assert together["at_most"]["precision"] == 17 / 17
+    assert result["counts"]["rests_on"]["verdicts.together.precision"] == [17, 30]
+    assert result["counts"]["judged_by_several"] == 30
+    text = format_metrics(result)
+    assert "disagree on 24 of 30 that two or more judged, a disputed share of 80.0%" in text
+    (least,) = re.findall(r"\| alarms that are true, at least .*", text)
+    kappa = cohen_kappa_score(*(kinds_of(disputed(), name) for name in ("anna", "ben")))
+    shown = f"{kappa:.3f}".replace("-0.", "−.")
+    assert [cell.strip() for cell in least.split("|")[2:5]] == [".200", "17 to 30", shown]
+    assert DISPUTED not in text, "its bounds are shown"
+
+
+def kinds_of(verdicts: Sequence[Verdict], reviewer: str) -> list[str]:
+    """The verdicts of a reviewer, in the order of the frames."""
+    return [verdict.verdict for verdict in verdicts if verdict.reviewer == reviewer]
+
+
+def test_intervals_of_disputed_numbers_are_those_of_their_bounds() -> None:
+    result, _ = evaluate_verdicts(disputed(), FRAMES, Resampling(400), str)
+    low, high = result["intervals"]["verdicts.together.at_least.precision"]
+    assert low < 6 / 30 < high < 0.5
+    assert "verdicts.together.precision" not in result["intervals"]

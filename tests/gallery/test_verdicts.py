@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from segunc.maps.verdicts import (
     Verdict,
     agreement_table,
     merge_verdicts,
+    note_on_dates,
     read_verdicts,
     summary_table,
 )
@@ -96,6 +98,42 @@ def test_files_are_merged_and_two_reviewers_compared() -> None:
     kappa = (0.5 - 6 / 16) / (1 - 6 / 16)
     assert text == f"Ana and Ben, 4 frames judged by both: 50.0% agree, Cohen's kappa {kappa:.2f}"
     assert agreement_table(ana) == ""
+
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def dated(time: str, verdict: str = "missed", reviewer: str = "Ana") -> Verdict:
+    return Verdict("a", verdict, time=time, reviewer=reviewer)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "correction"),
+    [
+        ("2099-01-01T00:00:00.000Z", "2026-04-30T08:00:00.000Z"),
+        ("tomorrow", "2026-04-30T08:00:00.000Z"),
+        ("2026-05-01T01:00:00+02:00", "2026-04-30T23:30:00.000Z"),
+    ],
+    ids=["a wrong clock", "no date", "another zone"],
+)
+def test_the_later_verdict_counts_whatever_the_earlier_says_of_its_date(
+    wrong: str, correction: str
+) -> None:
+    first, second = dated(wrong), dated(correction, "true-alarm")
+    for files in ([first], [second]), ([second], [first]):
+        assert merge_verdicts(files, NOW) == [second]
+
+
+def test_of_two_verdicts_dated_in_the_future_the_later_counts() -> None:
+    earlier, later = dated("2099-01-01T00:00:00Z"), dated("2099-01-02T00:00:00Z", "true-alarm")
+    assert merge_verdicts([[later], [earlier]], NOW) == [later]
+
+
+def test_dates_in_the_future_are_said_and_a_day_is_a_time_zone() -> None:
+    soon, late = dated("2026-05-02T11:00:00Z"), dated("2026-05-02T13:00:00Z", reviewer="Ben")
+    assert note_on_dates([soon], NOW) == ""
+    note = note_on_dates([soon, late], NOW)
+    assert note.startswith("1 verdict is dated after now, first 2026-05-02T13:00:00Z on frame a")
 
 
 def test_summary_counts_every_frame_once() -> None:
