@@ -217,8 +217,12 @@ def command_line(options: Any, *, but: str = "") -> str:
             texts = ["GROUPS.csv"] if each.name == "groups" and isinstance(value, list) else texts
             paths, mark = Path in parts_of(hints[each.name]), "x" if each.name == "size" else ","
             words += [flags_of(each)[0], *(texts if paths or not texts else [mark.join(texts)])]
-    for key, value in dict(getattr(options, "settings", ())).items():
-        words += [f"--{key}", str(value)]
+    settings: Overrules = getattr(options, "settings", ())
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            words += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    else:
+        words += settings
     return shlex.join(words)
 
 

@@ -13,6 +13,7 @@ from segunc.scores import title_of
 Line = dict[str, str]
 Row = Mapping[str, Any]
 MEASURED = "measured"
+STATED = "stated"
 OPEN = "open"
 HOLDS = "holds"
 LIMITED = "limited"
@@ -23,6 +24,7 @@ STATES = {
     BROKEN: "does not hold",
     OPEN: "open",
     MEASURED: "measured",
+    STATED: "stated, not measured",
 }
 """States of a line, and what the page calls them."""
 _MAX_SHOWN = 3  # data sets of one kind in a line
@@ -74,7 +76,12 @@ def chance(counts: Row) -> str:
 def share(part: int, whole: int) -> str:
     """Return a share of objects with its upper bound (one-sided, 95 %, Clopper and Pearson)."""
     bound = binomial_bound(part, whole)
-    return f"{part} of {whole}, {part / whole:.0%}, upper bound {bound:.0%}"
+    return f"{percent(part / whole, 0)}, upper bound {percent(bound, 0)}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Return a share as the report writes it, ``58.5 %``."""
+    return f"{100 * value:.{digits}f} %"
 
 
 def _line(name: str, state: str, *sentences: str) -> Line:
@@ -87,12 +94,11 @@ def _classes(facts: Row) -> Line:
         return _line("Classes", OPEN, "Not measured.")
     per_class = result["content"]["segmentation"]["per_class"]
     classes = {name: iou for name, iou in per_class.items() if iou is not None}
-    never = [name for name, iou in classes.items() if iou == 0]
+    never = _never_found(result)
     found = sorted((name for name in classes if name not in never), key=classes.__getitem__)
     sentences = []
     if never:
-        verb = "is" if len(never) == 1 else "are"
-        sentences.append(f"{_listed(never)} {verb} never found (IoU 0).")
+        sentences.append(f"{_are(never)} never found (IoU 0).")
     if found:
         best, worst = found[-1], found[0]
         sentences.append(f"Trust {best} most (IoU {format_number(classes[best])})")
@@ -100,6 +106,16 @@ def _classes(facts: Row) -> Line:
     miou = number(result, "segmentation", "miou")
     sentences.append(f"Mean IoU is {miou} on {result['labelled']}.")
     return _line("Classes", MEASURED, *sentences)
+
+
+def _never_found(result: Row) -> list[str]:
+    """Return the classes of labelled pixels of which none is predicted right."""
+    per_class = result["content"]["segmentation"]["per_class"]
+    return [name for name, iou in per_class.items() if iou == 0]
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -131,13 +147,14 @@ def _unknown_objects(facts: Row) -> Line:
     sentences = [
         f"{title_of(score)} finds anomaly pixels with an AUPR of {aupr}",
         f"on {result['with_anomalies']}; chance has {chance(content['counts'])}.",
-        f"At a recall of 95 % it flags {flagged:.1%} of the normal pixels.",
+        f"At a recall of 95 % it flags {percent(flagged)} of the normal pixels.",
     ]
     rows = result["missed"]["size"]
     if rows:
         objects = sum(row[1] for row in rows)
         missed = sum(row[2] for row in rows)
-        sentences.append(f"{result['found']} it misses {share(missed, objects)}, of the objects.")
+        sentences.append(f"{result['found']} it misses {missed} of {objects} objects:")
+        sentences.append(f"{share(missed, objects)}.")
     return _line("Unknown objects", MEASURED, *sentences)
 
 
@@ -171,7 +188,7 @@ def _achieved(row: Row, control: str) -> str:
     text = f"{loss} on {row['data']}{units}: {row['kept']}"
     price = row["flagged"].get("normal_share", row["flagged"].get("share"))
     if row["control"] == control and price is not None:
-        text += f", with {price:.1%} of the normal pixels flagged"
+        text += f", with {percent(price)} of the normal pixels flagged"
     return f"{text}."
 
 
@@ -184,6 +201,11 @@ def _shift(facts: Row) -> Line:
         value, clean = (format_number(row[key]) for key in ("value", "clean"))
         text = f"Under {row['shift']}, {row['number']} is {value}; without it {clean}"
         sentences.append(f"{text} ({row['data']}).")
+    for result in facts["results"]:
+        corruption = result["content"]["run"].get("corruption")
+        never = _never_found(result) if corruption and result["segmented"] else []
+        if never:
+            sentences.append(f"Under {corruption}, {_are(never)} never found.")
     return _line("Under shift", MEASURED, *sentences)
 
 
@@ -194,14 +216,14 @@ def _training_data(facts: Row) -> Line:
     text = f"Trained on {trained.get('dataset')}"
     if trained.get("validation"):
         text += f"; its epoch was chosen on the split {trained['validation']}"
-    return _line("Training data", MEASURED, f"{text}.")
+    return _line("Training data", STATED, f"{text}.")
 
 
 def _stated(facts: Row, name: str, key: str) -> Line:
     """Return a line in the operator's words: no command can measure it."""
     words = facts["domain"][key]
     if words:
-        return _line(name, MEASURED, words)
+        return _line(name, STATED, words)
     return _line(name, OPEN, "Nobody stated it.")
 
 

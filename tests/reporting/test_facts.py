@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from segunc.options import FinetuneOptions, recorded_command
 from segunc.reporting.facts import CALIBRATION, TEST, VALIDATION, _domain, _role, shown_command
 from segunc.reporting.inputs import Domain
 from segunc.training.config import recorded_commands
@@ -146,3 +147,19 @@ def test_approval_lists_the_roles_that_sign(predicted: Job, results: Path, tmp_p
     page = (out / "index.html").read_text()
     assert '<tr class="sign"><th scope="row">Safety manager</th>' in page
     assert '<tr class="sign"><th scope="row">Owner of the model</th>' in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"abnn.epochs": 0, "data.size": [64, 64]},
+            ["--abnn.epochs", "0", "--data.size", "[64, 64]"],
+        ),
+        (["--abnn.epochs", "0"], ["--abnn.epochs", "0"]),
+    ],
+)
+def test_settings_of_both_forms_are_recorded(settings: Any, words: list[str]) -> None:
+    options = FinetuneOptions(base="base", out="out", settings=settings)
+    recorded = shlex.split(recorded_command("finetune", options))
+    assert recorded[-len(words) :] == words

@@ -213,7 +213,7 @@ def test_the_price_of_a_threshold_needs_no_class_labels(
         (tmp_path / "report" / "index.html").read_text(),
     )
     (line,) = (line for line in facts["summary"] if line["name"] == "Operating point")
-    assert f", with {share:.1%} of the normal pixels flagged." in line["text"]
+    assert f", with {100 * share:.1f} % of the normal pixels flagged." in line["text"]
     assert "objects by group of frames, entropy" in page
     (row,) = (
         row

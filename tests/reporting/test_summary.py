@@ -100,8 +100,8 @@ def test_a_number_of_the_summary_names_its_frames() -> None:
 def test_missed_objects_are_a_share_with_its_upper_bound() -> None:
     bound = binomtest(53, 64, alternative="less").proportion_ci(0.95, method="exact").high
     assert round(53 / 64, 2) == 0.83
-    assert share(53, 64) == f"53 of 64, 83 %, upper bound {100 * bound:.0f} %".replace(" %", "%")
-    assert share(53, 64) in line("Unknown objects")["text"]
+    assert share(53, 64) == f"83 %, upper bound {100 * bound:.0f} %"
+    assert f"it misses 53 of 64 objects: {share(53, 64)}." in line("Unknown objects")["text"]
 
 
 def test_a_promise_that_does_not_hold_is_the_first_line() -> None:
@@ -114,7 +114,7 @@ def test_a_promise_stands_with_its_condition_and_its_price() -> None:
     text = line("Operating point", thresholds=[threshold(0.05)])["text"]
     assert text.startswith("At most 10 %.")
     assert text.endswith("It holds on this road.")
-    assert ".050 on streets test, 20 units: kept, with 48.0% of the normal pixels flagged." in text
+    assert ".050 on streets test, 20 units: kept, with 48.0 % of the normal pixels flagged." in text
 
 
 def test_a_monitor_of_too_few_frames_measures_nothing() -> None:
@@ -137,6 +137,20 @@ def test_kappa_stands_beside_what_reviewers_saw() -> None:
     text = line("Reviewers", results=[seen])["text"]
     assert "reviewers disagree on 12 of 20 that two or more judged" in text
     assert "Cohen's kappa of Ana and Bo is 0.41, over 20 frames." in text
+
+
+def test_classes_that_are_never_found_under_shift_are_named() -> None:
+    shifted = result(name="fog")
+    shifted["content"]["run"] = shifted["content"]["run"] | {"corruption": "fog:3"}
+    shifted["content"]["segmentation"] = {"miou": 0.3, "per_class": {"road": 0.6, "car": 0.0}}
+    rows = _under_shift([result(), shifted])
+    text = line("Under shift", results=[result(), shifted], shift=rows)["text"]
+    assert text.endswith("Under fog:3, car is never found.")
+
+
+def test_what_the_operator_says_is_stated_and_not_measured() -> None:
+    domain = facts()["domain"] | {"independence": "Other cities."}
+    assert line("Independence", domain=domain)["state"] == "stated"
 
 
 def test_what_nobody_stated_is_open() -> None:
