@@ -217,9 +217,23 @@ def command_line(options: Any, *, but: str = "") -> str:
             texts = ["GROUPS.csv"] if each.name == "groups" and isinstance(value, list) else texts
             paths, mark = Path in parts_of(hints[each.name]), "x" if each.name == "size" else ","
             words += [flags_of(each)[0], *(texts if paths or not texts else [mark.join(texts)])]
-    for key, value in dict(getattr(options, "settings", ())).items():
-        words += [f"--{key}", str(value)]
+    settings: Overrules = getattr(options, "settings", ())
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            words += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    else:
+        words += settings
     return shlex.join(words)
+
+
+def recorded_command(verb: str, options: Any) -> str:
+    """Return the command of a verb as it is recorded in the files that it makes.
+
+    Args:
+        verb: its name, such as ``evaluate``.
+        options: its options, also where a Python function made them.
+    """
+    return f"segunc {verb} {command_line(options)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from segunc.posteriors.model import (
     model_files,
     posterior_hash,
 )
-from segunc.training.config import DATA, now
+from segunc.training.config import DATA, HISTORY, now
 from segunc.training.progress import Say, is_first_process, say
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
     whole = [path.name for path in model_files(out) if MEMBERS not in path.parts]
-    occupied = [name for name in whole if name not in (POSTERIOR, DATA)]
+    occupied = [name for name in whole if name not in (POSTERIOR, DATA, HISTORY)]
     if occupied:
         raise InputError(
             f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out"

@@ -18,7 +18,12 @@ from segunc.scores import SCORES
 
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
-MAKERS = ("tool", "environment", "device")  # what made the maps; each shard records its own
+MAKERS = (
+    "tool",
+    "environment",
+    "device",
+    "command",
+)  # what made the maps; each shard records its own
 FORMAT, FORMAT_VERSION = "segunc-maps", 2
 UNIT_VALUE = "(code / 65535)^2"  # what ``maps.SCORE.value`` says of uint16 codes of a score in 0..1
 COMPACT_VALUES = {
@@ -44,6 +49,7 @@ def build_manifest(
     scores: Iterable[str],
     *,
     device: str,
+    command: str = "",
     classes: Sequence[str],
     palette: Sequence[tuple[int, int, int]],
     source: Mapping[str, Any] | None = None,
@@ -52,7 +58,7 @@ def build_manifest(
     measured_to: Mapping[str, float] | None = None,
 ) -> Manifest:
     """Make the manifest of a run that is about to start. ``run`` is everything that decides the values of the maps, and ``input``, the
-    absolute input path; ``source`` and ``model`` are for readers. Pixels form components from the ``component_thresholds`` on, else those
+    absolute input path; ``command`` is what was asked for; ``source`` and ``model`` are for readers. Pixels form components from the ``component_thresholds`` on, else those
     of the scores. Values of a score beyond its ``measured_to`` are extrapolated."""
     scores = list(scores)
     thresholds = (
@@ -67,6 +73,7 @@ def build_manifest(
         "tool": {"name": "segunc", "version": tool_version(), "commit": tool_commit()},
         "environment": environment(),
         "device": device,
+        "command": command,
         "run": dict(run),
         "model": dict(model or {}),
         "source": dict(source or {}),

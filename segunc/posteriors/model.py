@@ -52,7 +52,7 @@ from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import CALLS, Fitted, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
-from segunc.training.config import DATA, FitConfig, record_data, recorded_data, save_config
+from segunc.training.config import DATA, HISTORY, FitConfig, record_data, recorded_data, save_config
 from segunc.training.progress import Say
 from segunc.uncertainty import Calibrator
 
@@ -330,7 +330,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
         else []
     )
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
-    files = [folder / name for name in (*names, DATA) if (folder / name).exists()]
+    files = [folder / name for name in (*names, DATA, HISTORY) if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
     return files + [path for member in members for path in model_files(member, fitted=False)]
 

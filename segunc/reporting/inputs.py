@@ -45,6 +45,9 @@ class Domain(Settings):
     out_of_scope: tuple[str, ...] = ()
     affected: str = ""  # whom an error can harm, and how
     limits: tuple[str, ...] = ()
+    independence: str = ""  # why test frames say something that training frames do not
+    label_quality: str = ""  # who labelled the test frames, and how the labels were checked
+    approvers: tuple[str, ...] = ()  # roles that have to approve the report
     axes: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict
     )  # condition -> its value -> pattern in the names of frames

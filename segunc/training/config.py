@@ -26,12 +26,14 @@ from segunc.core.bounds import (
     from_plain,
 )
 from segunc.core.errors import InputError, nearest, one_line
-from segunc.core.files import read_text, reading, write_json
+from segunc.core.files import read_result, read_text, reading, write_json
+from segunc.maps.manifest import tool_version
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
 DATA = "data.json"  # beside a model: the data that it was made with
+HISTORY = "history.json"  # beside a model: the commands that made it
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,37 @@ def recorded_data(folder: Path) -> dict[str, Any] | None:
                 # Without settings that are None, so that one of an earlier version that was never used is none.
                 return {key: value for key, value in values.items() if value is not None}
     return None
+
+
+def record_command(folder: Path, command: str, base: Path | None = None) -> None:
+    """Write beside a model which commands made it: those of its base, then this one.
+
+    Args:
+        folder: the model folder.
+        command: as it would be typed.
+        base: the model folder that the command began with, or None.
+    """
+    commands = [] if base is None else recorded_commands(base)
+    commands.append({"command": command, "date": now(), "segunc": tool_version()})
+    write_json(folder / HISTORY, {"kind": "segunc history", "version": 1, "commands": commands})
+
+
+def recorded_commands(folder: Path) -> list[dict[str, str]]:
+    """Return ``command``, ``date`` (UTC) and ``segunc`` (version) of each command that made the
+    model in a folder, in their order; nothing for a folder of an earlier version.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = folder / HISTORY
+    if not path.exists():
+        return []
+    commands: list[dict[str, str]] = []
+    for entry in read_result(path, "history", ("commands",), "segunc")["commands"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("command"), str):
+            raise InputError(f"{path} holds no list of commands", hint="restore it, or remove it")
+        commands.append({key: str(value) for key, value in entry.items()})
+    return commands
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]

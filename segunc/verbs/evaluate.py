@@ -39,7 +39,7 @@ from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
-from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, takes
+from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, recorded_command, takes
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
@@ -75,6 +75,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
     out = None if options.out is None else Path(options.out)
+    asked = options
     options, listed, notes_on_data = _with_data(options)
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class), listed)
     if options.root and entry and options.split is None:
@@ -108,6 +109,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         raise InputError("exactly one of --maps and --model says what to evaluate")
     run: dict[str, Any] = result.setdefault("run", {})
     run["segunc"] = tool_version()
+    run["command"] = recorded_command("evaluate", asked)
     if not options.verdicts:
         run["smallest_object"] = smallest_object
     if flag:

@@ -37,7 +37,7 @@ from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.options import PredictOptions, SamplingOptions, several
+from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import FrameProcess
@@ -278,6 +278,7 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
         settings,
         job.scores,
         device=describe_device(sampler.device),
+        command=recorded_command("predict", options),
         classes=description.classes,
         palette=description.palette,
         source=job.sources[place].describe(),

@@ -14,7 +14,8 @@ from segunc.networks.files import DESCRIPTION
 from segunc.networks.network import settle_size
 from segunc.networks.sources import SOURCES, Wishes, check_network
 from segunc.networks.weights import load_foreign, read_state
-from segunc.options import ImportOptions, takes
+from segunc.options import ImportOptions, recorded_command, takes
+from segunc.training.config import record_command
 
 
 class ImportResult(NamedTuple):
@@ -92,6 +93,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     notes += filter(None, [check_network(network)])
     network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
+    record_command(out, recorded_command("import", options))
     if description.inference_size is None:
         notes.append(
             "the source names no size: frames keep their own size here; --size HxW sets one"

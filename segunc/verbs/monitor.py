@@ -36,7 +36,7 @@ from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
-from segunc.options import MonitorOptions, PathLike, takes
+from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 
 MIN_FRAMES = 20  # without a reference, before which there is no past to compare with
 
@@ -142,6 +142,7 @@ def _state(
     return {
         "kind": "segunc monitor",
         "version": 1,
+        "command": recorded_command("monitor", options),
         "maps": str(options.maps),
         "threshold": {"path": str(source), "sha256": file_sha256(source)},
         "reference": past,

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, read_json, write_file, write_json
 from segunc.options import ReportOptions, several, takes
+from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
-from segunc.reporting.page import KIND, facts_of, render, summary_of
+from segunc.reporting.page import render
+from segunc.reporting.summary import summary_of
 from segunc.verbs.evaluate import label_sources
 
 

@@ -41,7 +41,7 @@ from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
-from segunc.options import ThresholdOptions, command_line, takes
+from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
 
@@ -169,7 +169,7 @@ def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method)
         "settings": settings_of(run, seen.score),
         "source": source_of(run),
         "segunc": tool_version(),
-        "command": f"segunc threshold {command_line(options)}",
+        "command": recorded_command("threshold", options),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

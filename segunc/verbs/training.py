@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json
-from segunc.options import FinetuneOptions, Overrules, TrainOptions, several, takes
+from segunc.options import (
+    FinetuneOptions,
+    Overrules,
+    TrainOptions,
+    recorded_command,
+    several,
+    takes,
+)
 from segunc.posteriors.methods import METHODS, Method
 
 
@@ -42,7 +49,8 @@ def train(options: TrainOptions) -> TrainResult:
     from segunc.core.device import resolve_device
     from segunc.core.progress import quiet_lightning
     from segunc.training.base import train_members, train_network
-    from segunc.training.config import TrainConfig, parse_config
+    from segunc.training.config import TrainConfig, parse_config, record_command
+    from segunc.training.progress import is_first_process
 
     quiet_lightning()
     out = Path(options.out)
@@ -56,7 +64,12 @@ def train(options: TrainOptions) -> TrainResult:
         ]
     else:
         trained = train_members(config, options.seeds, out, device=options.device)
-    return TrainResult(out, tuple(TrainedNetwork(*network) for network in trained))
+    networks = []
+    for path, measured in trained:
+        if is_first_process():
+            record_command(path, recorded_command("train", options))
+        networks.append(TrainedNetwork(path, measured))
+    return TrainResult(out, tuple(networks))
 
 
 class FinetuneResult(NamedTuple):
@@ -80,11 +93,24 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     (True, 'abnn')
     """
     from segunc.core.device import resolve_device
-    from segunc.core.progress import quiet_lightning
-    from segunc.training.config import FinetuneConfig, FitConfig, parse_config, recorded_data
+    from segunc.training.config import record_command
+    from segunc.training.progress import is_first_process
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
+    measured = _finetune(options, say)
+    if is_first_process():
+        bases = several(options.base)
+        base = Path(bases[0]) if len(bases) == 1 and not METHODS[options.method].several else None
+        record_command(Path(options.out), recorded_command("finetune", options), base)
+    return FinetuneResult(Path(options.out), measured)
+
+
+def _finetune(options: FinetuneOptions, say: Callable[[str], None]) -> Mapping[str, Any]:
+    """Write the model folder of a method, and return what was measured."""
+    from segunc.core.progress import quiet_lightning
+    from segunc.training.config import FinetuneConfig, FitConfig, parse_config, recorded_data
+
     method, out, overrides = METHODS[options.method], Path(options.out), _words(options.settings)
     bases = [Path(base) for base in several(options.base)]
     file = Path(options.config) if options.config else None
@@ -95,7 +121,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
                 f"--method {method.name} has no settings, so it does not take {' '.join(unused)}"
             )
         method.fit(bases, out, say=say)
-        return FinetuneResult(out, {})
+        return {}
     if len(bases) > 1:
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
     _refuse_other_network(method, bases[0], out)
@@ -114,12 +140,13 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data, **how)
         _tell_data(fitted.data, recorded, bases[0], say)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
-        return FinetuneResult(out, {})
+        return {}
     quiet_lightning()
     config = parse_config(FinetuneConfig, file, overrides, method.config, **how)
     _tell_data(config.data, recorded, bases[0], say)
     # Lightning, not the caller, places a fine-tuning on its devices.
-    return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
+    measured: Mapping[str, Any] = method.fit(bases[0], config, out, device=options.device, say=say)
+    return measured
 
 
 def _refuse_other_network(method: Method, base: Path, out: Path) -> None:

@@ -1,0 +1,473 @@
+"""What a report says: the content of ``report.json``. It gathers the records of what other commands
+measured, and what follows from their counts; it measures nothing again."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from segunc.core.files import file_sha256, flat
+from segunc.decisions.risks import binomial_bound
+from segunc.decisions.threshold import GuaranteedThreshold
+from segunc.evaluation.resampling import EvaluationResult
+from segunc.maps.manifest import environment, tool_commit, tool_version
+from segunc.maps.reader import MapsReader
+from segunc.metrics.objects import KINDS
+from segunc.posteriors.model import model_files
+from segunc.reporting.inputs import Inputs
+from segunc.scores import first_shown
+from segunc.training.config import HISTORY, now, recorded_commands, recorded_data
+
+KIND = "segunc report"
+VERSION = 2
+Facts = dict[str, Any]
+Row = Mapping[str, Any]
+TEST = "test"
+VALIDATION = "validation"
+CALIBRATION = "calibration"
+ROLES = (TEST, VALIDATION, CALIBRATION)
+"""What frames were used for. Only those of the first role say how a model does on new frames."""
+_VALIDATION_SPLITS = ("val", "valid", "validation", "selection")
+_MACHINE = (
+    *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
+    *("threads", "seconds", "resumed", "trained"),
+)
+"""Keys of records that say something of the machine, or nothing to a reader."""
+
+
+def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
+    """Return what is known of a model.
+
+    Args:
+        inputs: what the report is made of.
+        pictures: of failures, see :func:`segunc.reporting.failures.failures`.
+
+    Returns:
+        Plain values for ``report.json``; ``gaps`` names the sections without data.
+    """
+    trained = _plain(recorded_data(inputs.folder) or {})
+    results = [_result(inputs, run, trained) for run in inputs.results]
+    thresholds = []
+    for name, threshold in inputs.thresholds.items():
+        achieved = _worst_first(_achieved(results, threshold))
+        thresholds.append({**asdict(threshold), "file": name, "achieved": achieved})
+    domain = _domain(inputs, results)
+    facts: Facts = {
+        "kind": KIND,
+        "version": VERSION,
+        "made": now(),
+        "name": inputs.folder.resolve().name,
+        "model": _model(inputs),
+        "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
+        "trained": trained,
+        "domain": domain,
+        "results": results,
+        "maps": [_maps(reader) for reader in inputs.maps],
+        "latency": [_without_command(record) for record in inputs.latency],
+        "thresholds": thresholds,
+        "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
+        "failures": list(pictures),
+        "files": _hashes(inputs),
+        "commands": list(_commands(inputs)),
+        "shift": _under_shift(results),
+    }
+    return facts | {"gaps": _gaps(facts)}
+
+
+def _plain(values: Row) -> Facts:
+    """Return a record without what says something of the machine or nothing at all."""
+    return {
+        key: value
+        for key, value in values.items()
+        if key not in _MACHINE and value not in (None, "")
+    }
+
+
+def _gaps(facts: Row) -> list[str]:
+    """Return the names of the sections without data."""
+    domain, results = facts["domain"], facts["results"]
+    data = {
+        "intended use": domain["intended_use"],
+        "factors": domain["axes"],
+        "evaluation data": results,
+        "training data": facts["trained"],
+        "independence": domain["independence"],
+        "label quality": domain["label_quality"],
+        "segmentation": any(result["segmented"] for result in results),
+        "anomalies": any(result["score"] for result in results),
+        "operating point": facts["thresholds"],
+        "residual risk": any(_has_objects(result) for result in results),
+        "shift": facts["shift"],
+        "slices": any(result["content"]["counts"].get("groups") for result in results),
+        "failures": facts["failures"],
+        "latency": facts["latency"],
+        "reviewers": any("verdicts" in result["content"] for result in results),
+        "operation": _was_watched(facts["monitor"]),
+        "ethics": domain["affected"],
+    }
+    return [name for name, there in data.items() if not there]
+
+
+def _has_objects(result: Row) -> bool:
+    return bool(result["missed"]["size"] or result["missed"]["distance"])
+
+
+def _monitor(state: Row) -> Facts:
+    """Return the state of a monitor without its command and the paths of this machine."""
+    kept = _without_command(state)
+    kept.pop("maps", None)
+    kept["threshold"] = {"sha256": state["threshold"]["sha256"]}
+    if state.get("reference"):
+        kept["reference"] = {"frames": state["reference"]["frames"]}
+    return kept
+
+
+def _was_watched(monitor: Row | None) -> bool:
+    """Return whether a monitor had enough frames or verdicts to raise an alarm."""
+    if monitor is None:
+        return False
+    return bool(monitor.get("measured", True) or monitor.get("risk"))
+
+
+def _hashes(inputs: Inputs) -> dict[str, str]:
+    """Return the SHA-256 of each file: of the model below ``MODEL/``, and of what was given."""
+    files = {}
+    for path in model_files(inputs.folder):
+        files[f"MODEL/{path.relative_to(inputs.folder).as_posix()}"] = path
+    files |= inputs.files
+    return {name: file_sha256(path) for name, path in files.items()}
+
+
+def _model(inputs: Inputs) -> Facts:
+    model = inputs.model
+    network = model.network.description
+    members = model.posterior.members
+    records = {}
+    for name, record in (
+        ("base", network.provenance),
+        ("posterior", model.record.get("provenance")),
+    ):
+        if record:
+            records[name] = _plain(record)
+    sets = model.attachments.get("class_sets")
+    return {
+        "network": f"{network.architecture} {network.encoder}".strip(),
+        "classes": list(network.classes),
+        "posterior": f"{model.posterior.method}, {members} member{'' if members == 1 else 's'}",
+        "settings": flat(model.posterior.settings()),
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        "made": flat(records),
+        "fitted": list(model.attachments),
+        "sets": sets and f"{sets.promise} {sets.condition}",
+    }
+
+
+@dataclass
+class _Frames:
+    """Names of frames by what they were used for."""
+
+    of_role: dict[str, set[str]] = field(default_factory=lambda: {role: set() for role in ROLES})
+
+    def add(self, names: Collection[str], role: str) -> None:
+        """Add frames of a role; a frame that served twice counts as what spoils it for a test."""
+        for name in names:
+            for other in ROLES[: ROLES.index(role)]:
+                self.of_role[other].discard(name)
+            if not any(name in self.of_role[later] for later in ROLES[ROLES.index(role) :]):
+                self.of_role[role].add(name)
+
+
+def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
+    """Return the frames of results that resample frames, else those of the maps, by their role."""
+    frames = _Frames()
+    named = False
+    for run, result in zip(inputs.results, results, strict=True):
+        if run.replicates and run.content.get("bootstrap", {}).get("unit") == "frame":
+            frames.add(run.replicates.units, result["role"])
+            named = True
+    if not named:
+        for reader in inputs.maps:
+            frames.add(reader.frames, TEST)
+    apart = _names_tested_apart(inputs, results)
+    for threshold in inputs.thresholds.values():
+        frames.add(threshold.frames.keys() - apart, CALIBRATION)
+    return frames
+
+
+def _names_tested_apart(inputs: Inputs, results: Sequence[Row]) -> set[str]:
+    """Return the frames of results that were made with a threshold: ``segunc evaluate`` compared
+    them with the frames of its calibration, so an equal name means another frame."""
+    names: set[str] = set()
+    for run, result in zip(inputs.results, results, strict=True):
+        checked = any(_flagged_with(result, threshold) for threshold in inputs.thresholds.values())
+        if checked and run.replicates:
+            names.update(run.replicates.units)
+    return names
+
+
+def _domain(inputs: Inputs, results: Sequence[Row]) -> Facts:
+    """Return the operator's words, and in each cell of the domain the frames of each role.
+
+    A cell lacks as many test frames as it has fewer than the minimum; frames that chose an epoch or
+    a threshold are no test.
+    """
+    domain = inputs.domain
+    frames = _frames(inputs, results)
+    counted = {
+        role: Counter(domain.places(sorted(frames.of_role[role])).values()) for role in ROLES
+    }
+    cells: list[Facts] = []
+    for values in product(*domain.axes.values()):
+        if values:
+            cell = {role: counted[role][values] for role in ROLES}
+            lacking = max(domain.minimum - cell[TEST], 0)
+            cells.append({"values": list(values), **cell, "lacking": lacking})
+    number = {role: len(frames.of_role[role]) for role in ROLES}
+    return {
+        **asdict(domain),
+        "cells": cells,
+        "gaps": sum(cell["lacking"] > 0 for cell in cells),
+        "frames": number,
+        "outside": number[TEST] - counted[TEST].total(),
+    }
+
+
+def _role(inputs: Inputs, record: Row, trained: Row) -> str:
+    """Return what the frames of a result were used for.
+
+    They are validation frames where training chose its epoch on this split of this data set, where
+    something was fitted on it, or, without a record of the training, where the split says so.
+    """
+    split = record.get("split")
+    if split is None:
+        return TEST
+    if split == "selection" or (not trained and split in _VALIDATION_SPLITS):
+        return VALIDATION
+    used = [(trained.get("dataset"), trained.get("validation"))]
+    for attachment in inputs.model.attachments.values():
+        made: Row = getattr(attachment, "fitted_on", {})
+        used.append((made.get("dataset"), made.get("split")))
+    return VALIDATION if (record.get("dataset"), split) in used else TEST
+
+
+def _result(inputs: Inputs, run: EvaluationResult, trained: Row) -> Facts:
+    """Return a result: its content, what it is of, and the missed objects with upper bounds."""
+    content, record = run.content, run.content["run"]
+    score = _score_of(inputs, content)
+    flagged = content.get("flagged", {}).get(score, {})
+    at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
+    bins = flagged if at_threshold else content["scores"].get(score, {})
+    missed = {kind: _missed(bins.get(kind, {})) for kind in (*KINDS, "group")}
+    detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None
+    role = _role(inputs, record, trained)
+    kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
+    kept["run"] = _without_command(record)
+    data = _data_words(record)
+    counts = content["counts"]
+    return {
+        "name": run.name,
+        "file": run.path.name,
+        "data": data,
+        "role": role,
+        "labelled": f"{data}, {_frames_words(counts.get('labelled_frames', 0), role)}",
+        "with_anomalies": f"{data}, {_frames_words(counts.get('anomaly_frames', 0), role)}",
+        "score": score if detected else None,
+        "found": "At the threshold" if at_threshold else "With 5 % of the normal pixels flagged",
+        "segmented": content.get("segmentation", {}).get("miou") is not None,
+        "missed": missed,
+        "content": kept,
+    }
+
+
+def _score_of(inputs: Inputs, content: Row) -> str:
+    """Return the score of a result that the report shows: that of a threshold, if it is there."""
+    for threshold in inputs.thresholds.values():
+        if threshold.score in content["scores"]:
+            return threshold.score
+    return first_shown(content["scores"])
+
+
+def _data_words(record: Row) -> str:
+    words = [record.get("dataset"), record.get("split")]
+    if record.get("corruption"):
+        words.append(f"under {record['corruption']}")
+    return " ".join(word for word in words if word) or "labelled frames of maps"
+
+
+def _frames_words(number: int, role: str) -> str:
+    kind = "" if role == TEST else f"{role} "
+    return f"{number:,} {kind}frame{'' if number == 1 else 's'}"
+
+
+def _missed(bins: Row) -> list[list[Any]]:
+    """Return of each bin with objects its name, the objects, those that were missed, and the upper
+    bound of their share (one-sided, 95 %)."""
+    rows = []
+    for name, numbers in bins.items():
+        objects, found = numbers["objects"], numbers["found"]
+        if objects and found is not None:
+            missed = objects - round(found * objects)
+            rows.append([name, objects, missed, binomial_bound(missed, objects)])
+    return rows
+
+
+def _flagged_with(result: Row, promised: GuaranteedThreshold) -> Row | None:
+    """Return what a result says of a threshold, or None where it was made without it. It knows its
+    threshold by promise and value: what a bare value flags is no such loss."""
+    row: Row = result["content"].get("flagged", {}).get(promised.score, {})
+    same = row.get("promise") == promised.promise
+    return row if same and math.isclose(row["threshold"], promised.value) else None
+
+
+def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
+    """Yield of each result that was made with a threshold, and of each risk that it bounds, the mean
+    loss of the units and whether that keeps to the level."""
+    for result in results:
+        row = _flagged_with(result, promised)
+        if row is None:
+            continue
+        for control, level in promised.levels.items():
+            numbers = row if control == promised.control else row.get(control, {})
+            loss = numbers.get("risk")
+            kept = "not measured"
+            if loss is not None:
+                kept = "kept" if loss <= level else "exceeded"
+            yield {
+                "name": result["name"],
+                "data": result["data"],
+                "control": control,
+                "level": level,
+                "loss": loss,
+                "units": numbers.get("units"),
+                "upper": numbers.get("upper"),
+                "kept": kept,
+                "shifted": "corruption" in result["content"]["run"],
+                "flagged": row,
+            }
+
+
+def _worst_first(achieved: Iterator[Facts]) -> list[Facts]:
+    """Return what was achieved, exceeded promises first."""
+    return sorted(achieved, key=lambda row: row["kept"] != "exceeded")
+
+
+def _under_shift(results: Sequence[Row]) -> list[Facts]:
+    """Return each number of a result on corrupted images beside the same on clean ones."""
+    rows = []
+    for shifted in results:
+        record = shifted["content"]["run"]
+        if not record.get("corruption"):
+            continue
+        clean = _clean_of(shifted, results)
+        for title, path in _shift_numbers(shifted):
+            rows.append(
+                {
+                    "name": shifted["name"],
+                    "shift": record["corruption"],
+                    "data": shifted["labelled"],
+                    "number": title,
+                    "path": path,
+                    "value": _value(shifted, path),
+                    "clean_name": clean and clean["name"],
+                    "clean": clean and _value(clean, path),
+                }
+            )
+    return rows
+
+
+def _shift_numbers(result: Row) -> list[tuple[str, list[str]]]:
+    numbers = []
+    if result["segmented"]:
+        numbers.append(("mean IoU", ["segmentation", "miou"]))
+        numbers.append(("ECE", ["calibration", "ece"]))
+    if result["score"]:
+        numbers.append(("AUPR", ["scores", result["score"], "pooled", "aupr"]))
+        numbers.append(("FPR95", ["scores", result["score"], "pooled", "fpr95"]))
+    return [(title, path) for title, path in numbers if _value(result, path) is not None]
+
+
+def _clean_of(shifted: Row, results: Sequence[Row]) -> Row | None:
+    """Return the result on the same frames without corruption, None where there is none."""
+    there = _same_frames(shifted)
+    for result in results:
+        if not result["content"]["run"].get("corruption") and _same_frames(result) == there:
+            return result
+    return None
+
+
+def _same_frames(result: Row) -> tuple[Any, ...]:
+    record, counts = result["content"]["run"], result["content"]["counts"]
+    named = [record.get(key) for key in ("dataset", "split", "frames", "every")]
+    return (*named, counts.get("frames"))
+
+
+def _value(result: Row, path: Sequence[str]) -> float | None:
+    value: Any = result["content"]
+    for key in path:
+        value = (value or {}).get(key)
+    return None if value is None else float(value)
+
+
+def _maps(reader: MapsReader) -> Facts:
+    manifest = reader.manifest or {}
+    missing = reader.unfinished  # without the place of the folder on this machine
+    if missing is not None:
+        missing = missing.replace(str(reader.folder), reader.folder.name)
+    return {
+        "name": reader.folder.name,
+        "frames": len(reader.frames),
+        "unfinished": missing,
+        "scores": reader.scores,
+        "device": manifest.get("device"),
+    }
+
+
+def _commands(inputs: Inputs) -> Iterator[Facts]:
+    """Yield the command that made each file, in the order of the work; None where a file, of another
+    tool or an earlier version, records none."""
+    folders = [inputs.folder, *sorted(inputs.folder.glob("members/[0-9]*"))]
+    for folder in folders:
+        place = (Path("MODEL") / folder.relative_to(inputs.folder) / HISTORY).as_posix()
+        commands = recorded_commands(folder)
+        for entry in commands:
+            yield _command(place, entry["command"], entry.get("date"))
+        if not commands and folder == inputs.folder:
+            yield _command("MODEL", None)
+    for reader in inputs.maps:
+        yield _command(reader.folder.name, (reader.manifest or {}).get("command"))
+    for name, threshold in inputs.thresholds.items():
+        yield _command(name, threshold.command, threshold.date)
+    for run in inputs.results:
+        yield _command(run.path.name, run.content["run"].get("command"))
+    for record in (*([inputs.monitor] if inputs.monitor else []), *inputs.latency):
+        yield _command(str(record["kind"]), record.get("command"))
+
+
+def _command(file: str, command: str | None, date: str | None = None) -> Facts:
+    return {"file": file, "command": command and shown_command(command), "date": date}
+
+
+def shown_command(command: str) -> str:
+    """Return a command whose absolute paths are shortened to their last name: a report names no
+    place of the machine."""
+    words = []
+    for word in shlex.split(command):
+        start, equals, value = word.rpartition("=")
+        path = value if equals else word
+        short = path.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
+        absolute = re.match(r"/|[A-Za-z]:[\\/]", path)
+        words.append(f"{start}{equals}{short}" if absolute else word)
+    return shlex.join(words)
+
+
+def _without_command(record: Row) -> Facts:
+    """Return a record without its command, which stands under ``commands``."""
+    return {key: value for key, value in record.items() if key != "command"}

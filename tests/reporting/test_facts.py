@@ -1,0 +1,165 @@
+"""What a report gathers: roles of frames, cells of the domain, and commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from segunc.options import FinetuneOptions, recorded_command
+from segunc.reporting.facts import CALIBRATION, TEST, VALIDATION, _domain, _role, shown_command
+from segunc.reporting.inputs import Domain
+from segunc.training.config import recorded_commands
+from tests.conftest import Job
+from tests.reporting.conftest import CLEAN
+from tests.verbs.processes import succeed
+
+AXES = {"light": {"night": "night", "day": "."}}
+TRAINED = {"dataset": "streets", "validation": "val"}
+
+
+def inputs(runs: dict[str, list[str]], calibrated: tuple[str, ...] = ()) -> Any:
+    """What a report is made of: names of frames by the result, and of the calibration."""
+    results = []
+    for units in runs.values():
+        replicates = SimpleNamespace(units=tuple(units))
+        results.append(
+            SimpleNamespace(content={"bootstrap": {"unit": "frame"}}, replicates=replicates)
+        )
+    promised = SimpleNamespace(
+        frames=dict.fromkeys(calibrated, "0"), score="entropy", promise="P.", value=0.5
+    )
+    return SimpleNamespace(
+        domain=Domain(axes=AXES, minimum=2),
+        results=results,
+        maps=[],
+        thresholds={"t.json": promised},
+    )
+
+
+def roles(*names: str) -> list[dict[str, Any]]:
+    return [{"role": role, "content": {}} for role in names]
+
+
+def cell_of(facts: dict[str, Any], light: str) -> dict[str, Any]:
+    (cell,) = (cell for cell in facts["cells"] if cell["values"] == [light])
+    return cell
+
+
+def test_validation_frames_fill_no_cell() -> None:
+    runs = {"val": ["night/1", "night/2", "night/3"], "test": ["day/1", "day/2"]}
+    facts = _domain(inputs(runs), roles(VALIDATION, TEST))
+    assert cell_of(facts, "night") == {
+        "values": ["night"],
+        "test": 0,
+        "validation": 3,
+        "calibration": 0,
+        "lacking": 2,
+    }
+    assert cell_of(facts, "day")["lacking"] == 0
+    assert facts["gaps"] == 1
+
+
+def test_frames_of_a_calibration_fill_no_cell() -> None:
+    facts = _domain(inputs({"test": ["day/1", "day/2"]}, ("day/1",)), roles(TEST))
+    assert cell_of(facts, "day")["test"] == 1
+    assert cell_of(facts, "day")[CALIBRATION] == 1
+    assert cell_of(facts, "day")["lacking"] == 1
+
+
+def test_frames_that_were_compared_with_the_calibration_are_tests_whatever_their_names() -> None:
+    """Names of video frames are numbers, which every video has."""
+    tested = roles(TEST)
+    tested[0]["content"] = {"flagged": {"entropy": {"promise": "P.", "threshold": 0.5}}}
+    facts = _domain(inputs({"test": ["day/1", "day/2"]}, ("day/1",)), tested)
+    assert cell_of(facts, "day")["test"] == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "trained", "role"),
+    [
+        ({"dataset": "streets", "split": "val"}, TRAINED, VALIDATION),
+        ({"dataset": "streets", "split": "test"}, TRAINED, TEST),
+        ({"dataset": "animals", "split": "val"}, TRAINED, TEST),
+        ({"dataset": "animals", "split": "val"}, {}, VALIDATION),
+        ({"dataset": "tuned", "split": "held-out"}, TRAINED, VALIDATION),
+        ({"dataset": "streets", "split": "selection"}, TRAINED, VALIDATION),
+        ({}, TRAINED, TEST),
+    ],
+)
+def test_the_role_of_frames_follows_from_what_chose_an_epoch_or_was_fitted(
+    record: dict[str, Any], trained: dict[str, Any], role: str
+) -> None:
+    fitted = SimpleNamespace(fitted_on={"dataset": "tuned", "split": "held-out"})
+    made_of: Any = SimpleNamespace(model=SimpleNamespace(attachments={"calibration": fitted}))
+    assert _role(made_of, record, trained) == role
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("segunc predict --model /home/me/m --out maps", "segunc predict --model m --out maps"),
+        ("segunc x --data.root=/home/me/d/", "segunc x --data.root=d"),
+        (r"segunc x --root 'C:\\me\\my data'", "segunc x --root 'my data'"),
+        ("segunc x --frames '^(a|b)$'", "segunc x --frames '^(a|b)$'"),
+    ],
+)
+def test_a_shown_command_names_no_place_of_the_machine(command: str, shown: str) -> None:
+    assert shown_command(command) == shown
+
+
+def test_every_file_records_the_command_that_made_it(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    maps = json.loads((predicted.maps / "manifest.json").read_text())
+    assert shlex.split(maps["command"])[:2] == ["segunc", "predict"]
+    result = json.loads((results / CLEAN).read_text())
+    assert f"--root {predicted.data}" in result["run"]["command"]
+    verbs = [shlex.split(entry["command"])[1] for entry in recorded_commands(predicted.abnn)]
+    assert verbs == ["train", "finetune"]
+    out = tmp_path / "report"
+    succeed("report", "--model", predicted.abnn, "--runs", results / CLEAN, "--out", out)
+    commands = json.loads((out / "report.json").read_text())["commands"]
+    assert [shlex.split(made["command"])[1] for made in commands] == [*verbs, "evaluate"]
+
+
+def test_a_recorded_command_gives_the_same_result_again(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    first = json.loads((results / CLEAN).read_text())
+    words = shlex.split(first["run"]["command"])[1:]
+    words[words.index("--out") + 1] = str(tmp_path / "again.json")
+    words += ["--device", "cpu"]
+    succeed(*words)
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert again["segmentation"] == first["segmentation"]
+
+
+def test_approval_lists_the_roles_that_sign(predicted: Job, results: Path, tmp_path: Path) -> None:
+    (tmp_path / "d.yaml").write_text("approvers: [Safety manager, Owner of the model]\n")
+    out = tmp_path / "report"
+    words = ("--runs", results / CLEAN, "--domain", tmp_path / "d.yaml", "--out", out)
+    succeed("report", "--model", predicted.abnn, *words)
+    page = (out / "index.html").read_text()
+    assert '<tr class="sign"><th scope="row">Safety manager</th>' in page
+    assert '<tr class="sign"><th scope="row">Owner of the model</th>' in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"abnn.epochs": 0, "data.size": [64, 64]},
+            ["--abnn.epochs", "0", "--data.size", "[64, 64]"],
+        ),
+        (["--abnn.epochs", "0"], ["--abnn.epochs", "0"]),
+    ],
+)
+def test_settings_of_both_forms_are_recorded(settings: Any, words: list[str]) -> None:
+    options = FinetuneOptions(base="base", out="out", settings=settings)
+    recorded = shlex.split(recorded_command("finetune", options))
+    assert recorded[-len(words) :] == words

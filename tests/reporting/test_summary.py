@@ -1,0 +1,170 @@
+"""The summary of a report: each line says what the numbers say, with their frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scipy.stats import binomtest
+
+from segunc.reporting.facts import _under_shift
+from segunc.reporting.summary import share, summary_of
+
+COUNTS = {"anomaly_pixels": 5, "normal_pixels": 95, "labelled_frames": 7, "frames": 7}
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    """A result as a report holds it."""
+    content = {
+        "run": {"dataset": "streets", "split": "test"},
+        "counts": COUNTS,
+        "intervals": {},
+        "segmentation": {"miou": 0.5, "per_class": {"road": 0.9, "pole": 0.0, "car": 0.6}},
+        "calibration": {"ece": 0.02},
+        "scores": {"entropy": {"pooled": {"aupr": 0.4, "fpr95": 0.25}}},
+    }
+    return {
+        "name": "test",
+        "data": "streets test",
+        "labelled": "streets test, 7 frames",
+        "with_anomalies": "streets test, 3 frames",
+        "segmented": True,
+        "score": "entropy",
+        "found": "At the threshold",
+        "missed": {"size": [["small", 64, 53, 0.9]], "distance": [], "group": []},
+        "content": content,
+    } | changes
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    """What a report says, with nothing measured but one result."""
+    domain = {
+        "independence": "",
+        "label_quality": "",
+        "approvers": [],
+        "cells": [],
+        "gaps": 0,
+        "minimum": 30,
+    }
+    plain: dict[str, Any] = {
+        "results": [result()],
+        "thresholds": [],
+        "shift": [],
+        "trained": {},
+        "domain": domain,
+        "monitor": None,
+        "gaps": ["operation"],
+    }
+    return plain | changes
+
+
+def line(name: str, **changes: Any) -> dict[str, str]:
+    (found,) = (line for line in summary_of(facts(**changes)) if line["name"] == name)
+    return found
+
+
+def threshold(loss: float) -> dict[str, Any]:
+    row = {
+        "data": "streets test",
+        "control": "missed-objects",
+        "loss": loss,
+        "units": 20,
+        "kept": "kept" if loss <= 0.1 else "exceeded",
+        "shifted": False,
+        "flagged": {"normal_share": 0.48},
+    }
+    return {
+        "promise": "At most 10 %.",
+        "condition": "It holds on this road.",
+        "control": "missed-objects",
+        "achieved": [row],
+    }
+
+
+def test_classes_that_are_never_found_are_named_first() -> None:
+    text = line("Classes")["text"]
+    assert text.startswith("pole is never found (IoU 0). Trust road most")
+
+
+def test_a_class_without_iou_is_not_called_never_found() -> None:
+    seen = result()
+    seen["content"]["segmentation"]["per_class"] = {"road": 0.9, "train": None}
+    assert "train" not in line("Classes", results=[seen])["text"]
+
+
+def test_a_number_of_the_summary_names_its_frames() -> None:
+    assert "Mean IoU is .500 on streets test, 7 frames." in line("Classes")["text"]
+    assert "on streets test, 3 frames" in line("Unknown objects")["text"]
+
+
+def test_missed_objects_are_a_share_with_its_upper_bound() -> None:
+    bound = binomtest(53, 64, alternative="less").proportion_ci(0.95, method="exact").high
+    assert round(53 / 64, 2) == 0.83
+    assert share(53, 64) == f"83 %, upper bound {100 * bound:.0f} %"
+    assert f"it misses 53 of 64 objects: {share(53, 64)}." in line("Unknown objects")["text"]
+
+
+def test_a_promise_that_does_not_hold_is_the_first_line() -> None:
+    first = summary_of(facts(thresholds=[threshold(0.2)]))[0]
+    assert first["name"] == "Operating point"
+    assert first["state"] == "broken"
+
+
+def test_a_promise_stands_with_its_condition_and_its_price() -> None:
+    text = line("Operating point", thresholds=[threshold(0.05)])["text"]
+    assert text.startswith("At most 10 %.")
+    assert text.endswith("It holds on this road.")
+    assert ".050 on streets test, 20 units: kept, with 48.0 % of the normal pixels flagged." in text
+
+
+def test_a_monitor_of_too_few_frames_measures_nothing() -> None:
+    said = line("Operation", monitor={"frames": 5, "measured": False, "fired": None})
+    assert said["state"] == "open"
+    assert "5 frames are too few to raise an alarm" in said["text"]
+
+
+def test_a_monitor_that_fired_is_no_reassurance() -> None:
+    monitor = {"frames": 50, "fired": "frame_9", "alarms": ["x"]}
+    assert line("Operation", monitor=monitor, gaps=[])["state"] == "broken"
+
+
+def test_kappa_stands_beside_what_reviewers_saw() -> None:
+    seen = result()
+    seen["content"]["verdicts"] = {}
+    pair = {"reviewers": ["Ana", "Bo"], "kappa": 0.41, "frames": 20}
+    judged = {"judged_frames": 30, "disagreed_frames": 12, "judged_by_several": 20}
+    seen["content"]["counts"] = COUNTS | judged | {"agreement": [pair]}
+    text = line("Reviewers", results=[seen])["text"]
+    assert "reviewers disagree on 12 of 20 that two or more judged" in text
+    assert "Cohen's kappa of Ana and Bo is 0.41, over 20 frames." in text
+
+
+def test_classes_that_are_never_found_under_shift_are_named() -> None:
+    shifted = result(name="fog")
+    shifted["content"]["run"] = shifted["content"]["run"] | {"corruption": "fog:3"}
+    shifted["content"]["segmentation"] = {"miou": 0.3, "per_class": {"road": 0.6, "car": 0.0}}
+    rows = _under_shift([result(), shifted])
+    text = line("Under shift", results=[result(), shifted], shift=rows)["text"]
+    assert text.endswith("Under fog:3, car is never found.")
+
+
+def test_what_the_operator_says_is_stated_and_not_measured() -> None:
+    domain = facts()["domain"] | {"independence": "Other cities."}
+    assert line("Independence", domain=domain)["state"] == "stated"
+
+
+def test_what_nobody_stated_is_open() -> None:
+    assert line("Independence")["state"] == "open"
+    assert line("Label quality")["state"] == "open"
+
+
+@pytest.mark.parametrize("changed", [{"split": "val"}, {"frames": "^a"}, {"every": 2}])
+def test_a_shift_is_compared_with_the_same_frames_alone(changed: dict[str, Any]) -> None:
+    shifted = result(name="fog")
+    shifted["content"]["run"] = shifted["content"]["run"] | {"corruption": "fog:3"}
+    shifted["content"]["segmentation"] = {"miou": 0.3, "per_class": {}}
+    rows = _under_shift([result(), shifted])
+    assert [row["clean"] for row in rows if row["number"] == "mean IoU"] == [0.5]
+    other = result()
+    other["content"]["run"] = other["content"]["run"] | changed
+    assert {row["clean"] for row in _under_shift([other, shifted])} == {None}
