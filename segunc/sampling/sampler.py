@@ -164,7 +164,8 @@ class SamplerReport:
     upsampled: bool | None = (
         None  # whether the network's last upsampling was taken over by the sampler
     )
-    messages: list[str] = field(default_factory=list)  # what a user should know
+    # What a user should know; a call of the sampler gives each as a NoteWarning, once.
+    messages: list[str] = field(default_factory=list)
 
 
 class FrameEvidence(NamedTuple):
@@ -179,7 +180,8 @@ class Sampler:
     """Samples a converted network and returns the prediction and the scores that are asked for. Every posterior is a list of branches
     (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one branch after the other are added
     to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk size, batch size or order of
-    frames, up to rounding where a library sums in another order for another batch size.
+    frames, up to rounding where a library sums in another order for another batch size. Calls from several threads take turns, those
+    of all samplers of a process.
 
     Args:
         network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first; converted, unless the posterior is
@@ -305,8 +307,10 @@ class Sampler:
         with CALLS, full_float32(), self._in_eval_mode(), torch.inference_mode():
             if self._runners and self._stamp != self._stamp_now():
                 self._begin_again()
-            prediction = self._predict(images, size, keep_probabilities, whole)
-            self._stamp = self._stamp_now()
+            try:
+                prediction = self._predict(images, size, keep_probabilities, whole)
+            finally:
+                self._stamp = self._stamp_now()
         if self.warns:
             self._warn()
         return prediction

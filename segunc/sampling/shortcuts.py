@@ -1,5 +1,7 @@
-"""What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling. Torch function modes
-follow every operation of a pass, so nothing is found by names."""
+"""What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling.
+
+Torch function modes follow every call of a pass, so nothing is found by names. What they do not see, and what the network's code
+does with values, is found once for each size by :mod:`segunc.sampling.dependence`."""
 
 from __future__ import annotations
 

@@ -115,6 +115,11 @@ def test_modes_come_back_after_an_error() -> None:
     with pytest.raises(RuntimeError):
         sampler(IMAGES[:, :2])
     assert all(module.training for module in sampler.network.modules())
+    sampler(IMAGES)
+    with pytest.raises(RuntimeError):
+        sampler(IMAGES[:, :2])
+    sampler(IMAGES)
+    assert sampler.report.messages == []
 
 
 class Merging(nn.Conv2d):
