@@ -197,7 +197,8 @@ def test_one_file_takes_frames_of_any_size_and_the_draws_of_any_seed(
 
 
 class BranchOnSize(nn.Module):
-    """Computes wide frames by another branch, whose logits are ``factor`` times those of the first."""
+    """Computes wide frames by another branch, whose logits are ``factor`` times those of the
+    first."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
