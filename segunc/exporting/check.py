@@ -97,11 +97,13 @@ MAX_GUARD_PIXELS = 1 << 20
 def check_guards(
     run: Callable[[Tensor], Maps], sampler: Sampler, guards: Sequence[SizeGuard], name: str
 ) -> None:
-    """Compare a written file with the sampler at sizes that take another branch of the network's code than the traced frame: for
-    each condition the smallest such frame and the largest one that can be checked.
+    """Compare a written file with the sampler at sizes that take another branch of the network's
+    code than the traced frame: for each condition the smallest such frame and the largest one that
+    can be checked.
 
     Raises:
-        InputError: the maps differ at such a size, or there is none that is small enough to be checked.
+        InputError: the maps differ at such a size, or there is none that is small enough to be
+            checked.
     """
     for guard in guards:
         checkable = [size for size in guard.sizes if size[0] * size[1] <= MAX_GUARD_PIXELS]
@@ -113,7 +115,8 @@ def check_guards(
         except InputError as error:
             height, width = guard.sizes[0]
             raise InputError(
-                f"the network's code takes another branch where {guard.condition} is false (height H and width W of the frame, "
-                f"{guard.place}), for instance for {height}x{width}: one file holds one branch ({error.message})",
-                hint=f"--size HxW, one file for each size of your frames, for instance --size {height}x{width}",
+                f"the network's code takes another branch where {guard.condition} is false "
+                f"(height H and width W of the frame, {guard.place}), for instance for "
+                f"{height}x{width}: one file holds one branch ({error.message})",
+                hint=f"one file for each size of your frames, for instance --size {height}x{width}",
             ) from error

@@ -73,8 +73,9 @@ def require_packages() -> None:
 
 @dataclass(frozen=True)
 class SizeGuard:
-    """A condition on the size of the frame that the network's code asked for while it was traced. The graph holds the branch that
-    was taken; sizes for which the condition is false take another one."""
+    """A condition on the size of the frame that the network's code asked for while it was traced.
+    The graph holds the branch that was taken; sizes for which the condition is false take another
+    one."""
 
     condition: str  # with H and W for the height and the width of the frame
     place: str  # file and line of the code that asked
@@ -84,8 +85,9 @@ class SizeGuard:
 
 
 def size_guards(graph: Any) -> list[SizeGuard]:
-    """Return the conditions of a graph traced for any size that some size does not meet, of those that code outside of torch asked
-    for. Conditions of torch itself choose between kernels and memory formats that give the same numbers."""
+    """Return the conditions of a graph traced for any size that some size does not meet, of those
+    that code outside of torch asked for. Conditions of torch itself choose between kernels and
+    memory formats that give the same numbers."""
     image = next(node for node in graph.graph.nodes if node.op == "placeholder").meta["val"]
     symbols = [side.node.expr if isinstance(side, torch.SymInt) else None for side in image.shape]
     _, channels, height, width = symbols
@@ -116,7 +118,8 @@ def _place_of(guard: Any) -> str | None:
 
 
 def _holds(condition: Any, sides: dict[Any, int]) -> bool:
-    """Return whether a condition is true for the sides of a frame; one that cannot be decided is not."""
+    """Return whether a condition is true for the sides of a frame; one that cannot be decided is
+    not."""
     # A condition is an expression of sympy, or a truth value where it holds for every size.
     value = condition if isinstance(condition, bool) else condition.subs(sides)
     return str(value) == "True"
@@ -139,7 +142,8 @@ def trace(
 def trace_with_guards(
     sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False
 ) -> tuple[ExportedProgram, list[SizeGuard]]:
-    """Return the program of :func:`trace`, and the conditions on sizes under which its operators are those of the network."""
+    """Return the program of :func:`trace`, and the conditions on sizes under which its operators
+    are those of the network."""
     inputs = (image,) if draws is None else (image, draws)
 
     def maps(*inputs: Tensor) -> dict[str, Tensor]:

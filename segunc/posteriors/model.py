@@ -264,10 +264,11 @@ class Model:
     def __call__(
         self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
-        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size
-        takes longer, because the sampler checks itself. The network runs in eval mode, and every module has its own mode back at the
-        end. What a user should know of the network is a :class:`segunc.core.errors.NoteWarning`, each note once. Calls from several
-        threads take turns.
+        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the
+        network is. The first call of a size takes longer, because the sampler checks itself. The
+        network runs in eval mode, and every module has its own mode back at the end. What a user
+        should know of the network is a :class:`segunc.core.errors.NoteWarning`, each note once.
+        Calls from several threads take turns.
 
         Args:
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.

@@ -163,7 +163,8 @@ class CompiledEngine(Engine):
 
 
 def _without_results(prefix: Prefix | None) -> list[Operation]:
-    """Return the operations of a traced pass without the traced results, which each run of the graph makes anew."""
+    """Return the operations of a traced pass without the traced results, which each run of the
+    graph makes anew."""
     operations = [] if prefix is None else list(prefix.operations)
     for place in () if prefix is None else prefix.needed:
         operations[place] = replace(operations[place], result=None)

@@ -1,21 +1,28 @@
-"""What the code of a network does with values that depend on the frame or on the draw, found in one watched pass.
+"""What the code of a network does with values that depend on the frame or on the draw, found in one
+watched pass.
 
-Shortcuts of the sampler are sound only where another frame, or another draw, takes the same way through the network's code.
-Function modes of torch see each call of Python code, but not what runs inside TorchScript or compiled extensions. A mark on a
-tensor object is lost there, and also by ``.data`` or a deep copy. So this module follows three things that do not get lost:
+Shortcuts of the sampler are sound only where another frame, or another draw, takes the same way
+through the network's code. Function modes of torch see each call of Python code, but not what runs
+inside TorchScript or compiled extensions. A mark on a tensor object is lost there, and also by
+``.data`` or a deep copy. So this module follows three things that do not get lost:
 
-* **Memory.** A value depends on the frame where its storage was written from dependent values. Views, detached tensors and
-  ``.data`` share their storage, whatever object they come as. Memory that was allocated and not filled counts as dependent,
-  because a kernel that is not seen may fill it: fused kernels of TorchScript and Triton do.
-* **Operators.** A dispatch mode sees every operator, also of scripted code. An operator that hands a dependent value to the host
-  is a read: torch tags those whose result, or whose shape, depends on values. Any other way out of a tensor into Python
-  (``numpy``, ``tolist``, ``repr``, a pointer) is a function that returns no tensor and is not in :data:`METADATA`.
-* **What no function mode saw.** An operator that arrives while no function of torch runs comes from code that function modes
-  cannot follow. The sampler then shares nothing between draws, because sharing replaces results of functions.
+* **Memory.** A value depends on the frame where its storage was written from dependent values.
+  Views, detached tensors and ``.data`` share their storage, whatever object they come as. Memory
+  that was allocated and not filled counts as dependent, because a kernel that is not seen may fill
+  it: fused kernels of TorchScript and Triton do.
+* **Operators.** A dispatch mode sees every operator, also of scripted code. An operator that hands
+  a dependent value to the host is a read: torch tags those whose result, or whose shape, depends on
+  values. Any other way out of a tensor into Python (``numpy``, ``tolist``, ``repr``, a pointer) is
+  a function that returns no tensor and is not in :data:`METADATA`.
+* **What no function mode saw.** An operator that arrives while no function of torch runs comes from
+  code that function modes cannot follow. The sampler then shares nothing between draws, because
+  sharing replaces results of functions.
 
-Version counters of tensors would not do in place of the operators: tensors made in inference mode have none.
+Version counters of tensors would not do in place of the operators: tensors made in inference mode
+have none.
 
-What stays unknown: an extension that takes a pointer without any function of torch, and values that Python keeps between calls.
+What stays unknown: an extension that takes a pointer without any function of torch, and values that
+Python keeps between calls.
 """
 
 from __future__ import annotations
@@ -54,7 +61,8 @@ METADATA = {
     "stride",
     "type",
 }
-"""Functions that return no tensor and look at no value; those whose names begin with ``is_`` are further ones."""
+"""Functions that return no tensor and look at no value; those whose names begin with ``is_`` are
+further ones."""
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _TRAINING_ARGUMENTS = ("training", "train")
 
@@ -74,7 +82,8 @@ class Memory:
                 self._storages[address] = reference(tensor.untyped_storage())
 
     def holds(self, tensors: Iterable[Tensor]) -> bool:
-        """Return whether one of some tensors lies in it; one without a storage (sparse, oneDNN) may."""
+        """Return whether one of some tensors lies in it; one without a storage (sparse, oneDNN)
+        may."""
         addresses = [_storage_address(tensor) for tensor in tensors]
         return any(address is None or address in self._storages for address in addresses)
 
@@ -87,14 +96,18 @@ def _storage_address(tensor: Tensor) -> int | None:
 
 
 class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows what depends on the frame or the draw through the operators of a pass, while it is open.
+    """Follows what depends on the frame or the draw through the operators of a pass, while it is
+    open.
 
     Attributes:
-        reads: whether code of the network read dependent values, so that another frame or draw may take another branch.
+        reads: whether code of the network read dependent values, so that another frame or draw may
+            take another branch.
         unseen: the module in which an operator ran that no function mode saw, or "".
-        training: the module and the operator that computed as in training (dropout, batch statistics), or "".
+        training: the module and the operator that computed as in training (dropout, batch
+            statistics), or "".
         random: the module and the operator that drew random numbers, or "".
-        written: the memory of ``guarded`` tensors was changed, or used by code that function modes do not see.
+        written: the memory of ``guarded`` tensors was changed, or used by code that function modes
+            do not see.
     """
 
     def __init__(self) -> None:
@@ -154,7 +167,8 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.written |= self.guarded.holds(inputs)
             self._look_at_chance(func, arguments_of(func, args, kwargs), depends=depends)
             if _is_composite(func):
-                # In inference mode such an operator arrives whole; what it is made of may read values.
+                # In inference mode such an operator arrives whole; what it is made of may read
+                # values.
                 with self._composite(), self:
                     output = func._op_dk(_COMPOSITE, *args, **kwargs)
             else:
@@ -228,7 +242,8 @@ def arguments_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> di
 
 
 def _is_composite(func: Any) -> bool:
-    """Return whether an operator is made of others; those of TorchScript alone (``prim``) have no kernels to ask for."""
+    """Return whether an operator is made of others; those of TorchScript alone (``prim``) have no
+    kernels to ask for."""
     return func.namespace != "prim" and torch._C._dispatch_has_kernel_for_dispatch_key(
         func.name(), _COMPOSITE
     )

@@ -105,9 +105,9 @@ class Engine:
             self.messages.append(message)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
-        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass that is watched. A bfloat16 copy
-        that calls other sites than the network is not used: a ``forward`` that was replaced on the object calls the original's
-        layers."""
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass
+        that is watched. A bfloat16 copy that calls other sites than the network is not used: a
+        ``forward`` that was replaced on the object calls the original's layers."""
         key = tuple(images.shape)
         if key not in self._endings:
             logits, watch = self._watched(images, draws)
@@ -135,7 +135,8 @@ class Engine:
         return logits, watch
 
     def _take(self, found: DependenceWatch, key: tuple[int, ...], *, drawn: bool) -> None:
-        """Take what the network's code does with values that depend on the frame, for images of one shape."""
+        """Take what the network's code does with values that depend on the frame, for images of one
+        shape."""
         if found.reads:
             self.branching.add(key)
             if drawn:
@@ -144,26 +145,28 @@ class Engine:
             self.unfollowed.add(key)
             if self.shares:
                 self.say(
-                    f"a part of the network ({found.unseen}) runs code that cannot be followed, for instance TorchScript; "
-                    "everything is computed for every draw"
+                    f"a part of the network ({found.unseen}) runs code that cannot be followed, "
+                    "for instance TorchScript; everything is computed for every draw"
                 )
         if found.training:
             self.say(
-                f"a part of the network computes as in training although it is in eval mode ({found.training}): dropout is drawn "
-                "by no seed, or statistics are those of the batch; switch it off in eval mode"
+                "a part of the network computes as in training although it is in eval mode "
+                f"({found.training}): dropout is drawn by no seed, or statistics are those of the "
+                "batch; switch it off in eval mode"
             )
         elif found.random and self.self_check is None:
             self.say(
-                f"the network draws random numbers itself ({found.random}), which no seed decides here; switch them off in eval "
-                "mode"
+                f"the network draws random numbers itself ({found.random}), which no seed decides "
+                "here; switch them off in eval mode"
             )
 
     def stop_sharing(self, error: Exception) -> None:
-        """Compute everything for every draw from now on, because a pass that shares fails by an error."""
+        """Compute everything for every draw from now on, because a pass that shares fails by an
+        error."""
         self.unsharable = True
         self.say(
-            f"what is common to all draws cannot be shared on this network ({one_line(error)}); everything is computed for every "
-            "draw"
+            f"what is common to all draws cannot be shared on this network ({one_line(error)}); "
+            "everything is computed for every draw"
         )
 
     def logits(
@@ -511,8 +514,9 @@ class Pass:
         return torch.cat(one_by_one), upsampling
 
     def _logits(self, draws: FoldedDraws | None) -> tuple[Tensor, Upsampling]:
-        """Return the logits of draws, sharing what is common to them where that goes. A pass that fails while it shares, because the
-        network keeps something from another frame for instance, is computed in full: what it raises then is the network's own."""
+        """Return the logits of draws, sharing what is common to them where that goes. A pass that
+        fails while it shares, because the network keeps something from another frame for instance,
+        is computed in full: what it raises then is the network's own."""
         if self.prefix is None:
             return self.engine.logits(self.images, draws, self.ending)
         try:
@@ -526,10 +530,11 @@ class Pass:
             return logits, upsampling
 
     def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
-        """Return how far some draws lie from the same draws each in a pass of its own that shares nothing: the largest difference,
-        relative to the largest logit of the draw. Networks that cut large frames into tiles, or order a batch by its size, keep the
-        order of the draws at the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely as draws
-        may differ.
+        """Return how far some draws lie from the same draws each in a pass of its own that shares
+        nothing: the largest difference, relative to the largest logit of the draw. Networks that
+        cut large frames into tiles, or order a batch by its size, keep the order of the draws at
+        the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely
+        as draws may differ.
 
         Raises:
             NotFiniteError: a draw gives NaN or infinite logits.

@@ -10,8 +10,9 @@ from torch import nn
 
 @contextmanager
 def eval_mode(networks: Iterable[nn.Module]) -> Iterator[list[str]]:
-    """Put networks into eval mode while open, and give each of their modules its own mode back at the end, also after an error.
-    Yield the names of the modules that stay in training mode by a ``train`` or ``eval`` method of their own."""
+    """Put networks into eval mode while open, and give each of their modules its own mode back at
+    the end, also after an error. Yield the names of the modules that stay in training mode by a
+    ``train`` or ``eval`` method of their own."""
     before = _modes(networks)
     in_training = any(before.values())
     try:
@@ -25,7 +26,8 @@ def eval_mode(networks: Iterable[nn.Module]) -> Iterator[list[str]]:
 
 
 def _modes(networks: Iterable[nn.Module]) -> dict[nn.Module, bool]:
-    """Return for each module of the networks, a module before its children, whether it is in training mode."""
+    """Return for each module of the networks, a module before its children, whether it is in
+    training mode."""
     modes: dict[nn.Module, bool] = {}
     for network in networks:
         for module in network.modules():
@@ -43,9 +45,10 @@ def _still_in_training(networks: Iterable[nn.Module]) -> list[str]:
 
 
 def _restore(networks: Iterable[nn.Module], before: dict[nn.Module, bool]) -> None:
-    """Give modules their modes back. A module with a ``train`` of its own gets it called, because that may do more than set a flag:
-    layers of low-rank adapters merge their weights in eval mode and take them apart in training mode. It also sets the modes of its
-    children, which come after it."""
+    """Give modules their modes back. A module with a ``train`` of its own gets it called, because
+    that may do more than set a flag: layers of low-rank adapters merge their weights in eval mode
+    and take them apart in training mode. It also sets the modes of its children, which come after
+    it."""
     for module in _modes(networks):
         wanted = before.get(module, module.training)
         if module.training == wanted:

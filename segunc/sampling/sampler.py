@@ -77,8 +77,9 @@ CUDA_CHUNK_PIXELS = 1 << 22
 """Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md). Compiled
 passes, whose host does not slow them, are as fast with half of it, which takes half the memory."""
 CALLS = threading.RLock()
-"""Calls from several threads take turns, those of all samplers: draws are set in the layers of a network that samplers may share, and
-switches of torch (fused attention, the precision of float32) hold for the whole process."""
+"""Calls from several threads take turns, those of all samplers: draws are set in the layers of a
+network that samplers may share, and switches of torch (fused attention, the precision of float32)
+hold for the whole process."""
 Nearest = Callable[[Sequence[tuple[float, float]]], list[tuple[float, str]]]
 """Gives distance and training frame of the feature that is nearest to that of each place (shares 0..1 of the frame's height and width)."""
 
@@ -115,7 +116,8 @@ class Prediction:
     scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
     probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
     reasons: Sequence[Reasons] = ()  # of each frame, where a score is a sum of others
-    # float32 [k, 2], the smallest and the largest logit of each batch of draws; None where no draw was made for these frames.
+    # float32 [k, 2], the smallest and the largest logit of each batch of draws; None where no draw
+    # was made for these frames.
     extremes: Tensor | None = field(default=None, repr=False)
 
     def require_finite(self) -> None:
@@ -164,7 +166,8 @@ class SamplerReport:
     upsampled: bool | None = (
         None  # whether the network's last upsampling was taken over by the sampler
     )
-    messages: list[str] = field(default_factory=list)  # what a user should know
+    # What a user should know; a call of the sampler gives each as a NoteWarning, once.
+    messages: list[str] = field(default_factory=list)
 
 
 class FrameEvidence(NamedTuple):
@@ -176,15 +179,18 @@ class FrameEvidence(NamedTuple):
 
 
 class Sampler:
-    """Samples a converted network and returns the prediction and the scores that are asked for. Every posterior is a list of branches
-    (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one branch after the other are added
-    to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk size, batch size or order of
-    frames, up to rounding where a library sums in another order for another batch size.
+    """Samples a converted network and returns the prediction and the scores that are asked for.
+    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s
+    belongs to branch s mod B. The draws of one branch after the other are added to the same sums,
+    in the order of s. The same (posterior, seed, S) gives the same maps for any chunk size, batch
+    size or order of frames, up to rounding where a library sums in another order for another batch
+    size. Calls from several threads take turns, those of all samplers of a process.
 
     Args:
-        network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first; converted, unless the posterior is
-            deterministic. The base scores are its own, of the untransformed frame. Each call puts it into eval mode, and gives
-            every module its own mode back at the end.
+        network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first;
+            converted, unless the posterior is deterministic. The base scores are its own, of the
+            untransformed frame. Each call puts it into eval mode, and gives every module its own
+            mode back at the end.
         posterior: makes the draws; None is the deterministic network itself.
         draws: S in total; draw s belongs to member s mod M. A posterior without noise has one draw for each branch.
         seed: of the noise, or where it comes from: how draws of one member are spread (:class:`segunc.affine.noise.NoiseSource`).
@@ -273,8 +279,8 @@ class Sampler:
         keep_probabilities: bool = False,
         whole: Sequence[Image] = (),
     ) -> Prediction:
-        """Return the maps of n frames of one size. What the sampler found out about the network is given as a
-        :class:`segunc.core.errors.NoteWarning`, each note once.
+        """Return the maps of n frames of one size. What the sampler found out about the network is
+        given as a :class:`segunc.core.errors.NoteWarning`, each note once.
 
         Args:
             images: what the network takes, ``[n, 3, H, W]``.
@@ -283,8 +289,10 @@ class Sampler:
             whole: the frames of the images, RGB uint8 at their own size, for evidence that is made of these; without them the images are.
 
         Raises:
-            NotFiniteError: the images hold, or the network or a draw returns, NaN or infinite values.
-            InputError: it returns no dense logits, or images of another type or range than it takes.
+            NotFiniteError: the images hold, or the network or a draw returns, NaN or infinite
+                values.
+            InputError: it returns no dense logits, or images of another type or range than it
+                takes.
         """
         prediction = self.start(
             images, size=size, keep_probabilities=keep_probabilities, whole=whole
@@ -300,13 +308,15 @@ class Sampler:
         keep_probabilities: bool = False,
         whole: Sequence[Image] = (),
     ) -> Prediction:
-        """Return the same without waiting for a GPU that still computes them: whoever reads the maps first calls
-        :meth:`Prediction.require_finite`."""
+        """Return the same without waiting for a GPU that still computes them: whoever reads the
+        maps first calls :meth:`Prediction.require_finite`."""
         with CALLS, full_float32(), self._in_eval_mode(), torch.inference_mode():
             if self._runners and self._stamp != self._stamp_now():
                 self._begin_again()
-            prediction = self._predict(images, size, keep_probabilities, whole)
-            self._stamp = self._stamp_now()
+            try:
+                prediction = self._predict(images, size, keep_probabilities, whole)
+            finally:
+                self._stamp = self._stamp_now()
         if self.warns:
             self._warn()
         return prediction
@@ -323,8 +333,9 @@ class Sampler:
             if in_training:
                 names = ", ".join(in_training[:3])
                 self._say(
-                    f"{len(in_training)} modules stay in training mode when the network is put into eval mode ({names}): dropout "
-                    "and statistics of the batch may change the maps"
+                    f"{len(in_training)} modules stay in training mode when the network is put "
+                    f"into eval mode ({names}): dropout and statistics of the batch may change "
+                    "the maps"
                 )
             yield
 
@@ -334,7 +345,8 @@ class Sampler:
         return list({id(network): network for network in networks}.values())
 
     def _stamp_now(self) -> list[tuple[int, int]]:
-        """Return what changes with the parameters and buffers of the networks: each tensor, and how often it was written."""
+        """Return what changes with the parameters and buffers of the networks: each tensor, and how
+        often it was written."""
         stamp = []
         for network in self._networks():
             for module in network.modules():
@@ -345,7 +357,8 @@ class Sampler:
         return stamp
 
     def _begin_again(self) -> None:
-        """Forget what was made of parameters that have changed since: draws, copies, compiled passes and the self-check."""
+        """Forget what was made of parameters that have changed since: draws, copies, compiled
+        passes and the self-check."""
         self._runners.clear()
         self._engines.clear()
         report = self.report
@@ -355,8 +368,9 @@ class Sampler:
         report.unreached = ()
         if any(branch.stochastic for branch in self._branches):
             self._say(
-                "parameters of the network have changed since the sampler was called first: statistics are taken again, but the "
-                "affine parameters of the posterior are those that it was made with"
+                "parameters of the network have changed since the sampler was called first: "
+                "statistics are taken again, but the affine parameters of the posterior are those "
+                "that it was made with"
             )
 
     def _say(self, message: str) -> None:
@@ -480,18 +494,19 @@ class Sampler:
     def one_frame(
         self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False
     ) -> Prediction:
-        """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at no values, with all draws as a batch, so
-        that a graph can be traced; ``draws`` stand in for :meth:`drawn`. The sampler has been called on a frame before, of this size unless
-        the graph is for ``any_size``. InputError where the network's own code reads values, or where code that cannot be followed
-        may look at sizes."""
+        """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at
+        no values, with all draws as a batch, so that a graph can be traced; ``draws`` stand in for
+        :meth:`drawn`. The sampler has been called on a frame before, of this size unless the graph
+        is for ``any_size``. InputError where the network's own code reads values, or where code
+        that cannot be followed may look at sizes."""
         if any(engine.branching for engine in self._engines.values()):
             raise InputError(
                 "the network's code reads values of its input, so that no one graph is right for every frame"
             )
         if any_size and any(engine.unfollowed for engine in self._engines.values()):
             raise InputError(
-                "a part of the network runs code that cannot be followed, for instance TorchScript, so that its branches on the size "
-                "of a frame are not known",
+                "a part of the network runs code that cannot be followed, for instance "
+                "TorchScript, so that its branches on the size of a frame are not known",
                 hint="--size HxW",
             )
         other = self.with_chunk(self.draws)
@@ -626,8 +641,9 @@ class Sampler:
     def _add_branch(
         self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]
     ) -> list[Tensor]:
-        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of each frame. Return the smallest and
-        the largest logit of each chunk, ``[2]`` float32: a tail may hide NaN, and to look at each at once would wait for a GPU."""
+        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of
+        each frame. Return the smallest and the largest logit of each chunk, ``[2]`` float32: a tail
+        may hide NaN, and to look at each at once would wait for a GPU."""
         total, transform = len(runner.draws), runner.branch.transform
         if runner.folded is None:
             logits, upsampling = branch_pass.base_logits()
@@ -695,7 +711,8 @@ class Sampler:
 
 
 def _caller_level() -> int:
-    """Return how many frames above the function that asks the first code stands that is neither ours nor a library's of ours."""
+    """Return how many frames above the function that asks the first code stands that is neither
+    ours nor a library's of ours."""
     ours = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent), contextlib.__file__)
     level = 1
     frame = sys._getframe(1)
@@ -713,9 +730,10 @@ def sample_frames(
     keep_probabilities: bool = False,
     wait: bool = True,
 ) -> Prediction:
-    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height,
-    width) ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`, or where nobody shall
-    ``wait`` for a GPU of :meth:`Sampler.start`."""
+    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The
+    :class:`SegmentationNetwork` sees (height, width) ``size``, None: its inference size for the
+    frame; the rest is of :meth:`Sampler.__call__`, or where nobody shall ``wait`` for a GPU of
+    :meth:`Sampler.start`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])

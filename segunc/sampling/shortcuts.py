@@ -1,5 +1,9 @@
-"""What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling. Torch function modes
-follow every operation of a pass, so nothing is found by names."""
+"""What passes of draws leave out: layers that give the same result for every draw, and the
+network's last upsampling.
+
+Torch function modes follow every call of a pass, so nothing is found by names. What they do not
+see, and what the network's code does with values, is found once for each size by
+:mod:`segunc.sampling.dependence`."""
 
 from __future__ import annotations
 
@@ -111,10 +115,12 @@ _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "conti
 
 
 class InterpolationWatch(InterpolationCounter):
-    """Follows the output of a pass's last interpolation, in the first pass of a frame size. If it is bilinear and the very tensor
-    that the network returns, but for a crop and its type, later passes end before it. That the numbers are equal on one frame
-    would not do: a clamp or a mask behind the upsampling may change none of them. ``dependence`` is what the network's code
-    does with values of the frame and of the draw (:class:`segunc.sampling.dependence.DependenceWatch`)."""
+    """Follows the output of a pass's last interpolation, in the first pass of a frame size. If it
+    is bilinear and the very tensor that the network returns, but for a crop and its type, later
+    passes end before it. That the numbers are equal on one frame would not do: a clamp or a mask
+    behind the upsampling may change none of them. ``dependence`` is what the network's code does
+    with values of the frame and of the draw
+    (:class:`segunc.sampling.dependence.DependenceWatch`)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +162,8 @@ class InterpolationWatch(InterpolationCounter):
         self.dependence.written = False
 
     def _continue(self, name: str, args: tuple[Any, ...], output: Any) -> None:
-        """Take a function of the interpolation's output: a crop or a cast of it is still the end, anything else is none."""
+        """Take a function of the interpolation's output: a crop or a cast of it is still the end,
+        anything else is none."""
         outputs = list(tensors_in([output]))
         if not outputs and output is not None:
             return  # it looked at a shape or a type
@@ -216,7 +223,8 @@ def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
 _OPERATION = "segunc_operation"
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
 _COMPARED = (int, float, str, torch.dtype, torch.device)
-"""Types of arguments by whose values operations are told from each other; of others the type alone is compared."""
+"""Types of arguments by whose values operations are told from each other; of others the type alone
+is compared."""
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
@@ -226,7 +234,8 @@ def mark(tensor: Tensor, origin: str) -> Tensor:
 
 
 class OperationsDifferError(RuntimeError):
-    """A pass does other operations on the frames than the recorded one did, so that its results are none of this pass."""
+    """A pass does other operations on the frames than the recorded one did, so that its results are
+    none of this pass."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +256,8 @@ class Prefix:
         self.complete = False  # whether a pass has been recorded
 
     def record(self, operations: Sequence[Operation], needed: dict[int, Any]) -> None:
-        """Take what a pass has seen: operations with placeholders, and results ``needed`` by draws, by their place."""
+        """Take what a pass has seen: operations with placeholders, and results ``needed`` by draws,
+        by their place."""
         for tensor in tensors_in(needed.values()):
             mark(tensor, FRAMES)
         self.operations = list(operations)
@@ -263,8 +273,9 @@ class SharePrefix(InterpolationCounter):
     them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Of networks that share an encoder
     the parameters in which they differ are marked as draws are.
 
-    A result is taken for an operation of the same function and the same form of arguments only. A network that keeps something
-    between its calls may do other operations in a later pass: that raises :class:`OperationsDifferError`."""
+    A result is taken for an operation of the same function and the same form of arguments only. A
+    network that keeps something between its calls may do other operations in a later pass: that
+    raises :class:`OperationsDifferError`."""
 
     def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__(stop_at)
@@ -283,7 +294,8 @@ class SharePrefix(InterpolationCounter):
             self._prefix.record(self._seen, self._needed)
         elif self._done != len(self._prefix.operations):
             raise OperationsDifferError(
-                f"{self._done} operations on the frames where an earlier pass did {len(self._prefix.operations)}"
+                f"{self._done} operations on the frames where an earlier pass did "
+                f"{len(self._prefix.operations)}"
             )
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -325,7 +337,8 @@ class SharePrefix(InterpolationCounter):
         operations = self._prefix.operations
         if place >= len(operations) or operations[place].call != call:
             raise OperationsDifferError(
-                f"operation {place + 1} on the frames is {call[0].__name__}, which it was not in an earlier pass"
+                f"operation {place + 1} on the frames is {call[0].__name__}, which it was not in "
+                "an earlier pass"
             )
         return operations[place].result
 
@@ -357,7 +370,8 @@ class SharePrefix(InterpolationCounter):
 def _call_of(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """Return what tells one operation from another: the function, the shapes of its tensors and its numbers and texts."""
+    """Return what tells one operation from another: the function, the shapes of its tensors and its
+    numbers and texts."""
     return (func, _form(args), _form(kwargs))
 
 

@@ -196,6 +196,60 @@ def test_one_file_takes_frames_of_any_size_and_the_draws_of_any_seed(
         compare(lambda frame: run(frame), samplers[0], (torch.rand(1, 3, *SIZE),), path.name)
 
 
+class BranchOnSize(nn.Module):
+    """Computes wide frames by another branch, whose logits are ``factor`` times those of the
+    first."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4))
+        self.factor = factor
+        randomise(self)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layers(x)
+        return self.factor * logits if x.shape[-1] > 500 else logits
+
+
+def exported_for_any_size(factor: float, folder: Path) -> Any:
+    model = segunc.wrap(
+        BranchOnSize(factor),
+        "abcd",
+        factory=f"{__name__}:BranchOnSize",
+        arguments={"factor": factor},
+    )
+    model.save(folder / "model")
+    return segunc.export(
+        model=folder / "model", to="pt2", out=folder / "out", size="dynamic", scores=["entropy"]
+    )
+
+
+def test_a_branch_on_the_size_that_no_checked_size_takes_is_refused_by_its_condition(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match=r"where W <= 500 is false .*test_export\.py, line \d+"):
+        exported_for_any_size(2.0, tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_condition_on_the_size_whose_branches_agree_is_no_refusal(tmp_path: Path) -> None:
+    made = exported_for_any_size(1.0, tmp_path)
+    frame = check_frames((40, 520))[0]
+    expected = Sampler(segunc.load(tmp_path / "model").network, scores=["entropy"])(frame).scores
+    found = graph.open_pt2(made.path)(frame)
+    np.testing.assert_allclose(found["entropy"], expected["entropy"].numpy(), atol=1e-5)
+
+
+def test_scripted_code_may_look_at_sizes_and_is_refused_for_any_size() -> None:
+    network = nn.Sequential(torch.jit.script(nn.Conv2d(3, 4, 1)), nn.BatchNorm2d(4)).eval()
+    sampler, frame = Sampler(network, scores=["entropy"]), check_frames(SIZE)[0]
+    sampler(frame)
+    with pytest.raises(InputError, match="cannot be followed"):
+        graph.trace(sampler, frame, any_size=True)
+
+
 def test_distances_of_features_and_their_sum_are_in_the_graph(tmp_path: Path) -> None:
     network, posterior = bayesian()
     network.get_parameter("last.2.weight").data.mul_(

@@ -1,4 +1,5 @@
-"""Code of a network that function modes do not see: branches, changes and state that shortcuts must not miss."""
+"""Code of a network that function modes do not see: branches, changes and state that shortcuts must
+not miss."""
 
 import copy
 from collections.abc import Callable
@@ -43,7 +44,8 @@ class Net(nn.Module):
 
 
 def middle(network: Net) -> float:
-    """Return a threshold between the draws' means of the logits, so that some draws lie on either side."""
+    """Return a threshold between the draws' means of the logits, so that some draws lie on either
+    side."""
     with torch.no_grad():
         return float(network.head(network.norm(network.encoder(IMAGES))).mean())
 
@@ -149,7 +151,8 @@ def test_state_that_is_kept_for_a_size_does_not_end_the_run() -> None:
 
 
 class Turning(Net):
-    """Crops another side of the frame in each pass, once it is told to: the same functions on tensors of the same shapes."""
+    """Crops another side of the frame in each pass, once it is told to: the same functions on
+    tensors of the same shapes."""
 
     turns = False
     passes = 0
@@ -171,7 +174,8 @@ def test_an_operation_with_other_numbers_is_another_operation() -> None:
 
 
 def first_draw_lost(low: Tensor) -> Tensor:
-    """Give the first draw the logits of the second where frames are wide and several draws come as a batch."""
+    """Give the first draw the logits of the second where frames are wide and several draws come as
+    a batch."""
     if low.shape[-1] > 128 and len(low) > 1:
         return torch.cat([low[1:2], low[1:]])
     return low

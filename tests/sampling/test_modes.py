@@ -1,4 +1,5 @@
-"""Samplers between the epochs of somebody's training: modes, changed weights, threads, and what a Python user is told."""
+"""Samplers between the epochs of somebody's training: modes, changed weights, threads, and what a
+Python user is told."""
 
 import copy
 import warnings
@@ -115,10 +116,16 @@ def test_modes_come_back_after_an_error() -> None:
     with pytest.raises(RuntimeError):
         sampler(IMAGES[:, :2])
     assert all(module.training for module in sampler.network.modules())
+    sampler(IMAGES)
+    with pytest.raises(RuntimeError):
+        sampler(IMAGES[:, :2])
+    sampler(IMAGES)
+    assert sampler.report.messages == []
 
 
 class Merging(nn.Conv2d):
-    """Adds its adapter to the weight in eval mode and takes it away in training mode, as layers of low-rank adapters do."""
+    """Adds its adapter to the weight in eval mode and takes it away in training mode, as layers of
+    low-rank adapters do."""
 
     merged = False
 
