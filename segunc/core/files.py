@@ -200,8 +200,27 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+_RECORDERS: list[dict[Path, tuple[int, str]]] = []
+"""What :func:`recording` fills while runs are under way."""
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[dict[Path, tuple[int, str]]]:
+    """Note the size and the SHA-256 of each file that :func:`write_atomically` writes meanwhile."""
+    written: dict[Path, tuple[int, str]] = {}
+    _RECORDERS.append(written)
+    try:
+        yield written
+    finally:
+        _RECORDERS.remove(written)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that it is either absent, as before, or whole."""
+    if _RECORDERS:
+        content = len(data), hashlib.sha256(data).hexdigest()
+        for written in _RECORDERS:
+            written[path.absolute()] = content
     with replacing(path) as file:
         file.write(data)
 
@@ -215,9 +234,12 @@ def write_file(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """:func:`write_file` of readable JSON; NaN is refused."""
-    write_file(
-        path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    )
+    write_file(path, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return readable JSON in UTF-8; NaN is refused."""
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
@@ -271,6 +293,14 @@ def is_record(path: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
         content = parse_json(read_bytes(path))
         return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
+    return False
+
+
+def is_whole_record(path: Path) -> bool:
+    """Return whether a file is what :func:`write_record` wrote, unchanged."""
+    with contextlib.suppress(InputError):
+        read_record(path, "a record")
+        return True
     return False
 
 

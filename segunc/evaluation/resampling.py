@@ -11,6 +11,7 @@ nothing of the t); nu is that of :attr:`Chance.effective`. How often these inter
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import math
@@ -309,6 +310,14 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
     seed, values = np.array(replicates.seed, np.int64), np.asarray(replicates.values, np.float32)
     np.savez_compressed(buffer, paths=paths, values=values, seed=seed, clusters=units)
     write_atomically(path, buffer.getvalue())
+
+
+def is_sidecar(path: Path) -> bool:
+    """Return whether a file holds replicates of a result."""
+    with contextlib.suppress(InputError):
+        load_replicates(path)
+        return True
+    return False
 
 
 def load_replicates(path: Path) -> Replicates:

@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import frame_order, safe_name
+from segunc.core.files import frame_order, inside, safe_name
 from segunc.data.entry import (
     IMAGE_SUFFIXES,
     composed,
@@ -246,4 +246,6 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
             f"{times_used} inputs would have the maps folder '{name}'",
             hint="rename one, or give it once",
         )
-    return [Input(spec, out / name, name) for spec, name in zip(expanded, names, strict=True)]
+    return [
+        Input(spec, inside(out, name), name) for spec, name in zip(expanded, names, strict=True)
+    ]

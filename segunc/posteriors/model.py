@@ -28,6 +28,7 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import (
     file_sha256,
     is_record,
+    is_whole_record,
     json_sha256,
     link_or_copy,
     read_record,
@@ -35,6 +36,7 @@ from segunc.core.files import (
     write_record,
 )
 from segunc.core.registry import Registry
+from segunc.core.removal import remove_result
 from segunc.core.trust import agree, find_code
 from segunc.data.images import Image
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
@@ -112,7 +114,7 @@ class Attachment:
         for kind in (
             () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]
         ):
-            (out / kind.file).unlink()
+            remove_result(out / kind.file, is_whole_record, f"a {kind.what} that was fitted")
             say(
                 f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again"
             )

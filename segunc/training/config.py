@@ -25,7 +25,7 @@ from segunc.core.bounds import (
     from_plain,
 )
 from segunc.core.errors import InputError, nearest, one_line
-from segunc.core.files import read_text, reading, write_json
+from segunc.core.files import read_text, reading, write_file, write_json
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -341,10 +341,7 @@ def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str,
 
 def save_config(config: Config, out: Path, verb: str) -> None:
     """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{verb}.yaml").write_text(
-        yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8"
-    )
+    write_file(out / f"{verb}.yaml", yaml.safe_dump(config.plain(), sort_keys=False).encode())
 
 
 def now() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,7 +14,24 @@ import torch
 
 from segunc.core.bounds import check_value
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import file_sha256, replacing, write_file, write_json
+from segunc.core.files import (
+    inside,
+    json_sha256,
+    read_json,
+    replacing,
+    safe_name,
+    write_file,
+    write_json,
+)
+from segunc.core.removal import (
+    FileSum,
+    check_files,
+    check_result,
+    file_content,
+    is_listed,
+    remove_checked,
+    remove_empty,
+)
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
 from segunc.exporting.check import MAX_CODES, ROUNDING, SIZES, check_frames, compare
@@ -25,7 +43,8 @@ from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, check_scores
 from segunc.verbs.execution import fitted_record, make_sampler
 
-DRAWS = "draws.npy"
+DRAWS, RECORD, TRITON = "draws.npy", "model.json", "config.pbtxt"
+SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 
 
 class ExportResult(NamedTuple):
@@ -56,6 +75,8 @@ def export(options: ExportOptions) -> ExportResult:
     if not any_size:
         check_value("--size", options.size, Size | None, "see --help")
     scores = check_scores(options.scores or default_scores(folder))
+    files = _Files(out, options)
+    files.check()
     model = load_model(folder)
     description = model.network.description
     size = SIZES[0] if any_size else options.size or description.inference_size
@@ -91,10 +112,10 @@ def export(options: ExportOptions) -> ExportResult:
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in about.items()
     }
-    path, record = (
-        out / {"triton": "1/model.onnx"}.get(options.to, f"model.{options.to}"),
-        out / "model.json",
-    )
+    before = files.check()
+    path = inside(out, files.model)
+    record = out / RECORD
+    made_folders = [folder for folder in (path.parent, out) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     write, run = (
         (graph.write_pt2, graph.open_pt2)
@@ -107,21 +128,30 @@ def export(options: ExportOptions) -> ExportResult:
             file.flush()
             opened = run(Path(file.name))
             found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
-            digest = file_sha256(Path(file.name))
+            listed = {files.model: file_content(Path(file.name))}
     except BaseException:
-        for place in (path.parent, out):
-            with suppress(OSError):  # it holds something, or is gone
-                place.rmdir()
+        for folder in made_folders:
+            remove_empty(folder)
         raise
-    (out / DRAWS).unlink(missing_ok=True)  # of an earlier file
+    if DRAWS in before:
+        remove_checked(out, [DRAWS])  # of an earlier file
     found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
     for tensor in given:
         write_file(out / DRAWS, encode_npy(tensor.numpy()))
+        listed[DRAWS] = file_content(out / DRAWS)
     if options.to == "triton":
-        write_file(out / "config.pbtxt", graph.triton_config(path).encode())
-    write_json(
-        record, {**about, "file": str(path.relative_to(out)), "sha256": digest, "check": found}
-    )
+        write_file(out / TRITON, graph.triton_config(path).encode())
+        listed[TRITON] = file_content(out / TRITON)
+    # Files of another form that stand there from before stay listed.
+    others = {file: content for file, content in before.items() if (out / file).exists()}
+    content = {
+        **about,
+        "file": files.model,
+        "sha256": listed[files.model][1],
+        "check": found,
+        "files": {**others, **listed},
+    }
+    write_json(record, {**content, SEAL: json_sha256(json.loads(json.dumps(content)))})
     codes, share = (
         {name: of["codes"] for name, of in found["scores"].items()},
         max(of["share"] for of in found["scores"].values()),
@@ -135,6 +165,65 @@ def export(options: ExportOptions) -> ExportResult:
         else []
     )
     return ExportResult(path, record, codes, line, (*note, *sampler.report.messages))
+
+
+class _Files:
+    """The files that an export writes below a folder, and those that an earlier one lists there."""
+
+    def __init__(self, out: Path, options: ExportOptions) -> None:
+        self.out = out
+        self.model = "1/model.onnx" if options.to == "triton" else f"model.{options.to}"
+        self.names = [self.model]
+        if options.draws_as_input:
+            self.names.append(DRAWS)
+        if options.to == "triton":
+            self.names.append(TRITON)
+
+    def check(self) -> dict[str, FileSum]:
+        """Return the files that an earlier export lists and that are as it wrote them.
+
+        Raises:
+            InputError: somebody's file has a name that is to be written, or a link leads out of the folder.
+        """
+        for name in self.names:
+            inside(self.out, name)
+        check_result(self.out / RECORD, is_export_record, "the whole record of an export")
+        listed: dict[str, FileSum] = {}
+        if (self.out / RECORD).exists():
+            files = read_json(self.out / RECORD, "the record of an export")["files"]
+            for file, (size, digest) in files.items():
+                listed[safe_name(file, f"a file of {self.out / RECORD}")] = size, digest
+        there = [name for name in self.names if os.path.lexists(self.out / name)]
+        check_files(self.out, there, {file: [content] for file, content in listed.items()})
+        return {
+            file: content
+            for file, content in listed.items()
+            if is_listed(self.out / file, [content])
+        }
+
+
+def is_export_record(path: Path) -> bool:
+    """Return whether a file is the record of an export with its files, as it was written."""
+    with suppress(InputError):
+        content = read_json(path, "the record of an export")
+        seal = content.pop(SEAL, None)
+        files = content.get("files")
+        return (
+            seal == json_sha256(content)
+            and isinstance(files, dict)
+            and all(_is_content(value) for value in files.values())
+        )
+    return False
+
+
+def _is_content(value: object) -> bool:
+    """Return whether a value of a record is a size and a SHA-256."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], int)
+        and isinstance(value[1], str)
+    )
 
 
 def _sees_whole(sampler: Sampler) -> bool:

@@ -117,7 +117,10 @@ def test_a_name_that_is_none_is_refused(
 
 @pytest.mark.parametrize(
     "stranger",
-    ["notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg", "link", "b/c"],
+    [
+        *("notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg"),
+        *("link", "b/c", "entropy/mine.png", "entropy/a/mine.npy", "mask.png", "overlay.webm"),
+    ],
 )
 def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str) -> None:
     path = home / "maps" / stranger
