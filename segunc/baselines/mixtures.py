@@ -23,7 +23,7 @@ from segunc.affine.posterior import (
 )
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
-from segunc.core.files import inside, is_whole_record, read_json, read_record, write_record
+from segunc.core.files import is_whole_record, read_json, read_record, unlinked, write_record
 from segunc.core.removal import Ledger, remove_result
 from segunc.networks.files import POSTERIOR
 from segunc.posteriors import model as stored
@@ -148,7 +148,7 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
     """Return the ensemble that a record describes; InputError where a member is not the one that it was made of."""
     models = []
     for part in record["parts"]:
-        member = inside(folder, part["folder"])
+        member = unlinked(folder, part["folder"])
         model = stored.load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (
             part["base_sha256"],

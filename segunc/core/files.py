@@ -23,6 +23,7 @@ from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
+MAX_DEPTH = 100  # levels of lists and objects in a JSON or YAML file
 START_SECONDS = 30.0  # how long a run waits for another one that is making the same folder
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]|^[A-Za-z]:")
@@ -58,6 +59,21 @@ def inside(folder: Path, name: str) -> Path:
         raise InputError(
             f"{path} leads out of {folder}", hint="put the file in the place of the link"
         )
+    return path
+
+
+def unlinked(folder: Path, name: str) -> Path:
+    """Return the path of a name in a folder in which no link is followed; InputError where the name is not safe, or a part of the path
+    below the folder is a link."""
+    path = folder / safe_name(name, f"a file of {folder}")
+    for part in (path, *path.parents):
+        if part == folder:
+            break
+        if part.is_symlink():
+            raise InputError(
+                f"{part} is a link, and links inside of {folder} are not followed",
+                hint="put the file or folder in the place of the link",
+            )
     return path
 
 
@@ -250,12 +266,34 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN."""
+    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN and for nesting deeper than :data:`MAX_DEPTH`."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}")
 
-    return json.loads(_decoded(data), parse_constant=refuse)
+    try:
+        content = json.loads(_decoded(data), parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels") from error
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        check_depth(content)
+    return content
+
+
+def check_depth(content: Any) -> None:
+    """Raise ValueError where lists and objects are nested deeper than :data:`MAX_DEPTH`: what reads or writes them calls itself."""
+    level = [content]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

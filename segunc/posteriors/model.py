@@ -32,6 +32,7 @@ from segunc.core.files import (
     json_sha256,
     link_or_copy,
     read_record,
+    unlinked,
     write_atomically,
     write_record,
 )
@@ -321,9 +322,14 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
         else []
     )
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
-    files = [folder / name for name in (*names, DATA) if (folder / name).exists()]
-    members = sorted(folder.glob(f"{MEMBERS}/*/"))
-    return files + [path for member in members for path in model_files(member, fitted=False)]
+    files = []
+    for name in (*names, DATA):
+        path = unlinked(folder, name)
+        if path.exists():
+            files.append(path)
+    for member in sorted(unlinked(folder, MEMBERS).glob("*/")):
+        files += model_files(unlinked(folder, f"{MEMBERS}/{member.name}"), fitted=False)
+    return files
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
@@ -388,6 +394,7 @@ def load_model(folder: Path | str) -> Model:
             that nothing here knows.
     """
     folder = Path(folder)
+    model_files(folder)  # none of them is a link
     model = load_posterior(folder)
     model.folder = folder
     for path in sorted(folder.glob("*.json")):

@@ -25,7 +25,7 @@ from segunc.core.bounds import (
     from_plain,
 )
 from segunc.core.errors import InputError, nearest, one_line
-from segunc.core.files import read_text, reading, write_file, write_json
+from segunc.core.files import check_depth, read_text, reading, unlinked, write_file, write_json
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -253,8 +253,8 @@ def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None)
 
 def recorded_data(folder: Path) -> dict[str, Any] | None:
     """Return the settings of the data that a model was made with (of an ensemble: its first member), or None where it has no record."""
-    places = [folder, *sorted(folder.glob("members/0"))]
-    for path in (place / DATA for place in places):
+    for name in (DATA, f"members/0/{DATA}"):
+        path = unlinked(folder, name)
         if path.exists():
             values = read_config(path)
             if "dataset" in values:
@@ -264,7 +264,15 @@ def recorded_data(folder: Path) -> dict[str, Any] | None:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance."""
+    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance, and no aliases: a few lines of them stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node; YAMLError for an alias."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            message = f"it holds the alias *{event.anchor}; write the values out in its place"
+            raise yaml.constructor.ConstructorError(None, None, message, event.start_mark)
+        return super().compose_node(parent, index)
 
 
 _FLOAT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
@@ -287,11 +295,17 @@ def read_config(path: Path) -> dict[str, Any]:
 def _read_yaml(text: str) -> Any:
     """Return what a YAML text says."""
     try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+        content = yaml.load(text, Loader=_Loader)
+        check_depth(content)
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError(
             f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples"
         ) from error
+    except ValueError as error:
+        raise InputError(
+            f"it cannot be read ({error})", hint="see configs/ for examples"
+        ) from error
+    return content
 
 
 def _override(values: dict[str, Any], words: list[str], sections: list[type[Settings]]) -> None:

@@ -156,7 +156,10 @@ def _statistics(
     times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
     apart = threshold.unit == "frame" and options.apart and times.keys() >= {*reader.frames}
     unit_of = resampled_units(
-        f"{options.apart:f}s" if apart else threshold.unit, times.get, "the unit of the threshold"
+        f"{options.apart:f}s" if apart else threshold.unit,
+        times.get,
+        "the unit of the threshold",
+        of_file=True,
     )
     for name in reader.frames:
         unit, numbers = unit_of(name), reader.records.get(name, {}).get(statistic, {})
