@@ -28,6 +28,8 @@ START_SECONDS = 30.0  # how long a run waits for another one that is making the 
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]|^[A-Za-z]:")
 """Control characters, bytes of file names that are no UTF-8, and the separator and the drive letters of another system."""
+_FORMULA = re.compile(r"'*[=+\-@\t]")
+"""The start of a text that a spreadsheet carries out, or one that would be read back as such."""
 _NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
 
 
@@ -120,12 +122,16 @@ def _decoded(data: bytes) -> str:
         ) from error
 
 
+def _without_apostrophe(cell: str) -> str:
+    """Return a cell as it was before :func:`csv_text` wrote it."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
 def read_rows(path: Path) -> list[list[str]]:
     """Return the rows of a CSV file that are not empty, the header first; raises OSError, and ValueError for what is no CSV."""
     try:
-        return [
-            row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row
-        ]
+        rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+        return [[_without_apostrophe(cell) for cell in row] for row in rows if row]
     except (ValueError, csv.Error) as error:
         raise ValueError(f"it is no CSV file: {error}") from error
 
@@ -259,10 +265,20 @@ def json_bytes(content: Any) -> bytes:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV, None as an empty cell."""
+    """Return rows as CSV, None as an empty cell. A text that a spreadsheet would carry out as a formula, such as the name ``=1.png``, stands
+    behind an apostrophe, which :func:`read_rows` takes away."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    writer = csv.writer(buffer, lineterminator="\n")
+    for row in rows:
+        writer.writerow(_as_text(cell) for cell in row)
     return buffer.getvalue()
+
+
+def _as_text(cell: object) -> object:
+    """Return a cell with an apostrophe before a text that a spreadsheet would carry out."""
+    if isinstance(cell, str) and _FORMULA.match(cell):
+        return f"'{cell}"
+    return cell
 
 
 def parse_json(data: bytes) -> Any:

@@ -20,6 +20,7 @@ from segunc.data.entry import LABEL_ENDINGS, LABEL_FOLDERS, frame_stem, image_fi
 from segunc.data.images import Colour, decode_labels, label_rank, palette_of
 from segunc.data.labels import IGNORE
 
+PAIRS_PICTURE, FRAMES_LIST = "pairs.jpg", "frames.csv"  # endings of what segunc init writes
 IMAGE_WORDS = {
     "images",
     "image",
@@ -91,7 +92,7 @@ def discover(
 ) -> Found:
     """Return the pairs, the splits and the label values of a folder; the arguments are those of :class:`segunc.options.InitOptions`.
     InputError for no images or labels, images without a label or with several, and labels of two kinds or of too many values."""
-    files = [path.relative_to(root) for path in image_files(root)]
+    files = [path.relative_to(root) for path in image_files(root) if not is_pairs_picture(path)]
     if not files:
         raise InputError(
             f"{root} holds no images", hint="name the folder that holds images and labels"
@@ -108,6 +109,12 @@ def discover(
     _look_at_labels(found)
     _divide(found)
     return found
+
+
+def is_pairs_picture(path: Path) -> bool:
+    """Return whether an image is the picture of pairs that ``segunc init`` wrote, beside the list of frames that it wrote with it."""
+    stem, ending, rest = path.name.rpartition(f"-{PAIRS_PICTURE}")
+    return bool(ending) and not rest and path.with_name(f"{stem}-{FRAMES_LIST}").exists()
 
 
 def _chosen(root: Path, files: Sequence[Path], pattern: str | None, flag: str) -> list[Path]:

@@ -243,7 +243,7 @@ def summary_of(facts: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def render(facts: Mapping[str, Any], sha256: str) -> str:
     """Return the page of a report, whose file has this SHA-256; every text in it is escaped."""
-    sections = read_config(Path(__file__).parent / "assets" / "sections.yaml")
+    sections = read_config(Path(__file__).parent / "assets" / "sections.yaml", own=True)
     context = {
         "sections": sections,
         "areas": titles(AREAS),

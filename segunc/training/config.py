@@ -266,9 +266,11 @@ def recorded_data(folder: Path) -> dict[str, Any] | None:
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads numbers as YAML 1.2 writes them, 1e-3 for instance, and no aliases: a few lines of them stand for gigabytes."""
 
+    aliases = False
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node; YAMLError for an alias."""
-        if self.check_event(yaml.AliasEvent):
+        if self.check_event(yaml.AliasEvent) and not self.aliases:
             event = self.peek_event()
             message = f"it holds the alias *{event.anchor}; write the values out in its place"
             raise yaml.constructor.ConstructorError(None, None, message, event.start_mark)
@@ -279,11 +281,17 @@ _FLOAT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Return the keys and values of a YAML file."""
+class _OwnLoader(_Loader):
+    """Reads a file of the package, which may hold aliases."""
+
+    aliases = True
+
+
+def read_config(path: Path, *, own: bool = False) -> dict[str, Any]:
+    """Return the keys and values of a YAML file, which may hold aliases where it is the package's ``own``."""
     with reading(f"configuration {path}", "a YAML file in UTF-8", "see configs/ for examples"):
         text = read_text(path)
-    values = _read_yaml(text)
+    values = _read_yaml(text, _OwnLoader if own else _Loader)
     if not isinstance(values, dict) or not values:
         raise InputError(
             "it holds no keys with values, such as `data` with its dataset and root",
@@ -292,10 +300,10 @@ def read_config(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read_yaml(text: str) -> Any:
+def _read_yaml(text: str, loader: type[_Loader] = _Loader) -> Any:
     """Return what a YAML text says."""
     try:
-        content = yaml.load(text, Loader=_Loader)
+        content = yaml.load(text, Loader=loader)
         check_depth(content)
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(
