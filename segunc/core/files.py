@@ -65,8 +65,8 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def unlinked(folder: Path, name: str) -> Path:
-    """Return the path of a name in a folder in which no link is followed; InputError where the name is not safe, or a part of the path
-    below the folder is a link."""
+    """Return the path of a name in a folder in which no link is followed; InputError where the name
+    is not safe, or a part of the path below the folder is a link."""
     path = folder / safe_name(name, f"a file of {folder}")
     for part in (path, *path.parents):
         if part == folder:
@@ -265,8 +265,9 @@ def json_bytes(content: Any) -> bytes:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV, None as an empty cell. A text that a spreadsheet would carry out as a formula, such as the name ``=1.png``, stands
-    behind an apostrophe, which :func:`read_rows` takes away."""
+    """Return rows as CSV, None as an empty cell. A text that a spreadsheet would carry out as a
+    formula, such as the name ``=1.png``, stands behind an apostrophe, which :func:`read_rows` takes
+    away."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     for row in rows:
@@ -282,7 +283,8 @@ def _as_text(cell: object) -> object:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN and for nesting deeper than :data:`MAX_DEPTH`."""
+    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN and for nesting
+    deeper than :data:`MAX_DEPTH`."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}")
@@ -297,7 +299,8 @@ def parse_json(data: bytes) -> Any:
 
 
 def check_depth(content: Any) -> None:
-    """Raise ValueError where lists and objects are nested deeper than :data:`MAX_DEPTH`: what reads or writes them calls itself."""
+    """Raise ValueError where lists and objects are nested deeper than :data:`MAX_DEPTH`: what reads
+    or writes them calls itself."""
     level = [content]
     for _ in range(MAX_DEPTH + 1):
         inner: list[Any] = []

@@ -1,11 +1,15 @@
-"""Regular expressions that come out of files, which may be a stranger's: searched in time linear in the text, whatever they say.
+"""Regular expressions that come out of files, which may be a stranger's: searched in time linear in
+the text, whatever they say.
 
-``re`` goes back to try every way to match, which for ``(a+)+$`` doubles with each letter. Here each pair of an instruction of the pattern and
-a place in the text is decided once (Thompson 1968, with the priorities of a backtracking search), so m instructions and n characters take at
-most m n steps. Look-aheads and look-behinds are decided the same way, which is why this is no library of finite automata: patterns of
-domains and scopes use them. What only going back can decide, such as a reference to an earlier group, is refused.
+``re`` goes back to try every way to match, which for ``(a+)+$`` doubles with each letter. Here each
+pair of an instruction of the pattern and a place in the text is decided once (Thompson 1968, with
+the priorities of a backtracking search), so m instructions and n characters take at most m n steps.
+Look-aheads and look-behinds are decided the same way, which is why this is no library of finite
+automata: patterns of domains and scopes use them. What only going back can decide, such as a
+reference to an earlier group, is refused.
 
-Patterns that are typed on a command line are their user's own and stay with ``re``, and so does one from a file that cannot go back far.
+Patterns that are typed on a command line are their user's own and stay with ``re``, and so does one
+from a file that cannot go back far.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ MAX_INSTRUCTIONS = 1000
 MAX_TEXT = 1024  # characters, of a frame or of a layer
 MAX_WAYS = 16  # of choosing one alternative in each choice of a pattern that ``re`` may search
 
-# The parser of the standard library, which gives the meaning of a pattern as ``re`` itself reads it.
+# The parser of the standard library, which gives the meaning of a pattern as ``re`` itself reads
+# it.
 _parser: Any = import_module("re._parser")
 _compiler: Any = import_module("re._compiler")
 _SINGLE = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
@@ -56,7 +61,8 @@ def pattern_of_file(pattern: str, where: str) -> Searcher:
         where: names the pattern and its file in messages.
 
     Raises:
-        InputError: no regular expression, one that is too long, or one that only a search that goes back can decide.
+        InputError: no regular expression, one that is too long, or one that only a search that goes
+            back can decide.
     """
     if len(pattern) > MAX_PATTERN:
         raise InputError(
@@ -106,7 +112,8 @@ class Step(NamedTuple):
 
 
 class LinearPattern:
-    """A regular expression as instructions, of which each is decided once at each place of a text."""
+    """A regular expression as instructions, of which each is decided once at each place of a
+    text."""
 
     def __init__(self, pattern: str, groups: int, parsed: Any, where: str) -> None:
         self.pattern = pattern
@@ -118,7 +125,8 @@ class LinearPattern:
         self._tests: dict[tuple[int, str], bool] = {}
 
     def search(self, text: str, /) -> Sequence[str | None] | None:
-        """Return what is found first in a text: all of it, and each group or None, as ``re`` finds them."""
+        """Return what is found first in a text: all of it, and each group or None, as ``re`` finds
+        them."""
         check_length(text, self._where)
         decided: dict[tuple[int, int], bool] = {}
         for place in range(len(text) + 1):
@@ -147,7 +155,8 @@ class LinearPattern:
     def _decide(
         self, state: tuple[int, int], text: str, decided: dict[tuple[int, int], bool]
     ) -> bool:
-        """Return whether the instruction of a state leads to a match from the place of the state."""
+        """Return whether the instruction of a state leads to a match from the place of the
+        state."""
         waiting = [state]
         while waiting:
             current = waiting[-1]
@@ -167,7 +176,8 @@ class LinearPattern:
     def _ways_on(
         self, state: tuple[int, int], text: str, decided: dict[tuple[int, int], bool]
     ) -> list[tuple[int, int]]:
-        """Return the states that may follow a state, the preferred one first; none where its instruction asks for something else."""
+        """Return the states that may follow a state, the preferred one first; none where its
+        instruction asks for something else."""
         number, place = state
         step = self._steps[number]
         if step.kind == "test":
@@ -276,7 +286,8 @@ class LinearPattern:
         return self._add(Step(kind, (start, back), (following,)))
 
     def _compiled(self, operator: str, value: Any) -> re.Pattern[str]:
-        """Return a single character or condition of the pattern as ``re`` takes it, with the flags of the whole."""
+        """Return a single character or condition of the pattern as ``re`` takes it, with the flags
+        of the whole."""
         node = getattr(_parser, operator), value
         compiled: re.Pattern[str] = _compiler.compile(_parser.SubPattern(self._state, [node]))
         return compiled
@@ -309,7 +320,8 @@ def _has_group(parsed: Iterable[Any]) -> bool:
 
 
 def _ways(parsed: Iterable[Any]) -> int:
-    """Return how many ways there are to choose one alternative in each choice; too many where ``re`` may go back further than that."""
+    """Return how many ways there are to choose one alternative in each choice; too many where
+    ``re`` may go back further than that."""
     ways = 1
     for operator, value in parsed:
         name = str(operator)

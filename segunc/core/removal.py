@@ -1,8 +1,10 @@
-"""The rule by which a run removes files of a folder: only those that its own record lists, by name and by hash.
+"""The rule by which a run removes files of a folder: only those that its own record lists, by name
+and by hash.
 
-Everything else in the way is somebody's file, and the run refuses before its work. What a run makes for itself alone is its own, too:
-files that are still being written, locks, and folders that it made and that are empty again. ``core.files`` puts whole files in place
-and holds locks; no other module removes anything.
+Everything else in the way is somebody's file, and the run refuses before its work. What a run makes
+for itself alone is its own, too: files that are still being written, locks, and folders that it
+made and that are empty again. ``core.files`` puts whole files in place and holds locks; no other
+module removes anything.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ LISTED_DIGITS = (16, 64)  # of a SHA-256 in hexadecimal, in a line of frames or 
 FileSum = tuple[int, str]
 """The bytes of a file, and the first 16 hexadecimal digits or all 64 of their SHA-256."""
 Listed = Mapping[str, Collection[FileSum]]
-"""The name of each file that a record lists, relative to its folder, and what its content may be."""
+"""The name of each file that a record lists, relative to its folder, and what its content may
+be."""
 MOVE = "move it away, or give another --out"
 
 
@@ -59,7 +62,8 @@ def file_content(path: Path) -> FileSum:
 
 
 def files_below(folder: Path, parts: Iterable[str] = ("",)) -> Iterator[str]:
-    """Yield the files and links below a folder, or below ``parts`` of it, by their names relative to it; no link is followed."""
+    """Yield the files and links below a folder, or below ``parts`` of it, by their names relative
+    to it; no link is followed."""
     for part in parts:
         top = folder / part
         if top.is_symlink() or top.is_file():
@@ -78,7 +82,8 @@ def check_files(
     own: Callable[[str], bool] = lambda file: False,
     hint: str = MOVE,
 ) -> None:
-    """Raise InputError where one of ``files`` of a folder is not listed with its content, nor the run's ``own``."""
+    """Raise InputError where one of ``files`` of a folder is not listed with its content, nor the
+    run's ``own``."""
     for file in files:
         path = folder / file
         if is_partial(file) or (own(file) and path.is_file() and not path.is_symlink()):
@@ -98,7 +103,8 @@ def is_partial(file: str) -> bool:
 
 
 def remove_checked(folder: Path, files: Iterable[str]) -> None:
-    """Remove files, in this order, that :func:`check_files` let through, and the folders below ``folder`` that this leaves empty."""
+    """Remove files, in this order, that :func:`check_files` let through, and the folders below
+    ``folder`` that this leaves empty."""
     places: set[Path] = set()
     for file in files:
         path = folder / file
@@ -112,6 +118,12 @@ def remove_empty(folder: Path) -> None:
     """Remove a folder if nothing is in it."""
     with suppress(OSError):
         folder.rmdir()
+
+
+def remove_empty_below(folder: Path) -> None:
+    """Remove a folder, and those below it, in which there is no file."""
+    for place, _, _ in os.walk(folder, topdown=False):
+        remove_empty(Path(place))
 
 
 def move_own(path: Path, place: Path) -> None:
@@ -129,13 +141,15 @@ def remove_partials(folder: Path) -> None:
 
 
 def remove_own_folder(folder: Path, process: int) -> None:
-    """Remove a hidden folder that the running process made for itself, whose name holds its number."""
+    """Remove a hidden folder that the running process made for itself, whose name holds its
+    number."""
     if process == os.getpid() and folder.name.startswith(".") and f".{process}." in folder.name:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_result(path: Path, is_ours: Callable[[Path], bool], what: str) -> None:
-    """Raise InputError where a path is taken by a link, or by anything that ``is_ours`` does not know as ``what`` it should be."""
+    """Raise InputError where a path is taken by a link, or by anything that ``is_ours`` does not
+    know as ``what`` it should be."""
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_file() or not is_ours(path):
@@ -143,14 +157,15 @@ def check_result(path: Path, is_ours: Callable[[Path], bool], what: str) -> None
 
 
 def remove_result(path: Path, is_ours: Callable[[Path], bool], what: str) -> None:
-    """Remove a file that says itself what it is, such as a sealed record; InputError as of :func:`check_result`."""
+    """Remove a file that says itself what it is, such as a sealed record; InputError as of
+    :func:`check_result`."""
     check_result(path, is_ours, what)
     path.unlink(missing_ok=True)
 
 
 class Ledger:
-    """The files that runs wrote into a folder: one line a file with its size and SHA-256, written before the file appears, so that a run
-    that was killed has listed all that it left."""
+    """The files that runs wrote into a folder: one line a file with its size and SHA-256, written
+    before the file appears, so that a run that was killed has listed all that it left."""
 
     def __init__(self, folder: Path, name: str = LEDGER) -> None:
         self.folder = folder
@@ -167,7 +182,8 @@ class Ledger:
         return self._listed
 
     def write(self, file: str, data: bytes, *, replace: bool = False) -> FileSum:
-        """Write a file, and return its size and SHA-256; with ``replace`` whatever file has its name makes room.
+        """Write a file, and return its size and SHA-256; with ``replace`` whatever file has its
+        name makes room.
 
         Raises:
             InputError: the name leads out of the folder, or somebody's file has it.
@@ -190,15 +206,24 @@ class Ledger:
 
     def note(self, file: str, content: FileSum) -> None:
         """List a file before it is written."""
+        self.note_all({file: [content]})
+
+    def note_all(self, files: Listed) -> None:
+        """List files with what their content may be."""
         with self._lock:
-            if content in self.listed.get(file, ()):
-                return
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._append(_line(file, content))
-            self.listed.setdefault(file, set()).add(content)
+            lines = []
+            for file, contents in files.items():
+                new = [content for content in contents if content not in self.listed.get(file, ())]
+                lines += [_line(file, content) for content in new]
+                if new:
+                    self.listed.setdefault(file, set()).update(new)
+            if lines:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._append(b"".join(lines))
 
     def check(self, parts: Iterable[str], hint: str = MOVE) -> None:
-        """Raise InputError where a file below ``parts`` of the folder is not listed with its content."""
+        """Raise InputError where a file below ``parts`` of the folder is not listed with its
+        content."""
         there = [part for part in parts if os.path.lexists(self.folder / part)]
         check_files(self.folder, files_below(self.folder, there), self.listed, hint=hint)
 
@@ -230,7 +255,8 @@ class Ledger:
     def _append(self, line: bytes) -> None:
         if self.path.is_symlink():
             raise InputError(f"{self.path} is a link", hint=MOVE)
-        # One write: after a kill the line is there, or is torn. The first line feed ends one that is.
+        # One write: after a kill the line is there, or is torn. The first line feed ends one that
+        # is.
         with self.path.open("ab", buffering=0) as file:
             file.write(line if self._appended else b"\n" + line)
         self._appended = True
@@ -259,7 +285,8 @@ def _line(file: str, content: FileSum) -> bytes:
 
 
 def _entry(line: bytes) -> tuple[str, FileSum] | None:
-    """Return the name and the content of a line of a ledger; None of a torn line, so that its file counts as somebody's."""
+    """Return the name and the content of a line of a ledger; None of a torn line, so that its file
+    counts as somebody's."""
     with suppress(ValueError, TypeError, KeyError):
         content = parse_json(line)
         return str(content["file"]), (int(content["size"]), str(content["sha256"]))

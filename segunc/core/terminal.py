@@ -37,7 +37,8 @@ def say(
 
 
 def _forget_standard_error() -> None:
-    """Write on to nowhere: who runs a command without reading its messages still gets its results."""
+    """Write on to nowhere: who runs a command without reading its messages still gets its
+    results."""
     null = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(null, sys.stderr.fileno())
@@ -48,8 +49,9 @@ def _forget_standard_error() -> None:
 
 
 def open_standard_streams() -> None:
-    """Give a process that was started without standard input, output or error the null device in their places, or the first files that it
-    opens would take these, and get what libraries print."""
+    """Give a process that was started without standard input, output or error the null device in
+    their places, or the first files that it opens would take these, and get what libraries
+    print."""
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:
         null = os.open(os.devnull, os.O_RDWR)

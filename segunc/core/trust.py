@@ -1,7 +1,9 @@
 """Run code that is not part of this package only where its user agreed to it on this machine.
 
-``--trust`` notes the agreement, a name and the folder of its package, in ``trusted.json`` of the user's configuration folder; the environment
-variable ``SEGUNC_TRUST=NAME@FOLDER,...`` agrees, too, for folders that are absolute paths. No content is bound: whoever may write in that folder changes what runs.
+``--trust`` notes the agreement, a name and the folder of its package, in ``trusted.json`` of the
+user's configuration folder; the environment variable ``SEGUNC_TRUST=NAME@FOLDER,...`` agrees, too,
+for folders that are absolute paths. No content is bound: whoever may write in that folder changes
+what runs.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def check_agreed(code: Code, how: str) -> None:
                 f"; the folder '{folder}' in {TRUST} is no absolute path, so it agrees to none"
             )
     if code not in agreed and _agreements().get(code.name, {}).get("folder") != code.folder:
-        message = f"the code of {code.name} in {code.folder} does not run, as nobody agreed to it on this machine{relative}"
+        lack = "does not run, as nobody agreed to it on this machine"
+        message = f"the code of {code.name} in {code.folder} {lack}{relative}"
         raise InputError(
             message, hint=f"if you trust it: {how}, or {TRUST}={code.name}@{code.folder}"
         )

@@ -112,7 +112,8 @@ def discover(
 
 
 def is_pairs_picture(path: Path) -> bool:
-    """Return whether an image is the picture of pairs that ``segunc init`` wrote, beside the list of frames that it wrote with it."""
+    """Return whether an image is the picture of pairs that ``segunc init`` wrote, beside the list
+    of frames that it wrote with it."""
     stem, ending, rest = path.name.rpartition(f"-{PAIRS_PICTURE}")
     return bool(ending) and not rest and path.with_name(f"{stem}-{FRAMES_LIST}").exists()
 

@@ -445,7 +445,8 @@ class DatasetEntry:
         return rows
 
     def _check_below_root(self, path: str) -> None:
-        """Raise InputError for a path of the list that is absolute or leads above the root: the list may be a stranger's."""
+        """Raise InputError for a path of the list that is absolute or leads above the root: the
+        list may be a stranger's."""
         try:
             safe_name(path, f"a file of the list of frames {self.listed}")
         except InputError as error:

@@ -161,8 +161,8 @@ class DataConfig(Settings):
 
 
 def sequence_pattern(sequence: str | None) -> Searcher:
-    """Return the search of a sequence in a frame's name; a configuration says it, and may be a stranger's. InputError where it is no
-    regular expression."""
+    """Return the search of a sequence in a frame's name; a configuration says it, and may be a
+    stranger's. InputError where it is no regular expression."""
     return pattern_of_file(sequence or "", f"sequence '{shortened(sequence or '')}'")
 
 

@@ -93,10 +93,11 @@ def resampled_units(
     *,
     of_file: bool = False,
 ) -> Callable[[str], str]:
-    """Return the function from a frame's name to its unit; it raises InputError, which names the ``option``, for a name that does not fit.
-    ``how`` is ``frame``, ``folder``, ``10s`` for blocks of seconds of a video (``time_of`` gives the moment of a frame), or a regular
-    expression, whose match in the name (its first group, where it has one) is the unit. One ``of_file`` is a stranger's, and is searched in
-    bounded time."""
+    """Return the function from a frame's name to its unit; it raises InputError, which names the
+    ``option``, for a name that does not fit. ``how`` is ``frame``, ``folder``, ``10s`` for blocks
+    of seconds of a video (``time_of`` gives the moment of a frame), or a regular expression, whose
+    match in the name (its first group, where it has one) is the unit. One ``of_file`` is a
+    stranger's, and is searched in bounded time."""
     seconds = block_seconds(how)
     if seconds == 0:
         raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")

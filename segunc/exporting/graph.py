@@ -153,8 +153,8 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
 
 
 def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a traced program for ``torch.export.load``; the metadata are its extra files. It is made in memory, because torch ends the
-    whole process where a disk is full."""
+    """Write a traced program for ``torch.export.load``; the metadata are its extra files. It is
+    made in memory, because torch ends the whole process where a disk is full."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter(

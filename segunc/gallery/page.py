@@ -298,7 +298,8 @@ def _write_assets(files: Ledger, title: str) -> Path:
 def write_verdicts(
     out: Path, run: str, verdicts: Sequence[Verdict], files: Ledger | None = None
 ) -> Path:
-    """Write the script through which a page shows imported verdicts, and return its path; ``files`` lists those of the page in ``out``."""
+    """Write the script through which a page shows imported verdicts, and return its path; ``files``
+    lists those of the page in ``out``."""
     content = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -337,8 +338,9 @@ def condense(
 
 
 def write_data(files: Ledger, key: str, content: Any, *, replace: bool = False) -> Path:
-    """Write a table as a script that hands it to the page under ``key``, and return its path: a browser parses JSON in a string several
-    times faster than the same text as an expression. ``replace`` is that of :meth:`segunc.core.removal.Ledger.write`."""
+    """Write a table as a script that hands it to the page under ``key``, and return its path: a
+    browser parses JSON in a string several times faster than the same text as an expression.
+    ``replace`` is that of :meth:`segunc.core.removal.Ledger.write`."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     script = f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n"
     name = f"{TABLES}/{key}.js"

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.core.files import START_SECONDS, inside, read_bytes, write_file
-from segunc.core.removal import FileSum, Ledger, check_files, files_below, remove_checked
+from segunc.core.removal import (
+    FileSum,
+    Ledger,
+    check_files,
+    files_below,
+    remove_checked,
+    remove_empty_below,
+)
 from segunc.maps.manifest import STATE_KEYS, Manifest
 from segunc.maps.shards import (
     FRAMES_NAME,
@@ -30,13 +37,14 @@ PREDICTION = "prediction"
 OVERLAY = "overlay"
 OVERLAY_VIDEO = f"{OVERLAY}.webm"
 BEGUN_NAME = ".begun.jsonl"
-"""The files of frames that were begun and may have no line yet, of a run that has not ended or was killed."""
+"""The files of frames that were begun and may have no line yet, of a run that has not ended or was
+killed."""
 START_LOCK = f"{LOCK_STEM}-start"  # held while the manifest is written, so that shards that start at once make one folder
 
 
 def write_map(out: Path, file: str, data: bytes, begun: Ledger | None = None) -> Sum:
-    """Write a file of a frame, or the mask, by atomic rename, which the list of what was ``begun`` names before; raise InputError
-    where the name can be no file of the folder."""
+    """Write a file of a frame, or the mask, by atomic rename, which the list of what was ``begun``
+    names before; raise InputError where the name can be no file of the folder."""
     path = inside(out, file)
     content = file_sum(data)
     if begun is not None:
@@ -99,36 +107,47 @@ def refuse_foreign(out: Path) -> None:
 
 
 def clear_folder(out: Path, manifest: Manifest) -> None:
-    """Remove the maps of an earlier run and the folders that this left empty. The lines go first and the manifests last, so that a kill
-    in between leaves no false claim.
+    """Remove the maps of an earlier run and the folders that this left empty. The lines go first
+    and the manifests last, so that a kill in between leaves no false claim.
 
     Raises:
-        InputError: the folder holds a file that the run does not list with its size and SHA-256; then nothing is removed.
+        InputError: the folder holds a file that the run does not list with its size and SHA-256;
+            then nothing is removed.
     """
     shards = all_shards(manifest)
     logs = {shard.file(FRAMES_NAME) for shard in shards}
-    begun = {shard.file(BEGUN_NAME) for shard in shards}
+    begun = {BEGUN_NAME, *(shard.file(BEGUN_NAME) for shard in shards)}
     manifests = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
     sealed = logs | begun | manifests  # each line and each manifest holds a sum of itself
 
     files = [file for file in files_below(out) if not file.startswith(LOCK_STEM)]
+    listed = listed_maps(out, manifest, shards)
     check_files(
         out,
         files,
-        listed_maps(out, manifest, shards),
+        listed,
         own=sealed.__contains__,
         hint="move it away, give another --out, or finish that run first without --overwrite",
     )
-    remove_checked(out, sorted(files, key=lambda file: (file in manifests, file not in logs)))
+    # The lines go, so another list says of what is left after a kill whose it is.
+    begun_files(out, Shard()).note_all(listed)
+    remove_checked(out, [file for file in files if file in logs])
+    remove_checked(out, [file for file in files if file not in sealed])
+    for name in (*manifest["maps"], OVERLAY):
+        remove_empty_below(inside(out, name))
+    remove_checked(out, sorted(begun))
+    remove_checked(out, sorted(manifests))
 
 
 def listed_maps(out: Path, manifest: Manifest, shards: Iterable[Shard]) -> dict[str, set[FileSum]]:
-    """Return the files that the lines and the manifest of a folder list, and those that were begun."""
+    """Return the files that the lines and the manifest of a folder list, and those that were
+    begun."""
     listed: dict[str, set[FileSum]] = {}
     for shard in shards:
         for _, record in iterate_lines(inside(out, shard.file(FRAMES_NAME))):
             for score, file in record["files"].items():
                 listed.setdefault(file, set()).add(record["sums"][score])
+    for shard in (Shard(), *shards):
         for file, contents in begun_files(out, shard).listed.items():
             listed.setdefault(file, set()).update(contents)
     if (out / MASK_NAME).is_file() and read_region(out, manifest) is not None:

@@ -165,8 +165,8 @@ class MapsReader:
     def _check_recorded(
         self, path: Path, name: str, score: str, stored: npt.NDArray[Any], *, compact: bool
     ) -> None:
-        """Raise InputError for a map of ours whose type, shape or values are none that its frame's line and the manifest allow: sums that fit
-        do not say who wrote it."""
+        """Raise InputError for a map of ours whose type, shape or values are none that its frame's
+        line and the manifest allow: sums that fit do not say who wrote it."""
         sides = self.records[name]["size"]
         shape = tuple(-(-side // 2) for side in sides) if compact else tuple(sides)
         kind = (self.manifest or {})["maps"][score].get("dtype")

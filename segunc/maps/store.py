@@ -204,8 +204,9 @@ class MapsWriter:
             self._begun_files.forget(but=self._without_line())
 
     def _without_line(self) -> Iterator[str]:
-        """Yield the files that may be there without a line: of frames being written, and of a run that was killed before this one. It
-        is asked while nothing is added to the list, and a file is noted here before it is added there."""
+        """Yield the files that may be there without a line: of frames being written, and of a run
+        that was killed before this one. It is asked while nothing is added to the list, and a file
+        is noted here before it is added there."""
         yield from self._begun_before
         for files in [*self._begun_frames.values()]:
             yield from [*files]

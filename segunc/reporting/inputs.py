@@ -79,7 +79,8 @@ def read_domain(path: Path) -> Domain:
 
 
 def axis_pattern(axis: str, pattern: str, source: str) -> Searcher:
-    """Return the search of a condition in a frame's name; InputError, which names the ``source``, where it is no regular expression."""
+    """Return the search of a condition in a frame's name; InputError, which names the ``source``,
+    where it is no regular expression."""
     return pattern_of_file(pattern, f"{source}: '{shortened(pattern)}' of the axis '{axis}'")
 
 

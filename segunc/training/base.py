@@ -122,7 +122,8 @@ class WholeCheckpoints(TorchCheckpointIO):
         self.folder = Path(os.path.realpath(folder))
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Remove a checkpoint of the run's own folder. A checkpoint names others, and may come from a stranger: nothing else is removed."""
+        """Remove a checkpoint of the run's own folder. A checkpoint names others, and may come from
+        a stranger: nothing else is removed."""
         name = os.path.basename(path)
         own = Path(os.path.realpath(Path(path).parent)) == self.folder
         if own and CHECKPOINT_NAME.fullmatch(name) and not Path(path).is_symlink():

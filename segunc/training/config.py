@@ -264,7 +264,8 @@ def recorded_data(folder: Path) -> dict[str, Any] | None:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance, and no aliases: a few lines of them stand for gigabytes."""
+    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance, and no aliases: a few lines of them
+    stand for gigabytes."""
 
     aliases = False
 
@@ -288,7 +289,8 @@ class _OwnLoader(_Loader):
 
 
 def read_config(path: Path, *, own: bool = False) -> dict[str, Any]:
-    """Return the keys and values of a YAML file, which may hold aliases where it is the package's ``own``."""
+    """Return the keys and values of a YAML file, which may hold aliases where it is the package's
+    ``own``."""
     with reading(f"configuration {path}", "a YAML file in UTF-8", "see configs/ for examples"):
         text = read_text(path)
     values = _read_yaml(text, _OwnLoader if own else _Loader)

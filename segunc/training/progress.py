@@ -90,8 +90,8 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
 
 @contextlib.contextmanager
 def no_half_folder(out: Path) -> Iterator[None]:
-    """Take away what a run wrote into its new folder where it fails before there is a checkpoint or a network to keep, and the folder, if
-    nobody has put anything else there meanwhile."""
+    """Take away what a run wrote into its new folder where it fails before there is a checkpoint or
+    a network to keep, and the folder, if nobody has put anything else there meanwhile."""
     new = not out.exists() or not any(out.iterdir())
     with recording() as written:
         try:
@@ -112,7 +112,8 @@ def _has_results(out: Path) -> bool:
 
 
 def _remove_begun(out: Path, written: Mapping[Path, tuple[int, str]]) -> None:
-    """Remove the settings that a run wrote, as long as they are as it wrote them, its logs, and the folders that this leaves empty."""
+    """Remove the settings that a run wrote, as long as they are as it wrote them, its logs, and the
+    folders that this leaves empty."""
     removable = []
     for file in files_below(out):
         content = written.get((out / file).absolute())

@@ -183,7 +183,8 @@ class _Files:
         """Return the files that an earlier export lists and that are as it wrote them.
 
         Raises:
-            InputError: somebody's file has a name that is to be written, or a link leads out of the folder.
+            InputError: somebody's file has a name that is to be written, or a link leads out of the
+                folder.
         """
         for name in self.names:
             inside(self.out, name)

@@ -1,4 +1,5 @@
-"""A run removes only files that its own record lists, by name and by hash; no module goes round that rule."""
+"""A run removes only files that its own record lists, by name and by hash; no module goes round
+that rule."""
 
 import ast
 import hashlib
@@ -25,7 +26,8 @@ WRITING = {"write_text", "write_bytes"}
 
 
 def removing_calls(source: str) -> list[str]:
-    """What removes, moves or writes over a file: by the names of methods, and ``os.remove`` and ``path.replace(target)``."""
+    """What removes, moves or writes over a file: by the names of methods, and ``os.remove`` and
+    ``path.replace(target)``."""
     calls = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

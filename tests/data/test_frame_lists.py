@@ -1,4 +1,5 @@
-"""Lists of frames that may be a stranger's: they name files below the root, and pictures of our own are no frames."""
+"""Lists of frames that may be a stranger's: they name files below the root, and pictures of our own
+are no frames."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A link in a sub-folder of ``--out`` leads no writer out of it: each verb refuses, and what the link leads to stays as it is."""
+"""A link in a sub-folder of ``--out`` leads no writer out of it: each verb refuses, and what the
+link leads to stays as it is."""
 
 import json
 import shutil

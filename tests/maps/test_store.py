@@ -18,7 +18,7 @@ from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
 from segunc.maps import statistics, store
 from segunc.maps.encoding import decode_unit, encode_score, encode_unit
-from segunc.maps.folder import begun_files, note_video
+from segunc.maps.folder import begun_files, clear_folder, note_video
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
@@ -140,6 +140,27 @@ def test_overwrite_removes_our_maps(out: Path) -> None:
         writer.write("new", maps())
     assert MapsReader(out).frames == ["new"]
     assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
+
+
+def test_an_overwriting_that_was_killed_goes_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def killed(path: Path, missing_ok: bool = False) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    unlink = Path.unlink
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            clear_folder(out, read_manifest(out) or {})
+    assert not (out / "frames.jsonl").exists()
+    MapsWriter(out, manifest(draws=8), overwrite=True).close()
+    left = {path.name for path in out.iterdir()}
+    assert left == {"frames.jsonl", "manifest.json"}
 
 
 def test_overwrite_refuses_a_map_that_was_changed(out: Path) -> None:

@@ -1,4 +1,5 @@
-"""Folders in which somebody has put files of their own: no training, ensemble or export removes or replaces them."""
+"""Folders in which somebody has put files of their own: no training, ensemble or export removes or
+replaces them."""
 
 import json
 from functools import partial
@@ -73,7 +74,8 @@ def test_the_members_of_an_ensemble_are_no_link(bases: list[Path], tmp_path: Pat
 
 
 def fail_after(out: Path, *, mine: dict[str, str]) -> None:
-    """Begin a training that fails before its first checkpoint, while somebody writes files into its folder."""
+    """Begin a training that fails before its first checkpoint, while somebody writes files into its
+    folder."""
     with no_half_folder(out):
         claim_checkpoints(out, "train", {"seed": 0})
         run_loggers(out)

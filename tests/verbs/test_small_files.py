@@ -1,4 +1,5 @@
-"""Small files that ask for much: patterns that never end, links in circles, aliases, nesting, and trust in no folder."""
+"""Small files that ask for much: patterns that never end, links in circles, aliases, nesting, and
+trust in no folder."""
 
 import json
 import os
