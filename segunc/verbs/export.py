@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,46 +113,27 @@ def export(options: ExportOptions) -> ExportResult:
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in about.items()
     }
-    before = files.check()
+    files.check()
     path = inside(out, files.model)
-    record = out / RECORD
-    made_folders = [folder for folder in (path.parent, out) if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
     write, run = (
         (graph.write_pt2, graph.open_pt2)
         if options.to == "pt2"
         else (graph.write_onnx, graph.open_onnx)
     )
-    try:
-        with replacing(path) as file:
-            write(program, file, metadata)
-            file.flush()
-            opened = run(Path(file.name))
-            found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
-            listed = {files.model: file_content(Path(file.name))}
-    except BaseException:
-        for folder in made_folders:
-            remove_empty(folder)
-        raise
-    if DRAWS in before:
-        remove_checked(out, [DRAWS])  # of an earlier file
-    found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
+    beside: dict[str, bytes] = {}
     for tensor in given:
-        write_file(out / DRAWS, encode_npy(tensor.numpy()))
-        listed[DRAWS] = file_content(out / DRAWS)
-    if options.to == "triton":
-        write_file(out / TRITON, graph.triton_config(path).encode())
-        listed[TRITON] = file_content(out / TRITON)
-    # Files of another form that stand there from before stay listed.
-    others = {file: content for file, content in before.items() if (out / file).exists()}
-    content = {
-        **about,
-        "file": files.model,
-        "sha256": listed[files.model][1],
-        "check": found,
-        "files": {**others, **listed},
-    }
-    write_json(record, {**content, SEAL: json_sha256(json.loads(json.dumps(content)))})
+        beside[DRAWS] = encode_npy(tensor.numpy())
+    with files.folders(), replacing(path) as file:
+        write(program, file, metadata)
+        file.flush()
+        written = Path(file.name)
+        opened = run(written)
+        found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
+        found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
+        if options.to == "triton":
+            beside[TRITON] = graph.triton_config(written).encode()
+        files.record({**about, "check": found}, file_content(written), beside)
+    files.finish(beside)
     codes, share = (
         {name: of["codes"] for name, of in found["scores"].items()},
         max(of["share"] for of in found["scores"].values()),
@@ -164,7 +146,7 @@ def export(options: ExportOptions) -> ExportResult:
         if _sees_whole(sampler)
         else []
     )
-    return ExportResult(path, record, codes, line, (*note, *sampler.report.messages))
+    return ExportResult(path, out / RECORD, codes, line, (*note, *sampler.report.messages))
 
 
 class _Files:
@@ -174,33 +156,73 @@ class _Files:
         self.out = out
         self.model = "1/model.onnx" if options.to == "triton" else f"model.{options.to}"
         self.names = [self.model]
+        self.before: dict[str, FileSum] = {}  # the files of an earlier export, as they are there
         if options.draws_as_input:
             self.names.append(DRAWS)
         if options.to == "triton":
             self.names.append(TRITON)
 
-    def check(self) -> dict[str, FileSum]:
-        """Return the files that an earlier export lists and that are as it wrote them.
+    def check(self) -> None:
+        """Read what an earlier export lists.
 
         Raises:
-            InputError: somebody's file has a name that is to be written, or a link leads out of the
-                folder.
+            InputError: somebody's file has a name that is to be written, or a link leads out of
+                the folder.
         """
         for name in self.names:
             inside(self.out, name)
         check_result(self.out / RECORD, is_export_record, "the whole record of an export")
-        listed: dict[str, FileSum] = {}
+        listed: dict[str, list[FileSum]] = {}
         if (self.out / RECORD).exists():
-            files = read_json(self.out / RECORD, "the record of an export")["files"]
-            for file, (size, digest) in files.items():
-                listed[safe_name(file, f"a file of {self.out / RECORD}")] = size, digest
+            record = read_json(self.out / RECORD, "the record of an export")
+            for files in (record["files"], record["replaced"]):
+                for file, (size, digest) in files.items():
+                    safe_name(file, f"a file of {self.out / RECORD}")
+                    listed.setdefault(file, []).append((size, digest))
         there = [name for name in self.names if os.path.lexists(self.out / name)]
-        check_files(self.out, there, {file: [content] for file, content in listed.items()})
-        return {
-            file: content
-            for file, content in listed.items()
-            if is_listed(self.out / file, [content])
+        check_files(self.out, there, listed)
+        self.before = {}
+        for file, contents in listed.items():
+            if is_listed(self.out / file, contents):
+                self.before[file] = file_content(self.out / file)
+
+    @contextmanager
+    def folders(self) -> Iterator[None]:
+        """Make the folders of the files; after an error those that were not there are gone."""
+        place = (self.out / self.model).parent
+        made = [folder for folder in (place, self.out) if not folder.exists()]
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            for folder in made:
+                remove_empty(folder)
+            raise
+
+    def record(self, about: Mapping[str, Any], model: FileSum, beside: Mapping[str, bytes]) -> None:
+        """Write the record, which lists the model file, those ``beside`` it and those that they
+        replace. It is there before any of them, so that a run after a kill knows its own files."""
+        listed = {self.model: model}
+        for name, data in beside.items():
+            listed[name] = len(data), hashlib.sha256(data).hexdigest()
+        going = {*listed, DRAWS}
+        others = {file: content for file, content in self.before.items() if file not in going}
+        content = {
+            **about,
+            "file": self.model,
+            "sha256": model[1],
+            "files": {**others, **listed},
+            "replaced": {file: self.before[file] for file in self.before if file in going},
         }
+        plain = json.loads(json.dumps(content))
+        write_json(self.out / RECORD, {**plain, SEAL: json_sha256(plain)})
+
+    def finish(self, beside: Mapping[str, bytes]) -> None:
+        """Write what lies ``beside`` the model file, and remove the draws of an earlier export."""
+        if DRAWS in self.before and DRAWS not in beside:
+            remove_checked(self.out, [DRAWS])
+        for name, data in beside.items():
+            write_file(self.out / name, data)
 
 
 def is_export_record(path: Path) -> bool:
@@ -208,13 +230,13 @@ def is_export_record(path: Path) -> bool:
     with suppress(InputError):
         content = read_json(path, "the record of an export")
         seal = content.pop(SEAL, None)
-        files = content.get("files")
-        return (
-            seal == json_sha256(content)
-            and isinstance(files, dict)
-            and all(_is_content(value) for value in files.values())
-        )
+        lists = [content.get("files"), content.get("replaced")]
+        return seal == json_sha256(content) and all(_is_list_of_files(files) for files in lists)
     return False
+
+
+def _is_list_of_files(files: object) -> bool:
+    return isinstance(files, dict) and all(_is_content(value) for value in files.values())
 
 
 def _is_content(value: object) -> bool:

@@ -20,6 +20,7 @@ from segunc.options import EvaluateOptions
 from segunc.training.base import WholeCheckpoints, run_loggers
 from segunc.training.progress import claim_checkpoints, no_half_folder
 from segunc.verbs.evaluate import evaluate
+from segunc.verbs.export import _Files
 from tests.maps.fakes import folder_bytes
 
 SIZE = (16, 24)
@@ -165,6 +166,27 @@ def test_an_export_takes_the_place_of_an_earlier_one_alone(
     record.write_text(record.read_text().replace('"draws": 2', '"draws": 3'))
     with pytest.raises(InputError, match="is not the whole record of an export"):
         segunc.export(**words)
+
+
+@pytest.mark.parametrize("last", ["record", "finish"])
+def test_an_export_that_was_killed_is_made_again(
+    bases: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    words: dict[str, Any] = {"model": bases[0], "out": tmp_path, "to": "pt2"}
+    segunc.export(**words, draws=2, draws_as_input=True)
+    ended = getattr(_Files, last)
+
+    def kill(files: _Files, *given: Any) -> None:
+        ended(files, *given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Files, last, kill)
+        with pytest.raises(KeyboardInterrupt):
+            segunc.export(**words, draws=3, draws_as_input=True)
+    segunc.export(**words, draws=4, draws_as_input=True)
+    assert 4 in np.load(tmp_path / "draws.npy").shape
+    assert json.loads((tmp_path / "model.json").read_text())["draws"] == 4
 
 
 def test_a_triton_model_lies_behind_no_link(bases: list[Path], tmp_path: Path) -> None:
