@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import SiteState, StochasticSite, fold, own_affine, statistics
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, shortened
+from segunc.core.patterns import pattern_of_file
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ class FoldedDraws:
         )
 
 
+SCOPES = "all, encoder, decoder, last:N and every:N"
+
+
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
     """Return one flag for each site name, in network order: whether it lies in the scope and in a narrower one, if any. A scope is ``all``,
     ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or a regular expression that is searched in
@@ -87,19 +91,16 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
             message = f"scope '{scope}' needs a network with a part named encoder or backbone"
             raise InputError(message, hint="give a regular expression")
         flags = encoder if scope == "encoder" else [not e for e in encoder]
-    elif match := re.fullmatch(r"(last|every):(\d+)", scope):
+    elif match := re.fullmatch(r"(last|every):(\d{1,9})", scope):
         count, last = int(match[2]), match[1] == "last"
         flags = [
             i >= len(names) - count if last else count > 0 and i % count == 0
             for i in range(len(names))
         ]
     else:
-        try:
-            pattern = re.compile(scope)
-        except re.error as error:
-            forms = "all, encoder, decoder, last:N, every:N or a regular expression"
-            raise InputError(f"scope '{scope}' is none of {forms} ({error})") from error
-        flags = [bool(pattern.search(name)) for name in names]
+        # It may come from the file of a posterior, so it is searched in bounded time.
+        pattern = pattern_of_file(scope, f"scope '{shortened(scope)}', none of {SCOPES},")
+        flags = [pattern.search(name) is not None for name in names]
     if not any(flags):
         message = (
             f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"

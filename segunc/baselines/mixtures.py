@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,8 @@ from segunc.affine.posterior import (
 )
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
-from segunc.core.files import inside, link_or_copy, read_json, read_record, write_record
+from segunc.core.files import is_whole_record, read_json, read_record, unlinked, write_record
+from segunc.core.removal import Ledger, remove_result
 from segunc.networks.files import POSTERIOR
 from segunc.posteriors import model as stored
 from segunc.posteriors.methods import Method
@@ -87,6 +87,8 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     if (count := len(folders)) < 2:
         message = f"an ensemble needs at least two model folders, or one with several seed-*, and --base has {count}"
         raise InputError(message, hint="train more: segunc train --seeds 0,1,2,3")
+    files = Ledger(out)
+    files.check([MEMBERS])
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
     whole = [path.name for path in model_files(out) if MEMBERS not in path.parts]
@@ -97,14 +99,13 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         )
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
         raise InputError(f"--out {out} holds the members", hint="give another --out")
-    (out / POSTERIOR).unlink(missing_ok=True)
-    shutil.rmtree(out / MEMBERS, ignore_errors=True)
+    files.clear([MEMBERS])
+    remove_result(out / POSTERIOR, is_whole_record, "the record of a posterior")
     parts = []
     for index, (model, folder) in enumerate(zip(models, folders, strict=True)):
         name = f"{MEMBERS}/{index}"
-        (out / name).mkdir(parents=True)
         for path in model_files(folder, fitted=False):
-            link_or_copy(path, out / name / path.relative_to(folder))
+            files.link(f"{name}/{path.relative_to(folder).as_posix()}", path)
         hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
         parts.append({"folder": name, "method": model.posterior.method, **hashes})
     record: dict[str, Any] = {"method": Ensemble.method, "members": len(folders), "parts": parts}
@@ -147,7 +148,7 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
     """Return the ensemble that a record describes; InputError where a member is not the one that it was made of."""
     models = []
     for part in record["parts"]:
-        member = inside(folder, part["folder"])
+        member = unlinked(folder, part["folder"])
         model = stored.load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (
             part["base_sha256"],
@@ -244,7 +245,8 @@ def augment_model(
     if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get(
         "method"
     ) == posterior.method:
-        (out / POSTERIOR).unlink()  # the same command once more
+        # The same command once more.
+        remove_result(out / POSTERIOR, is_whole_record, "the record of a posterior")
     copy_model(base, out, fitted=False)
     record = {
         **{"method": posterior.method, "members": posterior.members},

@@ -19,7 +19,7 @@ from segunc import options
 from segunc.cli.parser import Parser, add_keys, add_options, check_options, parsed
 from segunc.cli.run import run
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory, nearest
-from segunc.core.terminal import say
+from segunc.core.terminal import open_standard_streams, say
 
 VERBS = {
     "demo": "--out demo",
@@ -203,4 +203,5 @@ def _message(error: Exception, kept: str) -> str:
 
 def entry() -> NoReturn:
     """Run the console command."""
+    open_standard_streams()
     sys.exit(main())

@@ -68,6 +68,11 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     )
 
 
+def shortened(text: str, length: int = 60) -> str:
+    """Return the start of a text that may be as long as a file."""
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
 def one_line(error: Exception) -> str:
     """Return an error in one line, with options as the command line has them; one that is not ours with its type, and cut."""
     text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())

@@ -23,10 +23,13 @@ from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
+MAX_DEPTH = 100  # levels of lists and objects in a JSON or YAML file
 START_SECONDS = 30.0  # how long a run waits for another one that is making the same folder
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]|^[A-Za-z]:")
 """Control characters, bytes of file names that are no UTF-8, and the separator and the drive letters of another system."""
+_FORMULA = re.compile(r"'*[=+\-@\t]")
+"""The start of a text that a spreadsheet carries out, or one that would be read back as such."""
 _NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
 
 
@@ -58,6 +61,21 @@ def inside(folder: Path, name: str) -> Path:
         raise InputError(
             f"{path} leads out of {folder}", hint="put the file in the place of the link"
         )
+    return path
+
+
+def unlinked(folder: Path, name: str) -> Path:
+    """Return the path of a name in a folder in which no link is followed; InputError where the name
+    is not safe, or a part of the path below the folder is a link."""
+    path = folder / safe_name(name, f"a file of {folder}")
+    for part in (path, *path.parents):
+        if part == folder:
+            break
+        if part.is_symlink():
+            raise InputError(
+                f"{part} is a link, and links inside of {folder} are not followed",
+                hint="put the file or folder in the place of the link",
+            )
     return path
 
 
@@ -104,12 +122,16 @@ def _decoded(data: bytes) -> str:
         ) from error
 
 
+def _without_apostrophe(cell: str) -> str:
+    """Return a cell as it was before :func:`csv_text` wrote it."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
 def read_rows(path: Path) -> list[list[str]]:
     """Return the rows of a CSV file that are not empty, the header first; raises OSError, and ValueError for what is no CSV."""
     try:
-        return [
-            row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row
-        ]
+        rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+        return [[_without_apostrophe(cell) for cell in row] for row in rows if row]
     except (ValueError, csv.Error) as error:
         raise ValueError(f"it is no CSV file: {error}") from error
 
@@ -200,8 +222,27 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+_RECORDERS: list[dict[Path, tuple[int, str]]] = []
+"""What :func:`recording` fills while runs are under way."""
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[dict[Path, tuple[int, str]]]:
+    """Note the size and the SHA-256 of each file that :func:`write_atomically` writes meanwhile."""
+    written: dict[Path, tuple[int, str]] = {}
+    _RECORDERS.append(written)
+    try:
+        yield written
+    finally:
+        _RECORDERS.remove(written)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that it is either absent, as before, or whole."""
+    if _RECORDERS:
+        content = len(data), hashlib.sha256(data).hexdigest()
+        for written in _RECORDERS:
+            written[path.absolute()] = content
     with replacing(path) as file:
         file.write(data)
 
@@ -215,25 +256,63 @@ def write_file(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """:func:`write_file` of readable JSON; NaN is refused."""
-    write_file(
-        path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    )
+    write_file(path, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return readable JSON in UTF-8; NaN is refused."""
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV, None as an empty cell."""
+    """Return rows as CSV, None as an empty cell. A text that a spreadsheet would carry out as a
+    formula, such as the name ``=1.png``, stands behind an apostrophe, which :func:`read_rows` takes
+    away."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    writer = csv.writer(buffer, lineterminator="\n")
+    for row in rows:
+        writer.writerow(_as_text(cell) for cell in row)
     return buffer.getvalue()
 
 
+def _as_text(cell: object) -> object:
+    """Return a cell with an apostrophe before a text that a spreadsheet would carry out."""
+    if isinstance(cell, str) and _FORMULA.match(cell):
+        return f"'{cell}"
+    return cell
+
+
 def parse_json(data: bytes) -> Any:
-    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN."""
+    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN and for nesting
+    deeper than :data:`MAX_DEPTH`."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}")
 
-    return json.loads(_decoded(data), parse_constant=refuse)
+    try:
+        content = json.loads(_decoded(data), parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels") from error
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        check_depth(content)
+    return content
+
+
+def check_depth(content: Any) -> None:
+    """Raise ValueError where lists and objects are nested deeper than :data:`MAX_DEPTH`: what reads
+    or writes them calls itself."""
+    level = [content]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -271,6 +350,14 @@ def is_record(path: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
         content = parse_json(read_bytes(path))
         return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
+    return False
+
+
+def is_whole_record(path: Path) -> bool:
+    """Return whether a file is what :func:`write_record` wrote, unchanged."""
+    with contextlib.suppress(InputError):
+        read_record(path, "a record")
+        return True
     return False
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
 import sys
 from typing import TextIO
@@ -26,4 +28,35 @@ def say(
     stream = sys.stdout if stream is None else stream
     encoding = getattr(stream, "encoding", None) or "utf-8"
     shown = visible(text, layout=True).encode(encoding, "backslashreplace").decode(encoding)
-    print(shown, file=stream, end=end, flush=flush)
+    try:
+        print(shown, file=stream, end=end, flush=flush)
+    except OSError:
+        if stream is not sys.stderr:
+            raise
+        _forget_standard_error()
+
+
+def _forget_standard_error() -> None:
+    """Write on to nowhere: who runs a command without reading its messages still gets its
+    results."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, sys.stderr.fileno())
+    except OSError:  # a stream without a file
+        sys.stderr = io.StringIO()
+    finally:
+        os.close(null)
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started without standard input, output or error the null device in
+    their places, or the first files that it opens would take these, and get what libraries
+    print."""
+    null = os.open(os.devnull, os.O_RDWR)
+    while null <= 2:
+        null = os.open(os.devnull, os.O_RDWR)
+    os.close(null)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)

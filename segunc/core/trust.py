@@ -1,7 +1,9 @@
 """Run code that is not part of this package only where its user agreed to it on this machine.
 
-``--trust`` notes the agreement, a name and the folder of its package, in ``trusted.json`` of the user's configuration folder; the environment
-variable ``SEGUNC_TRUST=NAME@FOLDER,...`` agrees, too. No content is bound: whoever may write in that folder changes what runs.
+``--trust`` notes the agreement, a name and the folder of its package, in ``trusted.json`` of the
+user's configuration folder; the environment variable ``SEGUNC_TRUST=NAME@FOLDER,...`` agrees, too,
+for folders that are absolute paths. No content is bound: whoever may write in that folder changes
+what runs.
 """
 
 from __future__ import annotations
@@ -57,10 +59,19 @@ def agree(code: Code) -> None:
 
 def check_agreed(code: Code, how: str) -> None:
     """Raise InputError, which says ``how`` to agree, unless the user agreed to this name in this folder."""
-    variable = (text.strip().rpartition("@") for text in os.environ.get(TRUST, "").split(","))
-    agreed = {(name, os.path.realpath(path)) for name, _, path in variable}
+    agreed = set()
+    relative = ""
+    for text in os.environ.get(TRUST, "").split(","):
+        name, _, folder = text.strip().rpartition("@")
+        if os.path.isabs(folder):
+            agreed.add((name, os.path.realpath(folder)))
+        elif name == code.name:
+            relative = (
+                f"; the folder '{folder}' in {TRUST} is no absolute path, so it agrees to none"
+            )
     if code not in agreed and _agreements().get(code.name, {}).get("folder") != code.folder:
-        message = f"the code of {code.name} in {code.folder} does not run, as nobody agreed to it on this machine"
+        lack = "does not run, as nobody agreed to it on this machine"
+        message = f"the code of {code.name} in {code.folder} {lack}{relative}"
         raise InputError(
             message, hint=f"if you trust it: {how}, or {TRUST}={code.name}@{code.folder}"
         )

@@ -23,7 +23,8 @@ from segunc.data.pairing import (
 )
 from segunc.data.splits import Divider, followed_lists, read_lists, with_splits
 
-OWN_PICTURE, OWN_LIST = "-pairs.jpg", "-frames.csv"  # what init writes beside a configuration
+PAIRS_PICTURE = "pairs.jpg"  # ending of the picture that init writes beside a configuration
+FRAMES_LIST = "frames.csv"  # ending of the list of frames, likewise
 
 
 @dataclass
@@ -73,15 +74,17 @@ def discover(
 
     Args:
         root: the folder.
-        images, labels: folder or pattern of the images and of the labels below it, as of :class:`segunc.options.InitOptions`.
+        images, labels: folder or pattern of the images and of the labels below it, as of
+            :class:`segunc.options.InitOptions`.
         labelled_only: leave images without a label out.
         label_map: what the labels mean, where that is known.
         allow_mixed: take masks of 0 and 1 beside masks of 0 and 255 as they are.
 
     Raises:
-        InputError: there are no images or labels, images without a label or with several, or labels of two kinds or of too many values.
+        InputError: there are no images or labels, images without a label or with several, or labels
+            of two kinds or of too many values.
     """
-    files = [path.relative_to(root) for path in _data_files(root)]
+    files = [path.relative_to(root) for path in image_files(root) if not is_pairs_picture(path)]
     if not files:
         raise InputError(
             f"{root} holds no images", hint="name the folder that holds images and labels"
@@ -110,14 +113,11 @@ def discover(
     return found
 
 
-def _data_files(root: Path) -> list[Path]:
-    """Return the image files of a folder but the pictures of pairs that an earlier init wrote there."""
-    files: list[Path] = []
-    for path in image_files(root):
-        own_list = path.with_name(path.name.removesuffix(OWN_PICTURE) + OWN_LIST)
-        if not (path.name.endswith(OWN_PICTURE) and own_list.exists()):
-            files.append(path)
-    return files
+def is_pairs_picture(path: Path) -> bool:
+    """Return whether an image is the picture of pairs that ``segunc init`` wrote, beside the list
+    of frames that it wrote with it."""
+    stem, ending, rest = path.name.rpartition(f"-{PAIRS_PICTURE}")
+    return bool(ending) and not rest and path.with_name(f"{stem}-{FRAMES_LIST}").exists()
 
 
 def _chosen(root: Path, files: Sequence[Path], pattern: str | None, flag: str) -> list[Path]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import read_rows, reading
+from segunc.core.files import read_rows, reading, safe_name
 from segunc.data.images import label_rank, read_label_image
 from segunc.data.labels import (
     IGNORE,
@@ -499,8 +499,20 @@ class DatasetEntry:
         ):
             shown = f"{self.listed} does not hold rows of {','.join(FRAME_COLUMNS)} under that line"
             raise InputError(shown, hint="write it again with segunc init")
+        for _, image, label in rows:
+            for path in (image, label):
+                self._check_below_root(path)
         _check_names(self.listed, rows)
         return rows
+
+    def _check_below_root(self, path: str) -> None:
+        """Raise InputError for a path of the list that is absolute or leads above the root: the
+        list may be a stranger's."""
+        try:
+            safe_name(path, f"a file of the list of frames {self.listed}")
+        except InputError as error:
+            hint = "write paths below the root with /, and give a root that holds all files"
+            raise InputError(error.message, hint=hint) from error
 
     def usual_split(self, root: Path) -> str:
         """Return the split that is evaluated where nobody names one: the first of test, val, validation and all, or else of the others,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -27,7 +26,8 @@ from segunc.core.bounds import (
     Settings,
     UnitInterval,
 )
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, shortened
+from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import Sample
 from segunc.data.images import Image, Labels, load_image, resize_nearest
@@ -157,12 +157,13 @@ class DataConfig(Settings):
         if self.validation != "val" and self.sequence is None:
             message = f"validation {self.validation} needs data.sequence, a pattern of frame names"
             raise InputError(message, hint="e.g. ^([^_]+)_")
-        try:
-            re.compile(self.sequence or "")
-        except re.error as error:
-            raise InputError(
-                f"sequence {self.sequence} is no regular expression: {error}"
-            ) from error
+        sequence_pattern(self.sequence)
+
+
+def sequence_pattern(sequence: str | None) -> Searcher:
+    """Return the search of a sequence in a frame's name; a configuration says it, and may be a
+    stranger's. InputError where it is no regular expression."""
+    return pattern_of_file(sequence or "", f"sequence '{shortened(sequence or '')}'")
 
 
 class TrainTransform:
@@ -259,7 +260,7 @@ class SegmentationDataModule(L.LightningDataModule):
 
     def sequences(self) -> dict[str, list[Sample]]:
         """Return the training frames of each sequence; raise InputError where a name belongs to none, or none is called ``held_out``."""
-        pattern = re.compile(self.config.sequence or "")
+        pattern = sequence_pattern(self.config.sequence)
         sequences: dict[str, list[Sample]] = defaultdict(list)
         for sample in self.entry.training_samples(self.root, "train"):
             match = pattern.search(sample.name)

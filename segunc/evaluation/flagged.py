@@ -349,7 +349,9 @@ class Achieved(Flagged):
         self.section = (
             self.section if control == self.guarantee.control else (*self.section, control)
         )
-        self.unit = resampled_units(self.guarantee.unit, time_of, "the unit of the threshold")
+        self.unit = resampled_units(
+            self.guarantee.unit, time_of, "the unit of the threshold", of_file=True
+        )
 
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
         if self.score not in frame.stored or (

@@ -11,6 +11,7 @@ nothing of the t); nu is that of :attr:`Chance.effective`. How often these inter
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import math
@@ -28,8 +29,9 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from segunc.core.errors import InputError, NoteWarning
+from segunc.core.errors import InputError, NoteWarning, shortened
 from segunc.core.files import read_arrays, read_bytes, read_json, write_atomically
+from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.entry import composed
 from segunc.data.frame_names import frames_named
 from segunc.decisions.threshold import block_seconds
@@ -105,17 +107,26 @@ def _unit_weights(resampling: Resampling, units: tuple[str, ...]) -> npt.NDArray
 
 
 def resampled_units(
-    how: str, time_of: TimeOf = lambda frame: None, option: str = "--resample"
+    how: str,
+    time_of: TimeOf = lambda frame: None,
+    option: str = "--resample",
+    *,
+    of_file: bool = False,
 ) -> Callable[[str], str]:
-    """Return the function from a frame's name to its unit; it raises InputError, which names the ``option``, for a name that does not fit.
-    ``how`` is ``frame``, ``folder``, ``10s`` for blocks of seconds of a video (``time_of`` gives the moment of a frame), or a regular
-    expression, whose match in the name (its first group, where it has one) is the unit."""
+    """Return the function from a frame's name to its unit; it raises InputError, which names the
+    ``option``, for a name that does not fit. ``how`` is ``frame``, ``folder``, ``10s`` for blocks
+    of seconds of a video (``time_of`` gives the moment of a frame), or a regular expression, whose
+    match in the name (its first group, where it has one) is the unit. One ``of_file`` is a
+    stranger's, and is searched in bounded time."""
     seconds = block_seconds(how)
     if seconds == 0:
         raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")
-    pattern = compiled(
-        how, f"{option} '{how}' is none of frame, folder, 10s and a regular expression", option
-    )
+    fault = f"{option} '{shortened(how)}' is none of frame, folder, 10s and a regular expression"
+    pattern: Searcher
+    if of_file:
+        pattern = pattern_of_file(how, f"{option} '{shortened(how)}'")
+    else:
+        pattern = compiled(how, fault, option)
 
     def unit(name: str) -> str:
         if how == "frame":
@@ -390,6 +401,14 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
     seed, values = np.array(replicates.seed, np.int64), np.asarray(replicates.values, np.float32)
     np.savez_compressed(buffer, paths=paths, values=values, seed=seed, clusters=units)
     write_atomically(path, buffer.getvalue())
+
+
+def is_sidecar(path: Path) -> bool:
+    """Return whether a file holds replicates of a result."""
+    with contextlib.suppress(InputError):
+        load_replicates(path)
+        return True
+    return False
 
 
 def load_replicates(path: Path) -> Replicates:

@@ -4,6 +4,7 @@ ONNX or as a program of ``torch.export``."""
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import re
 import warnings
@@ -241,12 +242,15 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
 
 
 def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a traced program for ``torch.export.load``; the metadata are its extra files."""
+    """Write a traced program for ``torch.export.load``; the metadata are its extra files. It is
+    made in memory, because torch ends the whole process where a disk is full."""
+    buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
         )  # it tells of weights in channels-last order, which are whole
-        torch.export.save(program, file, extra_files=dict(metadata))
+        torch.export.save(program, buffer, extra_files=dict(metadata))
+    file.write(buffer.getbuffer())
 
 
 def open_onnx(path: Path) -> Callable[..., Maps]:

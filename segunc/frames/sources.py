@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import frame_order, safe_name
+from segunc.core.files import frame_order, inside, safe_name
 from segunc.data.entry import (
     IMAGE_SUFFIXES,
     composed,
@@ -340,4 +340,6 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
             f"{times_used} inputs would have the maps folder '{name}'",
             hint="rename one, or give it once",
         )
-    return [Input(spec, out / name, name) for spec, name in zip(expanded, names, strict=True)]
+    return [
+        Input(spec, inside(out, name), name) for spec, name in zip(expanded, names, strict=True)
+    ]

@@ -12,7 +12,6 @@ import hashlib
 import html
 import json
 import math
-import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import flat, parse_json, read_bytes, write_file, write_json
+from segunc.core.files import flat, json_bytes, parse_json, read_bytes
+from segunc.core.removal import Ledger
 from segunc.data.images import Image, resize_nearest
 from segunc.evaluation.flagged import Threshold, check_promises, smallest_object_of
 from segunc.gallery import overlay
@@ -45,7 +45,9 @@ from segunc.scores import first_shown, scale_words, title_of
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
 _LONGEST_FACT = 300  # characters of a value
-FRAMES, THUMBNAILS = "frames", "thumbnails"
+FRAMES, THUMBNAILS, TABLES, ASSETS = "frames", "thumbnails", "data", "assets"
+INDEX = "index.html"
+PARTS = (INDEX, FRAMES, THUMBNAILS, TABLES, ASSETS)  # of a page; the first opens it
 # What stands beside the scores and `prediction`. A score may be called anomaly, and none has a slash in its name.
 IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 THUMBNAIL_WIDTH = 320
@@ -89,11 +91,12 @@ def write_review(
         *_notices(reader, frame_labels, names),
     ]
     source, missing = labelled.open_images(reader, images, names)
-    record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
+    files = Ledger(out)
+    record = _begin(reader, files) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
     longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
     ranges = overlay.page_ranges(reader, shown)
-    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest, flag)
+    writer = FrameFiles(files, reader, shown, ranges, frame_labels, longest, flag)
     by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         if error is not None:
@@ -122,14 +125,13 @@ def write_review(
         entry["found_share"] = flag.get(score, Threshold).found_share
         entry["smallest_region"] = flag.get(score, Threshold).smallest
         entry["region_from"] = flag[score].value if score in flag else entry["region_from"]
-    write_data(out / "data" / "page.js", "page", page)
-    write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
-    write_verdicts(out, record["run"], [])
+    write_data(files, "page", page)
+    write_data(files, "frames", [asdict(row) for row in rows])
+    write_verdicts(out, record["run"], [], files)
     problems = {row.name: row.problems for row in rows if row.problems}
-    write_json(
-        out / PAGE_NAME, record | {"status": "finished", "notices": notices, "problems": problems}
-    )
-    return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
+    ended = {"status": "finished", "notices": notices, "problems": problems}
+    files.write(PAGE_NAME, json_bytes(record | ended))
+    return _write_assets(files, str(page["title"]))  # last, so that a page that opens is whole
 
 
 def run_id(reader: MapsReader) -> str:
@@ -247,8 +249,9 @@ def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> 
     return sorted(worst, key=lambda row: row.place)
 
 
-def _begin(reader: MapsReader, out: Path) -> dict[str, Any]:
+def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
     """Make the folder without what an earlier page left, and return the record of the page, written there."""
+    out = files.folder
     foreign, place, maps = reader.manifest is None, out.resolve(), reader.folder.resolve()
     if place == maps or (foreign and place.is_relative_to(maps)):
         # Pictures of a page inside of another tool's maps would be taken for maps the next time.
@@ -261,10 +264,15 @@ def _begin(reader: MapsReader, out: Path) -> dict[str, Any]:
         raise InputError(
             f"output {out} holds other files", hint="give an empty or new folder as --out"
         )
+    if ours and not files.listed:
+        raise InputError(
+            f"{out} holds a review page of an earlier version, which lists none of its files",
+            hint=f"give another --out, or remove {out} yourself",
+        )
     out.mkdir(parents=True, exist_ok=True)
-    (out / "index.html").unlink(missing_ok=True)
-    for folder in (FRAMES, THUMBNAILS) if ours else ():
-        shutil.rmtree(out / folder, ignore_errors=True)
+    files.check([*PARTS, PAGE_NAME])
+    files.clear(PARTS)
+    files.forget(but=[PAGE_NAME])
     tool = " ".join(filter(None, ("segunc", tool_version(), (tool_commit() or "")[:12])))
     record = {
         "format": PAGE_FORMAT,
@@ -273,31 +281,34 @@ def _begin(reader: MapsReader, out: Path) -> dict[str, Any]:
         "tool": tool,
         "maps": str(reader.folder),
     }
-    write_json(out / PAGE_NAME, record | {"status": "being written"})
+    files.write(PAGE_NAME, json_bytes(record | {"status": "being written"}))
     return record
 
 
-def _write_assets(out: Path, title: str) -> Path:
+def _write_assets(files: Ledger, title: str) -> Path:
     assets = resources.files("segunc.gallery") / "assets"
     for asset in assets.iterdir():
         if asset.name.endswith((".js", ".css")):
-            write_file(out / "assets" / asset.name, asset.read_bytes())
-    template = (assets / "index.html").read_text(encoding="utf-8")
-    write_file(out / "index.html", template.replace("{{title}}", html.escape(title)).encode())
-    return out / "index.html"
+            files.write(f"{ASSETS}/{asset.name}", asset.read_bytes())
+    template = (assets / INDEX).read_text(encoding="utf-8")
+    files.write(INDEX, template.replace("{{title}}", html.escape(title)).encode())
+    return files.folder / INDEX
 
 
-def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> Path:
-    """Write the script through which a page shows imported verdicts, and return its path."""
+def write_verdicts(
+    out: Path, run: str, verdicts: Sequence[Verdict], files: Ledger | None = None
+) -> Path:
+    """Write the script through which a page shows imported verdicts, and return its path; ``files``
+    lists those of the page in ``out``."""
     content = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "run": run,
         "verdicts": [asdict(one) for one in verdicts],
     }
-    path = out / "data" / "verdicts.js"
-    write_data(path, "verdicts", content)
-    return path
+    files = files or Ledger(out)
+    # A page of an earlier version lists no files, and still takes verdicts.
+    return write_data(files, "verdicts", content, replace=not files.listed)
 
 
 def page_of(out: Path) -> dict[str, Any] | None:
@@ -326,13 +337,15 @@ def condense(
     return np.where(finite, np.rint(steps), NO_NUMBER).astype(np.uint8), {"low": low, "high": high}
 
 
-def write_data(path: Path, key: str, content: Any) -> None:
-    """Write a table as a script that hands it to the page under ``key``: a browser parses JSON in a string several times faster than
-    the same text as an expression."""
+def write_data(files: Ledger, key: str, content: Any, *, replace: bool = False) -> Path:
+    """Write a table as a script that hands it to the page under ``key``, and return its path: a
+    browser parses JSON in a string several times faster than the same text as an expression.
+    ``replace`` is that of :meth:`segunc.core.removal.Ledger.write`."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    write_file(
-        path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode()
-    )
+    script = f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n"
+    name = f"{TABLES}/{key}.js"
+    files.write(name, script.encode(), replace=replace)
+    return files.folder / name
 
 
 def labelled_objects(
@@ -375,7 +388,7 @@ class FrameRow:
 class FrameFiles:
     """Writes frames, one at a time: the maps of one model or two, their labels, pictures and thumbnails."""
 
-    out: Path
+    files: Ledger  # of the page
     reader: MapsReader
     scores: list[str]
     ranges: dict[str, overlay.DisplayRange]  # of the thumbnails
@@ -417,7 +430,8 @@ class FrameFiles:
         picture = None if image is None else row.attempt(encode_jpeg, image, 80)
         if image is not None and picture is not None:
             key = f"{FRAMES}/{row.place:06d}/{IMAGE}"  # a script, too: what a page from disk loads as a picture it may not save
-            write_file(self.out / f"{key}.js", _call(key, "{}", base64.b64encode(picture).decode()))
+            script = _call(key, "{}", base64.b64encode(picture).decode())
+            self.files.write(f"{key}.js", script)
             self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
             row.contents.append(IMAGE)
             row.size = row.size or image.shape[:2]
@@ -481,14 +495,12 @@ class FrameFiles:
         # Level 6 of zlib takes three times as long for 5 % less.
         text = base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
         head = json.dumps({"height": codes.shape[0], "width": codes.shape[1], **ends})
-        write_file(self.out / f"{key}.js", _call(key, head, text))
+        self.files.write(f"{key}.js", _call(key, head, text))
         row.contents.append(content)
         row.size = row.size or values.shape
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
-        write_file(
-            self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture)
-        )
+        self.files.write(f"{THUMBNAILS}/{row.place:06d}/{content}.jpg", encode_jpeg(picture))
 
 
 def _call(key: str, head: str, text: str) -> bytes:

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure, one_line
-from segunc.core.files import replacing, write_file
+from segunc.core.files import inside, replacing, write_file
 from segunc.data.entry import composed
 from segunc.data.frame_names import frames_named
 from segunc.data.images import Image, read_image
@@ -85,6 +85,9 @@ def write_pictures(
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
     scores = labelled.choose_scores(reader, score or [first_shown(reader.scores)])
     names = _choose_frames(reader, frames)
+    for drawn_score in scores:
+        for name in names:
+            inside(out, picture_name(drawn_score, name, format))  # before the work
     check_promises(flag or {}, (reader.manifest or {}).get("run", {}))
     if strange := sorted(set(flag or {}) - set(scores)):
         raise InputError(
@@ -116,16 +119,20 @@ def write_pictures(
                 for legend, values in read
             ]
             for name_of_score, picture in drawn:
-                folder = f"overlay-{name_of_score}"
-                path = out / folder / f"{name}.{format}"
+                path = inside(out, picture_name(name_of_score, name, format))
                 write_file(path, (encode_png if format == "png" else encode_jpeg)(picture))
-                written.pictures.setdefault(folder, []).append(path)
+                written.pictures.setdefault(f"overlay-{name_of_score}", []).append(path)
         except InputError as problem:
             written.failed[name] = str(problem)
         else:
             written.times.append(times[name])
         on_frame(done, len(names))
     return written
+
+
+def picture_name(score: str, frame: str, format: str) -> str:
+    """Return the name of the picture of a frame below its output folder."""
+    return f"overlay-{score}/{frame}.{format}"
 
 
 def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
@@ -226,6 +233,7 @@ def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
 def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:
     """Write the surroundings of the peak of each event as ``FOLDER/ID.jpg``, which its peak names as ``crop``; return a line on frames
     whose image is missing, of which only the score is shown."""
+    inside(folder.parent, folder.name)
     frames = [
         name for name in reader.frames if any(event.peak["frame"] == name for event in events)
     ]
@@ -235,5 +243,6 @@ def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> st
         for event in (event for event in events if event.peak["frame"] == name):
             colours = overlay.colourise(reader.read(name, event.score), ranges[event.score])
             event.peak["crop"] = f"{folder.name}/{event.id:04}.jpg"
-            write_file(folder / f"{event.id:04}.jpg", draw_crop(event.boxes[name], image, colours))
+            path = inside(folder.parent, f"{folder.name}/{event.id:04}.jpg")
+            write_file(path, draw_crop(event.boxes[name], image, colours))
     return missing if frames else None

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, inside, read_bytes, write_file
-from segunc.maps.manifest import Manifest
+from segunc.core.files import START_SECONDS, inside, read_bytes, write_file
+from segunc.core.removal import (
+    FileSum,
+    Ledger,
+    check_files,
+    files_below,
+    remove_checked,
+    remove_empty_below,
+)
+from segunc.maps.manifest import STATE_KEYS, Manifest
 from segunc.maps.shards import (
     FRAMES_NAME,
     LOCK_STEM,
@@ -17,21 +24,33 @@ from segunc.maps.shards import (
     REPAIR,
     DamageError,
     Record,
+    Shard,
     Sum,
     all_shards,
     file_sum,
+    iterate_lines,
+    write_state,
 )
-from segunc.maps.statistics import MASK_NAME
+from segunc.maps.statistics import MASK_NAME, read_region
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
+OVERLAY_VIDEO = f"{OVERLAY}.webm"
+BEGUN_NAME = ".begun.jsonl"
+"""The files of frames that were begun and may have no line yet, of a run that has not ended or was
+killed."""
 START_LOCK = f"{LOCK_STEM}-start"  # held while the manifest is written, so that shards that start at once make one folder
 
 
-def write_map(out: Path, file: str, data: bytes) -> Sum:
-    """Write a file of a frame, or the mask, by atomic rename; raise InputError where the name can be no file of the folder."""
-    write_file(inside(out, file), data)
-    return file_sum(data)
+def write_map(out: Path, file: str, data: bytes, begun: Ledger | None = None) -> Sum:
+    """Write a file of a frame, or the mask, by atomic rename, which the list of what was ``begun``
+    names before; raise InputError where the name can be no file of the folder."""
+    path = inside(out, file)
+    content = file_sum(data)
+    if begun is not None:
+        begun.note(file, content)
+    write_file(path, data)
+    return content
 
 
 def read_map(path: Path, expected: Sum | None = None) -> bytes:
@@ -45,6 +64,20 @@ def read_map(path: Path, expected: Sum | None = None) -> bytes:
             hint=REPAIR,
         )
     return data
+
+
+def note_video(out: Path, manifest: Manifest) -> None:
+    """List the video of the overlays in the manifest of its folder."""
+    content = {key: value for key, value in manifest.items() if key not in STATE_KEYS}
+    if "shards" not in manifest:
+        content = dict(manifest)
+    content[OVERLAY_VIDEO] = list(file_sum(read_bytes(inside(out, OVERLAY_VIDEO))))
+    write_state(out, Shard(), content)
+
+
+def begun_files(out: Path, shard: Shard) -> Ledger:
+    """Return the list of the files that a shard's run has begun to write."""
+    return Ledger(out, shard.file(BEGUN_NAME))
 
 
 def is_whole(out: Path, record: Record, *, verify: bool) -> bool:
@@ -74,36 +107,51 @@ def refuse_foreign(out: Path) -> None:
 
 
 def clear_folder(out: Path, manifest: Manifest) -> None:
-    """Remove the maps of an earlier run and the folders that this left empty; nothing where the folder holds anything else. The
-    lines go first and the manifests last, so that a kill in between leaves no false claim."""
+    """Remove the maps of an earlier run and the folders that this left empty. The lines go first
+    and the manifests last, so that a kill in between leaves no false claim.
+
+    Raises:
+        InputError: the folder holds a file that the run does not list with its size and SHA-256;
+            then nothing is removed.
+    """
     shards = all_shards(manifest)
     logs = {shard.file(FRAMES_NAME) for shard in shards}
+    begun = {BEGUN_NAME, *(shard.file(BEGUN_NAME) for shard in shards)}
     manifests = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
-    maps = {*manifest["maps"], PREDICTION}
+    sealed = logs | begun | manifests  # each line and each manifest holds a sum of itself
 
-    def is_ours(file: str) -> bool:
-        folder, name = file.partition("/")[0], os.path.basename(file)
-        return (
-            file in {MASK_NAME, f"{OVERLAY}.webm", *logs, *manifests}
-            or file.startswith(LOCK_STEM)
-            or (name.startswith(".") and PARTIAL_SUFFIX in name)
-            or (folder in maps and name.endswith((".png", ".npy")))
-            or (folder == OVERLAY and name.endswith(".jpg"))
-        )
+    files = [file for file in files_below(out) if not file.startswith(LOCK_STEM)]
+    listed = listed_maps(out, manifest, shards)
+    check_files(
+        out,
+        files,
+        listed,
+        own=sealed.__contains__,
+        hint="move it away, give another --out, or finish that run first without --overwrite",
+    )
+    # The lines go, so another list says of what is left after a kill whose it is.
+    begun_files(out, Shard()).note_all(listed)
+    remove_checked(out, [file for file in files if file in logs])
+    remove_checked(out, [file for file in files if file not in sealed])
+    for name in (*manifest["maps"], OVERLAY):
+        remove_empty_below(inside(out, name))
+    remove_checked(out, sorted(begun))
+    remove_checked(out, sorted(manifests))
 
-    files = []
-    for folder, folders, names in os.walk(out):  # which follows no link
-        for path in (Path(folder, name) for name in (*names, *folders)):
-            file, link = path.relative_to(out).as_posix(), path.is_symlink()
-            if (link or not path.is_dir()) and (link or not path.is_file() or not is_ours(file)):
-                raise InputError(
-                    f"{out} holds {file}, which is no file of the run that --overwrite would remove",
-                    hint="move it away, or give another --out",
-                )
-            files += [] if path.is_dir() or file.startswith(LOCK_STEM) else [file]
-    for file in sorted(files, key=lambda file: (file in manifests, file not in logs)):
-        (out / file).unlink(missing_ok=True)
-    for folder, _, _ in os.walk(out, topdown=False):
-        with contextlib.suppress(OSError):
-            if Path(folder) != out:
-                os.rmdir(folder)
+
+def listed_maps(out: Path, manifest: Manifest, shards: Iterable[Shard]) -> dict[str, set[FileSum]]:
+    """Return the files that the lines and the manifest of a folder list, and those that were
+    begun."""
+    listed: dict[str, set[FileSum]] = {}
+    for shard in shards:
+        for _, record in iterate_lines(inside(out, shard.file(FRAMES_NAME))):
+            for score, file in record["files"].items():
+                listed.setdefault(file, set()).add(record["sums"][score])
+    for shard in (Shard(), *shards):
+        for file, contents in begun_files(out, shard).listed.items():
+            listed.setdefault(file, set()).update(contents)
+    if (out / MASK_NAME).is_file() and read_region(out, manifest) is not None:
+        listed[MASK_NAME] = {file_sum(read_bytes(inside(out, MASK_NAME)))}
+    if video := manifest.get(OVERLAY_VIDEO):
+        listed[OVERLAY_VIDEO] = {(video[0], video[1])}
+    return listed

@@ -20,6 +20,7 @@ from segunc.maps.encoding import (
     class_ids,
     decode_compact,
     decode_stored,
+    keys_to_half,
     read_score_file,
 )
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
@@ -30,7 +31,7 @@ from segunc.maps.manifest import (
     read_manifest,
     what_is_missing,
 )
-from segunc.maps.shards import MANIFEST_NAME, FrameRecords, all_shards, find_log
+from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, find_log
 from segunc.maps.statistics import read_region
 
 BENCHMARK_FOLDER = "anomaly_p"
@@ -147,12 +148,36 @@ class MapsReader:
         stored = read_score_file(
             path, partial(read_map, expected=expected), ids=score == PREDICTION
         )
-        if (formula := self._formulas.get(score)) not in COMPACT_VALUES.values():
+        formula = self._formulas.get(score)
+        compact = formula in COMPACT_VALUES.values()
+        if name in self.records:
+            self._check_recorded(path, name, score, stored, compact=compact)
+        if not compact:
             return stored
         whole = decode_compact(
             stored, *self.records[name]["size"], floats=formula == COMPACT_VALUES["float16"]
         )
         return whole if self.region is None else self.region.clear({score: whole})[score]
+
+    def _check_recorded(
+        self, path: Path, name: str, score: str, stored: npt.NDArray[Any], *, compact: bool
+    ) -> None:
+        """Raise InputError for a map of ours whose type, shape or values are none that its frame's
+        line and the manifest allow: sums that fit do not say who wrote it."""
+        sides = self.records[name]["size"]
+        shape = tuple(-(-side // 2) for side in sides) if compact else tuple(sides)
+        kind = (self.manifest or {})["maps"][score].get("dtype")
+        fault = ""
+        if stored.dtype != kind or stored.shape != shape:
+            fault = f"{stored.dtype} {list(stored.shape)}, not {kind} {list(shape)} as recorded"
+        elif score == PREDICTION and self.class_names and stored.max() >= len(self.class_names):
+            fault = f"a prediction of class {stored.max()}, of {len(self.class_names)} classes"
+        elif (stored.dtype.kind == "f" and not np.isfinite(stored).all()) or (
+            compact and kind == "uint16" and not np.isfinite(keys_to_half(stored)).all()
+        ):
+            fault = "a map with NaN or infinite values"
+        if fault:
+            raise InputError(f"{path} is {fault}", hint=REPAIR)
 
     def _file_of(self, name: str, score: str) -> str | None:
         """Return the file of a map relative to the folder."""

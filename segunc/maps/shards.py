@@ -21,6 +21,7 @@ from segunc.core.files import (
     inside,
     json_sha256,
     open_file,
+    parse_json,
     read_json,
     reading,
     replacing,
@@ -167,7 +168,7 @@ def parse_record(line: bytes, where: str) -> Record:
     text += b"}"
     if digest != f'{file_sum(text)[1]}"}}\n'.encode():
         raise DamageError(f"{where}, was changed since it was written", hint=REPAIR)
-    record: Record = json.loads(text)
+    record: Record = parse_json(text)
     record["sums"] = {score: (size, digest) for score, (size, digest) in record["sums"].items()}
     for name in (record["name"], *record["files"].values()):
         safe_name(name, f"{where}, a frame or file")

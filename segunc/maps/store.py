@@ -3,14 +3,15 @@ the frame's line in ``frames.jsonl``. The state of a run is those lines and noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, Lock, differing_keys, inside
+from segunc.core.files import START_SECONDS, Lock, differing_keys, inside
+from segunc.core.removal import remove_partials
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import (
@@ -26,6 +27,7 @@ from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
     START_LOCK,
+    begun_files,
     clear_folder,
     is_whole,
     refuse_foreign,
@@ -46,6 +48,9 @@ from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_
 from segunc.scores import SCORES
 
 WHOLE = Shard()
+MOST_BEGUN = (
+    4096  # files that are listed as begun; more are gone through for those that have a line
+)
 Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""
 
@@ -74,6 +79,9 @@ class MapsWriter:
         self.failed: dict[str, str] = {}
         self.was_complete, self.forgotten, self._finished_before = False, 0, 0
         self._log = FrameLog(inside(out, shard.file(FRAMES_NAME)))
+        self._begun_files = begun_files(out, shard)
+        self._begun_before: list[str] = []
+        self._begun_frames: dict[str, list[str]] = {}  # name -> files that have no line yet
         self._begun = self._closed = self._moved = False
         if overwrite and not shard.whole:
             raise InputError(
@@ -151,18 +159,21 @@ class MapsWriter:
             "size": [height, width],
         }
         files, sums = record["files"], record["sums"] = {}, {}
+        self._begun_frames[name] = []
         for score, values in stored.items():
             if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():
                 # A mean with the 0 from outside of the region would change pixels inside; readers clear what is outside.
                 values = encode_compact(whole[score])
             floats = values.dtype == np.float16
             files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
-            sums[score] = write_map(
-                self.out, files[score], encode_npy(values) if floats else encode_png(values)
-            )
+            data = encode_npy(values) if floats else encode_png(values)
+            self._begun_frames[name].append(files[score])
+            sums[score] = write_map(self.out, files[score], data, self._begun_files)
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
-            sums[OVERLAY] = write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
+            data = encode_jpeg(overlay)
+            self._begun_frames[name].append(files[OVERLAY])
+            sums[OVERLAY] = write_map(self.out, files[OVERLAY], data, self._begun_files)
         numbers = {
             s: map_statistics(stored[s], threshold, kept)
             for s, threshold in self._thresholds.items()
@@ -187,7 +198,18 @@ class MapsWriter:
     def commit(self, record: Record) -> None:
         """Append a stored frame's line; call it in source order, from one thread."""
         self.lines.append(record)
+        self._begun_frames.pop(record["name"], None)
         self.failed.pop(record["name"], None)
+        if len(self._begun_files.listed) > MOST_BEGUN:
+            self._begun_files.forget(but=self._without_line())
+
+    def _without_line(self) -> Iterator[str]:
+        """Yield the files that may be there without a line: of frames being written, and of a run
+        that was killed before this one. It is asked while nothing is added to the list, and a file
+        is noted here before it is added there."""
+        yield from self._begun_before
+        for files in [*self._begun_frames.values()]:
+            yield from [*files]
 
     def write(self, name: str, maps: Maps) -> None:
         """:meth:`store` and :meth:`commit` in one step."""
@@ -201,6 +223,8 @@ class MapsWriter:
         try:
             self.lines.close()
             self._write_state(status, len(self._log))
+            if status == "finished" and not (self._begun_frames or self.failed):
+                self._begun_files.forget()
         finally:
             self._lock.release()
 
@@ -242,8 +266,7 @@ class MapsWriter:
         if makers[1] not in (makers[0], *self.manifest.get("continued_by", ())):
             self.manifest["continued_by"] = [*self.manifest.get("continued_by", ()), makers[1]]
         if before is not None and self.shard.whole:  # other shards may be writing
-            for partial in self.out.rglob(f".*{PARTIAL_SUFFIX}*"):
-                partial.unlink(missing_ok=True)  # what a killed run was writing
+            remove_partials(self.out)
         if self._region is not None:
             described = {
                 "file": MASK_NAME,
@@ -256,6 +279,7 @@ class MapsWriter:
                 MASK_NAME,
                 encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)),
             )
+        self._begun_before = [*self._begun_files.listed]
         state = before or {}
         if not self.shard.whole:
             self.manifest["shards"] = self.shard.count

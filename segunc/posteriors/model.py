@@ -28,13 +28,16 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import (
     file_sha256,
     is_record,
+    is_whole_record,
     json_sha256,
     link_or_copy,
     read_record,
+    unlinked,
     write_atomically,
     write_record,
 )
 from segunc.core.registry import Registry
+from segunc.core.removal import remove_result
 from segunc.core.trust import agree, find_code
 from segunc.data.images import Image
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
@@ -112,7 +115,7 @@ class Attachment:
         for kind in (
             () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]
         ):
-            (out / kind.file).unlink()
+            remove_result(out / kind.file, is_whole_record, f"a {kind.what} that was fitted")
             say(
                 f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again"
             )
@@ -331,9 +334,14 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
         else []
     )
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
-    files = [folder / name for name in (*names, DATA, HISTORY) if (folder / name).exists()]
-    members = sorted(folder.glob(f"{MEMBERS}/*/"))
-    return files + [path for member in members for path in model_files(member, fitted=False)]
+    files = []
+    for name in (*names, DATA, HISTORY):
+        path = unlinked(folder, name)
+        if path.exists():
+            files.append(path)
+    for member in sorted(unlinked(folder, MEMBERS).glob("*/")):
+        files += model_files(unlinked(folder, f"{MEMBERS}/{member.name}"), fitted=False)
+    return files
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
@@ -398,6 +406,7 @@ def load_model(folder: Path | str) -> Model:
             that nothing here knows.
     """
     folder = Path(folder)
+    model_files(folder)  # none of them is a link
     model = load_posterior(folder)
     model.folder = folder
     for path in sorted(folder.glob("*.json")):

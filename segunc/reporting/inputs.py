@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, shortened
 from segunc.core.files import file_sha256, read_result
+from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.decisions.threshold import model_of, read_threshold
-from segunc.evaluation.resampling import compiled, load_results
+from segunc.evaluation.resampling import load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import tool_version
 from segunc.posteriors.model import load_model
@@ -55,11 +55,17 @@ class Domain(Settings):
 
     def places(self, frames: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the cell of each frame that has one: of each axis the first value that is found in the frame's name."""
+        searches = {}
+        for axis, values in self.axes.items():
+            searches[axis] = {
+                value: axis_pattern(axis, pattern, "the domain")
+                for value, pattern in values.items()
+            }
         placed = {}
         for name in frames:
             matches = [
-                [value for value, pattern in values.items() if re.search(pattern, name)]
-                for values in self.axes.values()
+                [value for value, pattern in values.items() if pattern.search(name)]
+                for values in searches.values()
             ]
             if matches and all(matches):
                 placed[name] = tuple(values[0] for values in matches)
@@ -69,9 +75,16 @@ class Domain(Settings):
 def read_domain(path: Path) -> Domain:
     """Return the domain of a YAML file."""
     domain = from_plain(Domain, read_config(path), str(path))
-    for axis, pattern in ((a, p) for a, values in domain.axes.items() for p in values.values()):
-        compiled(pattern, f"{path}: '{pattern}' of the axis '{axis}' is no regular expression")
+    for axis, values in domain.axes.items():
+        for pattern in values.values():
+            axis_pattern(axis, pattern, str(path))
     return domain
+
+
+def axis_pattern(axis: str, pattern: str, source: str) -> Searcher:
+    """Return the search of a condition in a frame's name; InputError, which names the ``source``,
+    where it is no regular expression."""
+    return pattern_of_file(pattern, f"{source}: '{shortened(pattern)}' of the axis '{axis}'")
 
 
 class Inputs:

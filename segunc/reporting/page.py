@@ -23,7 +23,7 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
         facts: the content of ``report.json``.
         sha256: of that file.
     """
-    sections = read_config(Path(__file__).parent / "assets" / "sections.yaml")
+    sections = read_config(Path(__file__).parent / "assets" / "sections.yaml", own=True)
     context = {
         "sections": sections,
         "areas": titles(AREAS),

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from segunc.core.files import own_folder, user_folder
+from segunc.core.files import own_folder, read_bytes, user_folder, write_atomically
 from segunc.sampling.shortcuts import Upsampling
 from segunc.uncertainty import per_ln
 
@@ -165,7 +165,7 @@ def _build(compiler: str, path: Path) -> None:
                 if not tuning:
                     raise
                 continue
-            made.replace(path)
+            write_atomically(path, read_bytes(made))
             return
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,7 +13,8 @@ import numpy.typing as npt
 
 from segunc.core.bounds import NonNegativeInt, Settings, Side
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.files import read_json
+from segunc.core.files import read_json, write_file, write_json
+from segunc.core.removal import move_own, remove_empty, remove_own_folder
 from segunc.data.images import Image
 from segunc.frames.video import encode_video
 from segunc.toyroads import canvas as paint, things
@@ -406,18 +405,16 @@ def generate_toy(
         if config.video_frames:
             _write_video(unfinished / "video", config)
             progress(f"toy road scenes: video of {config.video_frames} frames")
-        (unfinished / "toy.json").write_text(
-            json.dumps(description, indent=2) + "\n", encoding="utf-8"
-        )
+        write_json(unfinished / "toy.json", description)
         if root.is_dir():
-            root.rmdir()  # empty
-        unfinished.rename(root.absolute())
+            remove_empty(root)
+        move_own(unfinished, root.absolute())
     except OSError as error:
         raise PartialFailure(
             f"toy road scenes could not be written to {root}: {error.strerror or error}"
         ) from error
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        remove_own_folder(unfinished, os.getpid())
 
 
 def frame_name(split: str, index: int) -> str:
@@ -428,9 +425,8 @@ def frame_name(split: str, index: int) -> str:
 
 
 def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Written by Python: cv2.imwrite reports a full disk as nothing but False.
-    path.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
+    write_file(path, cv2.imencode(".png", picture)[1].tobytes())
 
 
 def _write_video(folder: Path, config: ToyConfig) -> None:

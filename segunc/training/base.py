@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,8 +24,9 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.core.device import choose_precision, flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.core.files import replacing, write_json
+from segunc.core.files import inside, read_json, replacing, write_json
 from segunc.core.progress import ConsoleProgress
+from segunc.core.removal import check_result, move_own, remove_checked, remove_result
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
@@ -50,6 +53,7 @@ from segunc.training.progress import (
     unlike,
 )
 
+CHECKPOINT_NAME = re.compile(r"(best|last)(-v\d+)?\.ckpt")
 MEASURED = "training.json"  # beside a network that was trained to the end
 
 
@@ -102,8 +106,28 @@ def trainer_settings(
     return {**settings, **config}
 
 
+def is_measured(path: Path) -> bool:
+    """Return whether a file says what a training measured."""
+    with suppress(InputError):
+        content = read_json(path, "what a training measured")
+        return content.keys() == {"val_miou", "epochs", "steps", "seconds", "resumed"}
+    return False
+
+
 class WholeCheckpoints(TorchCheckpointIO):
     """Writes checkpoints whole or not at all; none into a folder of checkpoints that was taken away, without their settings."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = Path(os.path.realpath(folder))
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Remove a checkpoint of the run's own folder. A checkpoint names others, and may come from
+        a stranger: nothing else is removed."""
+        name = os.path.basename(path)
+        own = Path(os.path.realpath(Path(path).parent)) == self.folder
+        if own and CHECKPOINT_NAME.fullmatch(name) and not Path(path).is_symlink():
+            remove_checked(self.folder, [name])
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
@@ -130,9 +154,11 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 def run_loggers(out: Path) -> list[Logger]:
     """Return a CSV log, whose file gets a number when the run is continued, and TensorBoard where it is installed."""
-    log = out / "logs" / "metrics.csv"
+    log = inside(out, "logs") / "metrics.csv"
+    inside(out, "tensorboard")
     if is_first_process() and log.exists():  # Lightning would delete it
-        log.rename(log.with_name(f"metrics-{1 + len(list(log.parent.glob('metrics-*.csv')))}.csv"))
+        places = (log.with_name(f"metrics-{number}.csv") for number in count(1))
+        move_own(log, next(place for place in places if not os.path.lexists(place)))
     loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
     with suppress(ModuleNotFoundError):
         loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
@@ -150,7 +176,10 @@ def make_trainer(
     }
     last = ModelCheckpoint(out / CHECKPOINTS, "last", **once)
     shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
-    ours = {"callbacks": [*callbacks, last, *shown], "plugins": [WholeCheckpoints()]}
+    ours = {
+        "callbacks": [*callbacks, last, *shown],
+        "plugins": [WholeCheckpoints(out / CHECKPOINTS)],
+    }
     try:
         trainer = L.Trainer(
             **settings | ours | {"logger": settings.get("logger", True) and run_loggers(out)}
@@ -317,6 +346,7 @@ def train_network(
             raise InputError(
                 "trainer.max_epochs is 0 and there are no network.weights to take over"
             )
+        check_result(out / MEASURED, is_measured, "what a training measured")
         data.prepare_data()
         power = config.optimisation.class_weight_power
         weights = losses.balanced_weights(data.class_frequencies(), power) if power else None
@@ -327,7 +357,8 @@ def train_network(
         )
         resume = claim_checkpoints(out, "train", config.plain())
         trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
-        (out / MEASURED).unlink(missing_ok=True)  # of a network that was finished before
+        # Of a network that was finished before.
+        remove_result(out / MEASURED, is_measured, "what a training measured")
         save_config(config, out, "train")
         record_data(out, config.data)
         start = time.perf_counter()
@@ -379,7 +410,7 @@ def train_members(
             f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3"
         )
     for number, seed in enumerate(seeds, start=1):
-        member, folder = replace(config, seed=seed), out / f"seed-{seed}"
+        member, folder = replace(config, seed=seed), inside(out, f"seed-{seed}")
         # Where the checkpoints were removed, the configuration of the network says of which settings it is.
         if (folder / MEASURED).exists() and (
             claim_checkpoints(folder, "train", member.plain())

@@ -26,7 +26,15 @@ from segunc.core.bounds import (
     from_plain,
 )
 from segunc.core.errors import InputError, nearest, one_line
-from segunc.core.files import read_result, read_text, reading, write_json
+from segunc.core.files import (
+    check_depth,
+    read_result,
+    read_text,
+    reading,
+    unlinked,
+    write_file,
+    write_json,
+)
 from segunc.maps.manifest import tool_version
 from segunc.training.losses import Schedule
 
@@ -258,8 +266,8 @@ def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None)
 
 def recorded_data(folder: Path) -> dict[str, Any] | None:
     """Return the settings of the data that a model was made with (of an ensemble: its first member), or None where it has no record."""
-    places = [folder, *sorted(folder.glob("members/0"))]
-    for path in (place / DATA for place in places):
+    for name in (DATA, f"members/0/{DATA}"):
+        path = unlinked(folder, name)
         if path.exists():
             values = read_config(path)
             if "dataset" in values:
@@ -288,7 +296,7 @@ def recorded_commands(folder: Path) -> list[dict[str, str]]:
     Raises:
         InputError: the file is damaged.
     """
-    path = folder / HISTORY
+    path = unlinked(folder, HISTORY)
     if not path.exists():
         return []
     commands: list[dict[str, str]] = []
@@ -300,18 +308,36 @@ def recorded_commands(folder: Path) -> list[dict[str, str]]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance."""
+    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance, and no aliases: a few lines of them
+    stand for gigabytes."""
+
+    aliases = False
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node; YAMLError for an alias."""
+        if self.check_event(yaml.AliasEvent) and not self.aliases:
+            event = self.peek_event()
+            message = f"it holds the alias *{event.anchor}; write the values out in its place"
+            raise yaml.constructor.ConstructorError(None, None, message, event.start_mark)
+        return super().compose_node(parent, index)
 
 
 _FLOAT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Return the keys and values of a YAML file."""
+class _OwnLoader(_Loader):
+    """Reads a file of the package, which may hold aliases."""
+
+    aliases = True
+
+
+def read_config(path: Path, *, own: bool = False) -> dict[str, Any]:
+    """Return the keys and values of a YAML file, which may hold aliases where it is the package's
+    ``own``."""
     with reading(f"configuration {path}", "a YAML file in UTF-8", "see configs/ for examples"):
         text = read_text(path)
-    values = _read_yaml(text)
+    values = _read_yaml(text, _OwnLoader if own else _Loader)
     if not isinstance(values, dict) or not values:
         raise InputError(
             "it holds no keys with values, such as `data` with its dataset and root",
@@ -321,9 +347,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
-    """Return the section ``data`` of a configuration with whole paths in the place of those that begin with ``./`` or ``../``. These are
-    relative to the folder of the configuration, so that both can be moved together; where nothing lies there, and for other paths, the
-    current folder counts."""
+    """Return the section ``data`` of a configuration with whole paths in the place of those that
+    begin with ``./`` or ``../``. These are relative to the folder of the configuration, so that both
+    can be moved together; where nothing lies there, and for other paths, the current folder counts."""
     resolved = dict(data)
     for name in ("root", "frames", "labels"):
         path = data.get(name)
@@ -334,14 +360,20 @@ def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
     return resolved
 
 
-def _read_yaml(text: str) -> Any:
+def _read_yaml(text: str, loader: type[_Loader] = _Loader) -> Any:
     """Return what a YAML text says."""
     try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+        content = yaml.load(text, Loader=loader)
+        check_depth(content)
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError(
             f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples"
         ) from error
+    except ValueError as error:
+        raise InputError(
+            f"it cannot be read ({error})", hint="see configs/ for examples"
+        ) from error
+    return content
 
 
 def _override(values: dict[str, Any], words: list[str], sections: list[type[Settings]]) -> None:
@@ -391,10 +423,7 @@ def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str,
 
 def save_config(config: Config, out: Path, verb: str) -> None:
     """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{verb}.yaml").write_text(
-        yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8"
-    )
+    write_file(out / f"{verb}.yaml", yaml.safe_dump(config.plain(), sort_keys=False).encode())
 
 
 def now() -> str:

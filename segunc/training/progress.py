@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from segunc.core import terminal
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.files import differing_keys, flat, read_json, write_json
+from segunc.core.files import differing_keys, flat, inside, read_json, recording, write_json
+from segunc.core.removal import files_below, is_listed, remove_checked, remove_empty
 from segunc.networks.weights import read_checkpoint
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ INTERVAL = 20.0  # seconds between two lines of progress, and between two moment
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
 RECORD = "run.json"
+LOG = re.compile(
+    r"logs/(metrics\.csv|hparams\.yaml)|"
+    rf"tensorboard/(hparams\.yaml|events\.out\.tfevents\.\d+\..+\.{os.getpid()}\.\d+)"
+)
+"""The files that the loggers of this process write below the folder of a run."""
 FREE = {
     *("data.root", "data.workers", "data.eval_batch_size"),
     *(
@@ -57,7 +64,7 @@ def unlike(before: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple
 def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
     """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
     ``bound`` is what else it depends on, as the hash of a base network."""
-    folder = out / CHECKPOINTS
+    folder = inside(out, CHECKPOINTS)
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
     settings = {
         key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}
@@ -83,19 +90,39 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
 
 @contextlib.contextmanager
 def no_half_folder(out: Path) -> Iterator[None]:
-    """Take away the new folder of a run that fails before there is a checkpoint or a network to keep."""
+    """Take away what a run wrote into its new folder where it fails before there is a checkpoint or
+    a network to keep, and the folder, if nobody has put anything else there meanwhile."""
     new = not out.exists() or not any(out.iterdir())
-    try:
-        yield
-    except BaseException:
-        kept = (
-            path
-            for path in out.rglob("*")
-            if path.suffix == ".safetensors" or path.parent.name == CHECKPOINTS
-        )
-        if new and is_first_process() and all(path.name == RECORD for path in kept):
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+    with recording() as written:
+        try:
+            yield
+        except BaseException:
+            if new and is_first_process() and not _has_results(out):
+                _remove_begun(out, written)
+            raise
+
+
+def _has_results(out: Path) -> bool:
+    """Return whether a folder holds a network or a checkpoint."""
+    for path in out.rglob("*"):
+        checkpoint = path.parent.name == CHECKPOINTS and path.name != RECORD
+        if checkpoint or path.suffix == ".safetensors":
+            return True
+    return False
+
+
+def _remove_begun(out: Path, written: Mapping[Path, tuple[int, str]]) -> None:
+    """Remove the settings that a run wrote, as long as they are as it wrote them, its logs, and the
+    folders that this leaves empty."""
+    removable = []
+    for file in files_below(out):
+        content = written.get((out / file).absolute())
+        if LOG.fullmatch(file) or (content and is_listed(out / file, [content])):
+            removable.append(file)
+    folders = [path for path in out.rglob("*") if path.is_dir() and not path.is_symlink()]
+    remove_checked(out, removable)
+    for folder in (*reversed(sorted(folders)), out):
+        remove_empty(folder)
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
-from segunc.core.files import read_json
+from segunc.core.files import inside, read_json
 from segunc.options import DemoOptions, takes
 from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
@@ -64,8 +64,10 @@ def demo(
     from segunc.toyroads import ToyConfig, generate_toy
 
     out, start, step = Path(options.out), time.monotonic(), step or _call
+    for name in ("video", "review-video", "report"):
+        inside(out, name)
     data, base, abnn, maps, page = (
-        out / name for name in ("data", "base", "abnn", "maps", "review")
+        inside(out, name) for name in ("data", "base", "abnn", "maps", "review")
     )
     generate_toy(data, ToyConfig(seed=options.seed), progress=say or (lambda text: None))
     common: dict[str, Any] = {"device": options.device}

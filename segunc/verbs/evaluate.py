@@ -12,6 +12,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.core.removal import check_result, remove_result
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, composed, encoding_of_masks
@@ -30,6 +31,7 @@ from segunc.evaluation.report import exceeded, promised
 from segunc.evaluation.resampling import (
     Resampling,
     compiled,
+    is_sidecar,
     resampled_units,
     save_replicates,
     sidecar_path,
@@ -45,6 +47,8 @@ SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
 Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
+
+SIDECAR = "what evaluate writes beside a result"
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     """
     out = None if options.out is None else Path(options.out)
     asked = options
+    if out is not None:
+        check_result(sidecar_path(out), is_sidecar, SIDECAR)
     options, listed, notes_on_data = _with_data(options)
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class), listed)
     if options.root and entry and options.split is None:
@@ -121,7 +127,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})
     if out is not None:
         # Those of an earlier result would pass for this one's, also after a kill in between.
-        sidecar_path(out).unlink(missing_ok=True)
+        remove_result(sidecar_path(out), is_sidecar, SIDECAR)
         write_json(out, result)
         if replicates.paths:
             save_replicates(sidecar_path(out), replicates)

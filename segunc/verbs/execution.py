@@ -30,7 +30,7 @@ from segunc.data.images import Image
 from segunc.evaluation.flagged import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
-from segunc.maps.folder import OVERLAY
+from segunc.maps.folder import OVERLAY, OVERLAY_VIDEO, note_video
 from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
@@ -332,6 +332,8 @@ def overlay_video(job: Job, place: int) -> Path | None:
     if not shown:
         return None
     rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
-    return write_video(
-        [path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown]
+    made = write_video(
+        [path for path, _ in shown], out / OVERLAY_VIDEO, rate, [time for _, time in shown]
     )
+    note_video(out, manifest)
+    return made

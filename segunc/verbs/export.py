@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +15,24 @@ import torch
 
 from segunc.core.bounds import check_value
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import file_sha256, replacing, write_file, write_json
+from segunc.core.files import (
+    inside,
+    json_sha256,
+    read_json,
+    replacing,
+    safe_name,
+    write_file,
+    write_json,
+)
+from segunc.core.removal import (
+    FileSum,
+    check_files,
+    check_result,
+    file_content,
+    is_listed,
+    remove_checked,
+    remove_empty,
+)
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
 from segunc.exporting.check import (
@@ -32,7 +51,8 @@ from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, check_scores
 from segunc.verbs.execution import fitted_record, make_sampler
 
-DRAWS = "draws.npy"
+DRAWS, RECORD, TRITON = "draws.npy", "model.json", "config.pbtxt"
+SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 
 
 class ExportResult(NamedTuple):
@@ -63,6 +83,8 @@ def export(options: ExportOptions) -> ExportResult:
     if not any_size:
         check_value("--size", options.size, Size | None, "see --help")
     scores = check_scores(options.scores or default_scores(folder))
+    files = _Files(out, options)
+    files.check()
     model = load_model(folder)
     description = model.network.description
     size = SIZES[0] if any_size else options.size or description.inference_size
@@ -98,38 +120,28 @@ def export(options: ExportOptions) -> ExportResult:
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in about.items()
     }
-    path, record = (
-        out / {"triton": "1/model.onnx"}.get(options.to, f"model.{options.to}"),
-        out / "model.json",
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.check()
+    path = inside(out, files.model)
     write, run = (
         (graph.write_pt2, graph.open_pt2)
         if options.to == "pt2"
         else (graph.write_onnx, graph.open_onnx)
     )
-    try:
-        with replacing(path) as file:
-            write(program, file, metadata)
-            file.flush()
-            opened = run(Path(file.name))
-            found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
-            check_guards(lambda frame: opened(frame, *given), sampler, guards, path.name)
-            digest = file_sha256(Path(file.name))
-    except BaseException:
-        for place in (path.parent, out):
-            with suppress(OSError):  # it holds something, or is gone
-                place.rmdir()
-        raise
-    (out / DRAWS).unlink(missing_ok=True)  # of an earlier file
-    found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
+    beside: dict[str, bytes] = {}
     for tensor in given:
-        write_file(out / DRAWS, encode_npy(tensor.numpy()))
-    if options.to == "triton":
-        write_file(out / "config.pbtxt", graph.triton_config(path).encode())
-    write_json(
-        record, {**about, "file": str(path.relative_to(out)), "sha256": digest, "check": found}
-    )
+        beside[DRAWS] = encode_npy(tensor.numpy())
+    with files.folders(), replacing(path) as file:
+        write(program, file, metadata)
+        file.flush()
+        written = Path(file.name)
+        opened = run(written)
+        found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
+        check_guards(lambda frame: opened(frame, *given), sampler, guards, path.name)
+        found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
+        if options.to == "triton":
+            beside[TRITON] = graph.triton_config(written).encode()
+        files.record({**about, "check": found}, file_content(written), beside)
+    files.finish(beside)
     codes, share = (
         {name: of["codes"] for name, of in found["scores"].items()},
         max(of["share"] for of in found["scores"].values()),
@@ -142,7 +154,107 @@ def export(options: ExportOptions) -> ExportResult:
         if _sees_whole(sampler)
         else []
     )
-    return ExportResult(path, record, codes, line, (*note, *sampler.report.messages))
+    return ExportResult(path, out / RECORD, codes, line, (*note, *sampler.report.messages))
+
+
+class _Files:
+    """The files that an export writes below a folder, and those that an earlier one lists there."""
+
+    def __init__(self, out: Path, options: ExportOptions) -> None:
+        self.out = out
+        self.model = "1/model.onnx" if options.to == "triton" else f"model.{options.to}"
+        self.names = [self.model]
+        self.before: dict[str, FileSum] = {}  # the files of an earlier export, as they are there
+        if options.draws_as_input:
+            self.names.append(DRAWS)
+        if options.to == "triton":
+            self.names.append(TRITON)
+
+    def check(self) -> None:
+        """Read what an earlier export lists.
+
+        Raises:
+            InputError: somebody's file has a name that is to be written, or a link leads out of
+                the folder.
+        """
+        for name in self.names:
+            inside(self.out, name)
+        check_result(self.out / RECORD, is_export_record, "the whole record of an export")
+        listed: dict[str, list[FileSum]] = {}
+        if (self.out / RECORD).exists():
+            record = read_json(self.out / RECORD, "the record of an export")
+            for files in (record["files"], record["replaced"]):
+                for file, (size, digest) in files.items():
+                    safe_name(file, f"a file of {self.out / RECORD}")
+                    listed.setdefault(file, []).append((size, digest))
+        there = [name for name in self.names if os.path.lexists(self.out / name)]
+        check_files(self.out, there, listed)
+        self.before = {}
+        for file, contents in listed.items():
+            if is_listed(self.out / file, contents):
+                self.before[file] = file_content(self.out / file)
+
+    @contextmanager
+    def folders(self) -> Iterator[None]:
+        """Make the folders of the files; after an error those that were not there are gone."""
+        place = (self.out / self.model).parent
+        made = [folder for folder in (place, self.out) if not folder.exists()]
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            for folder in made:
+                remove_empty(folder)
+            raise
+
+    def record(self, about: Mapping[str, Any], model: FileSum, beside: Mapping[str, bytes]) -> None:
+        """Write the record, which lists the model file, those ``beside`` it and those that they
+        replace. It is there before any of them, so that a run after a kill knows its own files."""
+        listed = {self.model: model}
+        for name, data in beside.items():
+            listed[name] = len(data), hashlib.sha256(data).hexdigest()
+        going = {*listed, DRAWS}
+        others = {file: content for file, content in self.before.items() if file not in going}
+        content = {
+            **about,
+            "file": self.model,
+            "sha256": model[1],
+            "files": {**others, **listed},
+            "replaced": {file: self.before[file] for file in self.before if file in going},
+        }
+        plain = json.loads(json.dumps(content))
+        write_json(self.out / RECORD, {**plain, SEAL: json_sha256(plain)})
+
+    def finish(self, beside: Mapping[str, bytes]) -> None:
+        """Write what lies ``beside`` the model file, and remove the draws of an earlier export."""
+        if DRAWS in self.before and DRAWS not in beside:
+            remove_checked(self.out, [DRAWS])
+        for name, data in beside.items():
+            write_file(self.out / name, data)
+
+
+def is_export_record(path: Path) -> bool:
+    """Return whether a file is the record of an export with its files, as it was written."""
+    with suppress(InputError):
+        content = read_json(path, "the record of an export")
+        seal = content.pop(SEAL, None)
+        lists = [content.get("files"), content.get("replaced")]
+        return seal == json_sha256(content) and all(_is_list_of_files(files) for files in lists)
+    return False
+
+
+def _is_list_of_files(files: object) -> bool:
+    return isinstance(files, dict) and all(_is_content(value) for value in files.values())
+
+
+def _is_content(value: object) -> bool:
+    """Return whether a value of a record is a size and a SHA-256."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], int)
+        and isinstance(value[1], str)
+    )
 
 
 def _sees_whole(sampler: Sampler) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.data.census import Value
-from segunc.data.discover import Found, discover
+from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
 from segunc.data.entry import FRAME_COLUMNS
 from segunc.data.images import Colour, Image, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
@@ -77,7 +77,7 @@ def init(options: InitOptions) -> InitResult:
     """
     root, config = Path(options.data), Path(options.out)
     stem = config.with_suffix("")
-    files = ("classes.csv", "frames.csv", "pairs.jpg")
+    files = ("classes.csv", FRAMES_LIST, PAIRS_PICTURE)
     places = {file.partition(".")[0]: stem.with_name(f"{stem.name}-{file}") for file in files}
     if not options.overwrite and (
         taken := [path for path in (config, *places.values()) if path.exists()]

@@ -343,4 +343,4 @@ def _units(
     unit = threshold.unit
     if unit == "frame" and options.apart and None not in times.values():
         unit = f"{options.apart:f}s"
-    return resampled_units(unit, times.get, "the unit of the threshold")
+    return resampled_units(unit, times.get, "the unit of the threshold", of_file=True)

@@ -470,6 +470,13 @@ def test_networks_that_no_graph_holds_are_refused_by_what_they_do(tmp_path: Path
             graph.write_onnx(graph.trace(sampler, frame), file, {})
 
 
+def test_a_program_on_a_full_disk_is_an_error_that_can_be_told() -> None:
+    program = torch.export.export(nn.Conv2d(3, 4, 1).eval(), (torch.zeros(1, 3, 8, 8),))
+    disk = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    with disk, pytest.raises(OSError, match="No space left on device"):
+        graph.write_pt2(program, disk, {})
+
+
 def test_nothing_half_written_is_left_and_a_missing_package_is_named(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 
 from segunc.cli.main import main
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.removal import LEDGER, Ledger
 from segunc.data.labels import LabelMap
 from segunc.gallery.overlay import page_ranges
 from segunc.gallery.page import condense, labelled_objects
@@ -36,7 +37,7 @@ from tests.gallery.scenes import (
     write_maps,
     write_page,
 )
-from tests.maps.fakes import edit_log, edit_manifest
+from tests.maps.fakes import edit_log, edit_manifest, folder_bytes
 
 
 def table(index: Path, name: str) -> Any:
@@ -347,15 +348,54 @@ def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path
 def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = write_page(scene.maps, out)
-    stale = out / "frames" / "000099"
-    stale.mkdir()
+    Ledger(out).write("frames/000099/image.js", b"of a frame that is gone")
     assert write_page(scene.maps, out) == first
-    assert not stale.exists()
+    assert not (out / "frames" / "000099").exists()
     assert json.loads((out / "review.json").read_text())["status"] == "finished"
     (tmp_path / "index.html").write_text("dear")
     for to, message in ((tmp_path, "holds other files"), (scene.maps, "is or lies inside")):
         with pytest.raises(InputError, match=message):
             write_page(scene.maps, to)
+
+
+@pytest.mark.parametrize(
+    "name", ["frames/mine.png", "thumbnails/mine.png", "data/mine.csv", "assets/mine.js"]
+)
+def test_a_page_removes_nobodys_files(scene: Scene, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    write_page(scene.maps, out)
+    (out / name).write_bytes(b"mine")
+    before = folder_bytes(out)
+    with pytest.raises(InputError, match=f"holds {name}, which is no file of the run"):
+        write_page(scene.maps, out)
+    assert folder_bytes(out) == before
+
+
+def test_a_page_removes_no_file_that_has_changed_since(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_page(scene.maps, out)
+    changed = next((out / "thumbnails").rglob("*.jpg"))
+    changed.write_bytes(b"mine")
+    with pytest.raises(InputError, match="has changed since the run wrote it"):
+        write_page(scene.maps, out)
+    assert changed.read_bytes() == b"mine"
+
+
+def test_verdicts_of_a_reviewer_beside_a_page_stay(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_page(scene.maps, out)
+    (out / "verdicts-ann.json").write_text("{}")
+    write_page(scene.maps, out)
+    assert (out / "verdicts-ann.json").read_text() == "{}"
+
+
+def test_a_page_without_a_list_of_its_files_is_refused(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_page(scene.maps, out)
+    (out / LEDGER).unlink()
+    with pytest.raises(InputError, match="of an earlier version, which lists none of its files"):
+        write_page(scene.maps, out)
+    assert (out / "index.html").exists()
 
 
 VERBS = """

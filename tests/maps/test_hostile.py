@@ -15,8 +15,10 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
 from segunc.frames import sources
+from segunc.maps.encoding import encode_npy, encode_png
 from segunc.maps.labelled import open_images
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import file_sum
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import edit_log, edit_manifest, manifest, predict, write_pictures
 
@@ -117,7 +119,10 @@ def test_a_name_that_is_none_is_refused(
 
 @pytest.mark.parametrize(
     "stranger",
-    ["notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg", "link", "b/c"],
+    [
+        *("notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg"),
+        *("link", "b/c", "entropy/mine.png", "entropy/a/mine.npy", "mask.png", "overlay.webm"),
+    ],
 )
 def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str) -> None:
     path = home / "maps" / stranger
@@ -199,6 +204,56 @@ def test_no_map_is_read_behind_a_link(home: Path, ours: bool, folder: bool) -> N
             reader.read_stored("a/frame_000", "entropy")
     else:
         assert not reader.has("a/frame_000", "entropy")
+
+
+def forge(maps: Path, score: str, data: bytes, ending: str) -> None:
+    """Put other bytes in the place of a map, with their sum in its line, as a forger does."""
+    file = f"{score}/a/frame_000.{ending}"
+    (maps / file).write_bytes(data)
+
+    def change(record: dict[str, Any]) -> None:
+        record["files"][score] = file
+        record["sums"][score] = file_sum(data)
+
+    edit_log(maps, change)
+
+
+FORGED = {
+    "another shape": ("entropy", encode_png(np.zeros((12, 16), np.uint16)), "png"),
+    "another type": ("entropy", encode_png(np.zeros((24, 32), np.uint8)), "png"),
+    "floats": ("entropy", encode_npy(np.zeros((24, 32), np.float32)), "npy"),
+    "wider floats": (
+        "deterministic-max-logit",
+        encode_npy(np.zeros((24, 32), np.float64)),
+        "npy",
+    ),
+    "not a number": (
+        "deterministic-max-logit",
+        encode_npy(np.full((24, 32), np.nan, np.float16)),
+        "npy",
+    ),
+    "no such class": ("prediction", encode_png(np.full((24, 32), 200, np.uint8)), "png"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_map_whose_sum_fits_is_refused(home: Path, kind: str) -> None:
+    score, data, ending = FORGED[kind]
+    forge(home / "maps", score, data, ending)
+    reader = MapsReader(home / "maps")
+    with pytest.raises(InputError, match=rf"a/frame_000\.{ending} is ") as error:
+        reader.prediction("a/frame_000") if score == "prediction" else reader.read(
+            "a/frame_000", score
+        )
+    assert "\n" not in str(error.value)
+
+
+def test_a_compact_map_asks_for_no_more_than_its_pixels(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 2)
+    predict(tmp_path / "in", tmp_path / "maps", run={"compact": True})
+    edit_log(tmp_path / "maps", lambda record: record.update(size=[400_000, 400_000]))
+    with pytest.raises(InputError, match=r"\[12, 16\], not uint8 \[200000, 200000\] as recorded"):
+        MapsReader(tmp_path / "maps").read("a/frame_000", "entropy")
 
 
 def shown(maps: Path, images: Path | None = None) -> tuple[list[str], str | None]:

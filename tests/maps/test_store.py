@@ -16,8 +16,9 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
-from segunc.maps import statistics
+from segunc.maps import statistics, store
 from segunc.maps.encoding import decode_unit, encode_score, encode_unit
+from segunc.maps.folder import begun_files, clear_folder, note_video
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
@@ -123,9 +124,12 @@ def test_other_settings_are_refused_by_name(out: Path, changed: dict[str, Any], 
 
 def test_overwrite_removes_our_maps(out: Path) -> None:
     """And what a killed run left without a line, but nothing else, see ``test_hostile.py``."""
-    (out / "overlay.webm").write_bytes(b"old")
+    (out / "overlay.webm").write_bytes(b"ours")
+    note_video(out, read_manifest(out) or {})
     (out / "entropy/.x.png.segunc-partial").write_bytes(b"")
-    (out / "frames.jsonl").write_bytes((out / "frames.jsonl").read_bytes()[:-20])
+    killed = MapsWriter(out, manifest())
+    killed.store("without a line", maps())
+    killed.close("interrupted")
     with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
         assert len(writer.lines) == 0
         assert sorted(path.name for path in out.iterdir()) == [
@@ -136,6 +140,47 @@ def test_overwrite_removes_our_maps(out: Path) -> None:
         writer.write("new", maps())
     assert MapsReader(out).frames == ["new"]
     assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
+
+
+def test_an_overwriting_that_was_killed_goes_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def killed(path: Path, missing_ok: bool = False) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    unlink = Path.unlink
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            clear_folder(out, read_manifest(out) or {})
+    assert not (out / "frames.jsonl").exists()
+    MapsWriter(out, manifest(draws=8), overwrite=True).close()
+    left = {path.name for path in out.iterdir()}
+    assert left == {"frames.jsonl", "manifest.json"}
+
+
+def test_overwrite_refuses_a_map_that_was_changed(out: Path) -> None:
+    path = next((out / "entropy").rglob("*.png"))
+    path.write_bytes(b"mine")
+    with pytest.raises(InputError, match="has changed since the run wrote it"):
+        MapsWriter(out, manifest(draws=8), overwrite=True)
+    assert path.read_bytes() == b"mine"
+
+
+def test_files_that_were_begun_are_listed_until_they_have_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MOST_BEGUN", 8)  # of two frames
+    with MapsWriter(tmp_path, manifest()) as writer:
+        for number in range(4):
+            writer.write(f"frame {number}", maps())
+        listed = begun_files(tmp_path, Shard()).listed
+        assert {name.rpartition("/")[2] for name in listed} == {"frame 3.npy", "frame 3.png"}
+    assert not (tmp_path / ".begun.jsonl").exists()
 
 
 def test_other_versions_that_continue_a_folder_are_noted(out: Path) -> None:

@@ -154,7 +154,7 @@ def test_what_no_run_of_the_method_reads_is_left_alone_in_a_file_and_refused_whe
 def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, written = tmp_path / "checkpoints", WholeCheckpoints()
+    folder, written = tmp_path / "checkpoints", WholeCheckpoints(tmp_path / "checkpoints")
     folder.mkdir()
     written.save_checkpoint({"step": 1}, folder / "last.ckpt")
 

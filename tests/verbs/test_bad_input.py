@@ -25,7 +25,7 @@ from tests.verbs.processes import refuse
         ("data: [unclosed\n", "configuration"),
         ("just words\n", "configuration"),
         ("", "data"),
-        ("data: &d {root: *d, dataset: toy}\n", "Circular reference"),
+        ("data: &d {root: *d, dataset: toy}\n", "the alias *d"),
         (f"data: {{root: DATA, dataset: toy, batch_size: {'9' * 5000}}}\n", "limit (4300 digits)"),
         ("data: {root: DATA, dataset: toy, crop: }\n", "data: crop None"),
         ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION is None, not keys"),
