@@ -54,7 +54,8 @@ class MapsReader:
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         class_names: of the class ids 0, 1, ...; None where the maps do not say.
         region: the pixels that count; None where all do.
-        unfinished: one line on what the folder lacks (:func:`what_is_missing`); None where nothing, and for other tools.
+        unfinished: one line on what the folder lacks (:func:`what_is_missing`); None where
+            nothing, and for other tools.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -191,8 +192,8 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
 
 
 def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
-    """Find the maps in a folder of another tool: score (or ``prediction``) -> frame name -> file. Links to folders are not followed, which
-    a warning says."""
+    """Find the maps in a folder of another tool: score (or ``prediction``) -> frame name -> file.
+    Links to folders are not followed, which a warning says."""
     root = folder / BENCHMARK_FOLDER
     root = root if root.is_dir() else folder
     scores: dict[str, dict[str, Path]] = {}
@@ -211,7 +212,8 @@ def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
             )
         frames[name] = path
     if links:
-        fact = f"{folder}: {len(links)} links to folders left out, first {links[0].relative_to(root).as_posix()}"
+        first = links[0].relative_to(root).as_posix()
+        fact = f"{folder}: {len(links)} links to folders left out, first {first}"
         warnings.warn(
             f"{fact}; put the folder itself in the place of the link", NoteWarning, stacklevel=2
         )
