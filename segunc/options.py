@@ -505,8 +505,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         by (A,B): anomaly numbers also by size or distance (the row of the lowest pixel) of connected objects, or none (default size)
         fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
-            where it has one), or a CSV with the columns frame,group, of names with or without the ending of a file; frames without
-            one are the group other
+            where it has one), or a CSV with the columns frame,group, of names with or without the
+            ending of a file; frames without one are the group other
         flag (SCORE=VALUE|JSON[:GROUP]): also what a threshold flags, of threshold.json with the risk that it achieves (may be repeated)
         smallest_object (N): pixels of a labelled object; smaller regions of the labels are specks, unless a frame has no larger
             (default: as threshold.json says, else 10)

@@ -1,9 +1,11 @@
-"""How the seconds and the memory of ``segunc evaluate`` grow with the number of frames and of bootstrap replicates.
+"""How the seconds and the memory of ``segunc evaluate`` grow with the number of frames and of
+bootstrap replicates.
 
     python -m tools.measure_evaluate --frames 1000,10000,100000 --root /scratch/many
 
-Writes folders of tiny maps and masks (hard links to a few files), evaluates each in a process of its own, and prints a Markdown table: seconds,
-and peak resident memory above that of the imports. The folders stay.
+Writes folders of tiny maps and masks (hard links to a few files), evaluates each in a process of
+its own, and prints a Markdown table: seconds, and peak resident memory above that of the imports.
+The folders stay.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def write_set(root: Path, frames: int) -> None:
 
 
 def measure(root: Path, replicates: int) -> dict[str, float]:
-    """Return the seconds of an evaluation in this process, and its peak memory in bytes above that of the imports."""
+    """Return the seconds of an evaluation in this process, and its peak memory in bytes above that
+    of the imports."""
     from segunc.cli.main import main
 
     words = ["evaluate", "--maps", root / "maps", "--anomaly-labels", root / "masks"]

@@ -11,8 +11,9 @@ FILE_ENDINGS = (*IMAGE_SUFFIXES, ".npy", ".hdf5", ".h5")  # of images and maps, 
 
 
 def frames_named(names: Iterable[str], frames: Iterable[str]) -> dict[str, str | None]:
-    """Return the frame that each name means, None where it means none. That is the frame of this name, however its accents are written, or
-    else the one of this name without the ending of a file: ``a/b.png`` means the frame ``a/b``, unless one is called ``a/b.png``."""
+    """Return the frame that each name means, None where it means none. That is the frame of this
+    name, however its accents are written, or else the one of this name without the ending of a
+    file: ``a/b.png`` means the frame ``a/b``, unless one is called ``a/b.png``."""
     by_name = {composed(frame): frame for frame in frames}
     meant: dict[str, str | None] = {}
     for name in names:

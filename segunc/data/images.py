@@ -65,10 +65,12 @@ class PixelDepth:
 
 
 def read_image(path: Path, depth: PixelDepth | None = None, *, strict: bool = False) -> Image:
-    """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot be read or decoded. Grey images are
-    repeated over the three channels, palettes are expanded, of 16-bit values the high byte is kept and ``depth`` notes the largest, an
-    alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright and the maps have the
-    size that a viewer shows. With ``strict`` a JPEG with a hole is refused too, see :func:`check_jpeg`."""
+    """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot
+    be read or decoded. Grey images are repeated over the three channels, palettes are expanded, of
+    16-bit values the high byte is kept and ``depth`` notes the largest, an alpha channel is dropped
+    without blending, and an EXIF orientation is applied: the network sees the road upright and the
+    maps have the size that a viewer shows. With ``strict`` a JPEG with a hole is refused too, see
+    :func:`check_jpeg`."""
     data = read_bytes(path)
     if strict and data.startswith(_JPEG_SIGNATURE):
         check_whole(data)
@@ -142,9 +144,10 @@ def check_whole(data: bytes) -> None:
 
 
 def check_jpeg(data: bytes) -> None:
-    """Raise ValueError where a JPEG misses data inside: OpenCV shifts and greys what follows, and says so on the terminal alone. FFmpeg can
-    be told to stop at an error, which takes about as long as decoding. A kind of JPEG that it never decodes is not judged. Some
-    holes leave data that decodes without an error, mainly in progressive JPEGs; these are not seen."""
+    """Raise ValueError where a JPEG misses data inside: OpenCV shifts and greys what follows, and
+    says so on the terminal alone. FFmpeg can be told to stop at an error, which takes about as long
+    as decoding. A kind of JPEG that it never decodes is not judged. Some holes leave data that
+    decodes without an error, mainly in progressive JPEGs; these are not seen."""
     if _ffmpeg_decodes(data, "explode"):
         return
     if _ffmpeg_decodes(data, "ignore_err"):

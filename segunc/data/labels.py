@@ -61,7 +61,8 @@ class LabelMap:
     )  # of the file that was read, also of the classes that were left out
 
     def __post_init__(self) -> None:
-        """Raise InputError where two classes bear one name: results are by name, and would hold one number for both."""
+        """Raise InputError where two classes bear one name: results are by name, and would hold one
+        number for both."""
         number_of: dict[str, int] = {}
         for number, name in enumerate(self.classes):
             first = number_of.setdefault(unicodedata.normalize("NFC", name), number)

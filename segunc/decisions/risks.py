@@ -1,12 +1,14 @@
 """From the losses of exchangeable units, frames or groups of frames, at every threshold to a threshold with a bound of the risk, which is the mean
 loss of all units to come.
 
-Threshold k of K + 1 flags the pixels whose key is at or above k; 0 flags all of them, the last one none. Keys are those by which every
-number ranks scores (:func:`segunc.metrics.counting.rank`): the 65,536 of 16 bits, or the bins of floats that 16 bits cannot hold. Such
-bins come from the calibration scores themselves. This keeps the promise: losses are monotone, so a threshold from among fewer ones is
-on the safe side of the one from among all. A frame gives
-two rows of counts by threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their quotient. Where it
-is not monotone in the threshold, it is replaced by its running maximum from the safe end on, because the methods need monotone losses.
+Threshold k of K + 1 flags the pixels whose key is at or above k; 0 flags all of them, the last one
+none. Keys are those by which every number ranks scores (:func:`segunc.metrics.counting.rank`): the
+65,536 of 16 bits, or the bins of floats that 16 bits cannot hold. Such bins come from the
+calibration scores themselves. This keeps the promise: losses are monotone, so a threshold from
+among fewer ones is on the safe side of the one from among all. A frame gives two rows of counts by
+threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their
+quotient. Where it is not monotone in the threshold, it is replaced by its running maximum from the
+safe end on, because the methods need monotone losses.
 
 ``conformal`` is conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814): the expected loss is at most the level, and smaller by
 at most 2 B / (n + 1), B the largest loss, where losses have no jumps. ``ltt`` is Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052)
@@ -35,7 +37,8 @@ from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
 THRESHOLDS = KEYS + 1  # of scores with 16-bit keys
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
 ALARM_THRESHOLDS = 2048
-"""At which regions are counted: of 16-bit keys 32 from a float to its double, some between any two of uint8."""
+"""At which regions are counted: of 16-bit keys 32 from a float to its double, some between any two
+of uint8."""
 RISING = (
     "missed-pixels",
     "missed-objects",
@@ -59,14 +62,16 @@ def alarm_keys(size: int = KEYS) -> range:
 
 
 def known_pixels(anomaly: Label | None, labels: Label | None) -> npt.NDArray[np.bool_]:
-    """Return which pixels ``[H, W]`` of a frame have a label of either kind, of which at least one is there."""
+    """Return which pixels ``[H, W]`` of a frame have a label of either kind, of which at least one
+    is there."""
     known = [label != IGNORE for label in (anomaly, labels) if label is not None]
     return np.asarray(np.logical_or.reduce(known))
 
 
 class Scene:
-    """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a label, and those of normal ground.
-    ``size`` is the number of keys K; there are K + 1 thresholds."""
+    """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a
+    label, and those of normal ground. ``size`` is the number of keys K; there are K + 1
+    thresholds."""
 
     def __init__(
         self,
@@ -76,8 +81,9 @@ class Scene:
         wrong: Label | None,
         bins: ScoreBins | None = None,
     ) -> None:
-        """Take a map with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels with what of the prediction is wrong (0
-        right, 1 wrong, 255 unknown), or all of them. Scores are ranked by ``bins``, or by their 16-bit keys."""
+        """Take a map with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels
+        with what of the prediction is wrong (0 right, 1 wrong, 255 unknown), or all of them. Scores
+        are ranked by ``bins``, or by their 16-bit keys."""
         self.known = known_pixels(anomaly, labels)
         self.normal = self.known if anomaly is None else anomaly == 0
         self.anomaly, self.wrong = anomaly, wrong

@@ -112,8 +112,9 @@ class LabelledFrame:
         )
 
     def benchmark_scores(self, name: str) -> npt.NDArray[np.floating]:
-        """Return the map of a score ``[H, W]`` as a file of the benchmark SegmentMeIfYouCan holds it: floats that 16 bits cannot hold and
-        the codes of other tools by their values, all others as float16."""
+        """Return the map of a score ``[H, W]`` as a file of the benchmark SegmentMeIfYouCan holds
+        it: floats that 16 bits cannot hold and the codes of other tools by their values, all others
+        as float16."""
         form = self.form(name)
         values = self.values(name)
         if isinstance(form, ScoreBins) or form in ("uint8", "uint16"):
@@ -403,8 +404,8 @@ class ByObject(ArrayPart):
 
 
 class Smiyc(AnomalyPart):
-    """SegmentMeIfYouCan's pixel protocol: quantile bins of the scores of each frame, pooled by their lower edges; the scores are those of
-    :meth:`LabelledFrame.benchmark_scores`."""
+    """SegmentMeIfYouCan's pixel protocol: quantile bins of the scores of each frame, pooled by
+    their lower edges; the scores are those of :meth:`LabelledFrame.benchmark_scores`."""
 
     protocol, point = "smiyc", frozenset({("threshold",)})
     batch = 128

@@ -80,7 +80,8 @@ class Resampling:
         return self._generator(unit).poisson(1.0, self.replicates)
 
     def weights_of(self, units: tuple[str, ...]) -> npt.NDArray[np.uint8]:
-        """Return the :meth:`weights` of some units, uint8 ``[U, R]``; those of the last stretches of :func:`units_at_once` are kept."""
+        """Return the :meth:`weights` of some units, uint8 ``[U, R]``; those of the last stretches
+        of :func:`units_at_once` are kept."""
         return _unit_weights(self, units)
 
     def seed_weights(self, name: str) -> Floats:
@@ -150,7 +151,8 @@ def resampled_units(
 
 
 def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
-    """Return a regular expression for :func:`composed` names; InputError, which says what it is ``otherwise``, for a text that is none."""
+    """Return a regular expression for :func:`composed` names; InputError, which says what it is
+    ``otherwise``, for a text that is none."""
     try:
         return re.compile(composed(pattern))
     except re.error as error:
@@ -159,9 +161,10 @@ def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
 
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
-    """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at least one frame belongs to one of at most
-    :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from the names of frames, or of
-    their files, to groups; a warning says which names are of no frame."""
+    """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at
+    least one frame belongs to one of at most :data:`MAX_GROUPS` groups. ``how`` is a regular
+    expression as of :func:`resampled_units`, or a mapping from the names of frames, or of their
+    files, to groups; a warning says which names are of no frame."""
     if isinstance(how, str):
         pattern = compiled(
             how, f"--groups '{how}' is neither a CSV file nor a regular expression", "--groups"
@@ -186,7 +189,8 @@ def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[
 
 
 def _listed_groups(listed: Mapping[str, str], frames: Collection[str]) -> dict[str, str]:
-    """Return the group of each frame that a list names; InputError where it gives a frame two groups."""
+    """Return the group of each frame that a list names; InputError where it gives a frame two
+    groups."""
     group_of: dict[str, str] = {}
     unknown: list[str] = []
     for name, frame in frames_named(listed, frames).items():
@@ -256,7 +260,8 @@ class Replicates:
         }
 
     def chance(self, values: Floats) -> Chance | str:
-        """Return what values ``[R]`` of these replicates say of their number, or why there is no interval."""
+        """Return what values ``[R]`` of these replicates say of their number, or why there is no
+        interval."""
         why = self._why_none(values)
         if why is not None:
             return why
@@ -274,7 +279,8 @@ class Replicates:
         return None
 
     def _chance(self, values: Floats, effective: float, freedom: float) -> Chance:
-        """Return the interval and the p-value of values ``[R]``, with the effective number of units and the degrees of freedom.
+        """Return the interval and the p-value of values ``[R]``, with the effective number of units
+        and the degrees of freedom.
 
         The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below (1 + R) Phi(-t sqrt(n
         / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective number of units. The p-value
@@ -292,9 +298,10 @@ class Replicates:
         return Chance(float(row[rank]), float(row[-1 - rank]), p_value, effective)
 
     def _effective(self, rows: Sequence[Floats]) -> list[tuple[float, float]]:
-        """Return the effective number of units, and the degrees of freedom of the standard error, of each row ``[R]``. Influences are
-        covariances of a number with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy after model
-        selection"). The weights of some units are in memory at a time."""
+        """Return the effective number of units, and the degrees of freedom of the standard error,
+        of each row ``[R]``. Influences are covariances of a number with the weights (the
+        infinitesimal jackknife; Efron 2014, "Estimation and accuracy after model selection"). The
+        weights of some units are in memory at a time."""
         if not rows:
             return []
         replicates = len(rows[0])
@@ -317,9 +324,11 @@ class Replicates:
     def _freedom(
         self, second: float, fourth: float, replicates: int, of_seeds: Floats
     ) -> tuple[float, float]:
-        """Return the effective number of units and the degrees of freedom, from the sums of squares and of fourth powers of the units'
-        influences and from the influences of the seeds. R replicates leave a noise of variance 1 / R in each influence, which is taken
-        out of the sums. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula joins both."""
+        """Return the effective number of units and the degrees of freedom, from the sums of squares
+        and of fourth powers of the units' influences and from the influences of the seeds. R
+        replicates leave a noise of variance 1 / R in each influence, which is taken out of the
+        sums. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula
+        joins both."""
         noise = 1 / replicates
         number = len(self.units)
         fourth = fourth - 6 * noise * second + 3 * number * noise**2
@@ -347,8 +356,8 @@ def enough(units: Collection[str]) -> bool:
 
 
 def _influences(weights: Floats, values: Floats) -> Floats:
-    """Return the covariance of values ``[R]`` with the weights of each unit ``[U, R]``, in standard deviations of the values, ``[U]``;
-    replicates without a value are left out."""
+    """Return the covariance of values ``[R]`` with the weights of each unit ``[U, R]``, in standard
+    deviations of the values, ``[U]``; replicates without a value are left out."""
     defined = np.isfinite(values)
     if not defined.all():
         weights = weights[:, defined]

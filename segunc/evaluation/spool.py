@@ -1,7 +1,9 @@
-"""The counts of many frames, kept for bootstrap replicates in memory that does not grow with the frames.
+"""The counts of many frames, kept for bootstrap replicates in memory that does not grow with the
+frames.
 
-A replicate is a weighted sum of the counts of its units. So counts are kept frame by frame, sparse and compressed, in a temporary file once
-they are many, and sums are taken over a stretch of frames at a time. Counts are whole numbers, so no order changes a sum.
+A replicate is a weighted sum of the counts of its units. So counts are kept frame by frame, sparse
+and compressed, in a temporary file once they are many, and sums are taken over a stretch of frames
+at a time. Counts are whole numbers, so no order changes a sum.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class CountSpool:
         self._used: npt.NDArray[np.bool_] = np.zeros(0, bool)
 
     def add(self, counts: Counts, unit: str) -> None:
-        """Keep the counts of a frame, of any shape. PartialFailure where the disk of temporary files is full."""
+        """Keep the counts of a frame, of any shape. PartialFailure where the disk of temporary
+        files is full."""
         flat = counts.ravel().astype(np.int64)
         if not self._used.size:
             self._used = np.zeros(flat.size, bool)
@@ -67,9 +70,10 @@ class CountSpool:
     def sums(
         self, resampling: Resampling, columns: npt.NDArray[np.bool_], at_once: int
     ) -> Iterator[Rows]:
-        """Yield the sums of replicates, ``at_once`` of them at a time: whole numbers ``[R, K]`` of the K flat ``columns``."""
+        """Yield the sums of replicates, ``at_once`` of them at a time: whole numbers ``[R, K]`` of
+        the K flat ``columns``."""
         size = int(columns.sum())
-        # Whole numbers below 2^53 add exactly in float64 too, and floats are multiplied many times faster.
+        # Whole numbers below 2^53 add exactly in float64 too, and floats are multiplied faster.
         exact = self._total.max(initial=0) * LARGEST_WEIGHT < 1 << 53
         dtype = np.float64 if exact else np.int64
         step = max(SUMS_AT_ONCE // max(size, 1) // at_once, 1) * at_once
@@ -85,7 +89,8 @@ class CountSpool:
     def _stretches(
         self, resampling: Resampling, columns: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Yield the units of some frames in a row and their counts by unit ``[U, K]``, whole numbers, sparse where most are 0."""
+        """Yield the units of some frames in a row and their counts by unit ``[U, K]``, whole
+        numbers, sparse where most are 0."""
         from scipy.sparse import csr_array
 
         size = int(columns.sum())
@@ -105,7 +110,8 @@ class CountSpool:
             yield tuple(names[number] for number in present.tolist()), counts
 
     def _frames(self) -> Iterator[tuple[int, npt.NDArray[np.uint32], Counts]]:
-        """Yield the unit of each frame by its number, and the flat places and the values of its counts."""
+        """Yield the unit of each frame by its number, and the flat places and the values of its
+        counts."""
         self._file.seek(0)
         while head := self._file.read(_HEAD.size):
             number, length, packed = _HEAD.unpack(head)

@@ -82,7 +82,8 @@ class ImageSource(FrameSource):
         return _stem(self._files[index]) if index < len(self._files) else None
 
     def describe(self) -> dict[str, Any]:
-        """Return what a manifest records of the source, with a hash of the names of its frames: shards of one run share the list."""
+        """Return what a manifest records of the source, with a hash of the names of its frames:
+        shards of one run share the list."""
         digest = hashlib.sha256()
         for file in self._files:
             digest.update(composed(_stem(file)).encode() + b"\n")
@@ -138,10 +139,12 @@ def open_source(
     selection: Selection = ALL_FRAMES,
     all_images: bool = True,
 ) -> FrameSource:
-    """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video. A path that exists is taken
-    as it is, so names with ``[`` or ``*`` can be given. Videos, pictures of formats that are not read and linked folders in a folder or
-    behind a pattern are left out and, unless ``all_images`` are taken, those that :func:`segunc.data.entry.without_labels` leaves out; the
-    source has a note on each kind. ``out`` is where maps will be written: not below the input, where they would become frames of the next
+    """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders)
+    or a video. A path that exists is taken as it is, so names with ``[`` or ``*`` can be given.
+    Videos, pictures of formats that are not read and linked folders in a folder or behind a pattern
+    are left out and, unless ``all_images`` are taken, those that
+    :func:`segunc.data.entry.without_labels` leaves out; the source has a note on each kind. ``out``
+    is where maps will be written: not below the input, where they would become frames of the next
     run."""
     path = Path(spec).expanduser().absolute()
     if path.is_file() and _is_video(path):
@@ -176,8 +179,8 @@ def open_source(
     notes = _left_out(path, listing)
     if left_out := sorted(set(files) - set(frames)):
         example = left_out[0].relative_to(root).as_posix()
-        note = f"{path}: {len(frames)} images; {len(left_out)} others left out as labels, e.g. {example} "
-        notes.append(f"{note}(--all-images takes them)")
+        note = f"{path}: {len(frames)} images; {len(left_out)} others left out as labels"
+        notes.append(f"{note}, e.g. {example} (--all-images takes them)")
     source.notes = tuple(notes)
     return source
 
@@ -198,8 +201,8 @@ class Listing(NamedTuple):
 
 
 def _listed(path: Path) -> Listing:
-    """List an absolute path that is a folder, or a pattern as a shell has it. But ``**`` follows no links: two that lead to folders above
-    them would make more paths than can be listed."""
+    """List an absolute path that is a folder, or a pattern as a shell has it. But ``**`` follows no
+    links: two that lead to folders above them would make more paths than can be listed."""
     listing = Listing(path, [], [], [], [], [])
     if path.is_dir():
         found = [file for file in path.rglob("*") if not is_hidden(file, path)]
@@ -228,7 +231,8 @@ def _listed(path: Path) -> Listing:
 
 
 def _left_out(path: Path, listing: Listing) -> list[str]:
-    """Return a line for each kind of thing of a listing that is no frame, with its number and the first."""
+    """Return a line for each kind of thing of a listing that is no frame, with its number and the
+    first."""
     videos = [*listing.videos, *listing.deeper] if listing.images else listing.deeper
     formats = sorted({file.suffix[1:].upper() for file in listing.unread})
     kinds = (
@@ -240,11 +244,12 @@ def _left_out(path: Path, listing: Listing) -> list[str]:
         ),
         (listing.links, "links to folders", "give a linked folder as another --input"),
     )
-    return [
-        f"{path}: {len(files)} {what} left out, first {files[0].relative_to(listing.root).as_posix()}; {remedy}"
-        for files, what, remedy in kinds
-        if files
-    ]
+    notes = []
+    for files, what, remedy in kinds:
+        if files:
+            first = files[0].relative_to(listing.root).as_posix()
+            notes.append(f"{path}: {len(files)} {what} left out, first {first}; {remedy}")
+    return notes
 
 
 def _no_image(what: str, listing: Listing) -> InputError:
@@ -286,7 +291,8 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
 
 
 def _has_stamp(file: Path, stamp: str) -> bool:
-    """Return whether a path is a file of this stamp; False where it cannot be one, as where its name is longer than a name may be."""
+    """Return whether a path is a file of this stamp; False where it cannot be one, as where its
+    name is longer than a name may be."""
     try:
         return file.is_file() and stamp_of(file) == stamp
     except OSError:

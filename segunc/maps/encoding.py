@@ -67,8 +67,8 @@ def decode_unit(codes: npt.NDArray[np.unsignedinteger]) -> Floats:
 
 
 def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.floating]:
-    """Return the values of a stored score, of the same shape, without rounding any: float64 where the file holds that, else float32.
-    See :data:`Form`."""
+    """Return the values of a stored score, of the same shape, without rounding any: float64 where
+    the file holds that, else float32. See :data:`Form`."""
     if np.issubdtype(stored.dtype, np.floating):
         return stored.astype(np.promote_types(stored.dtype, np.float32))
     if form == "unit-code":
@@ -102,14 +102,17 @@ def encode_score(score: str, values: Array) -> Array:
 
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
-    """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys.
+    """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher
+    scores higher keys.
 
-    A uint16 code is its own key, and a uint8 code c has the key 257 c, the uint16 code of its value. A float16 is keyed by its bits: sign
-    bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first. Wider floats have a key where float16
-    holds them exactly.
+    A uint16 code is its own key, and a uint8 code c has the key 257 c, the uint16 code of its
+    value. A float16 is keyed by its bits: sign bit flipped for positive values, all bits flipped
+    for negative ones, -0.0 made +0.0 first. Wider floats have a key where float16 holds them
+    exactly.
 
     Raises:
-        InputError: a float is NaN, infinite, or a value that float16 would round, so that its rank would change.
+        InputError: a float is NaN, infinite, or a value that float16 would round: its rank would
+            change.
     """
     if stored.dtype in (np.uint8, np.uint16):
         return stored * np.uint16(257) if stored.dtype == np.uint8 else stored
@@ -132,8 +135,9 @@ def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
 
 
 def is_flagged(values: npt.NDArray[np.floating], threshold: float) -> npt.NDArray[np.bool_]:
-    """Return which scores are at or above a threshold, bool of their shape. They are compared in float64: NumPy would round a Python
-    float to the type of the scores first, and so flag scores below the threshold."""
+    """Return which scores are at or above a threshold, bool of their shape. They are compared in
+    float64: NumPy would round a Python float to the type of the scores first, and so flag scores
+    below the threshold."""
     return np.asarray(values >= np.float64(threshold))
 
 

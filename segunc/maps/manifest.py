@@ -184,11 +184,13 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def what_is_missing(folder: Path, manifest: Manifest, lines: int) -> str | None:
-    """Return in one line what a maps folder with so many finished frames lacks: its run has not ended, lines were lost, or its shards
-    saw other lists of frames. None where nothing is missing."""
+    """Return in one line what a maps folder with so many finished frames lacks: its run has not
+    ended, lines were lost, or its shards saw other lists of frames. None where nothing is
+    missing."""
     status = manifest.get("status", "unknown")
     if status != "finished":
-        return f"the run that writes {folder} has not finished (status {status}, {lines} frames so far)"
+        stands = f"status {status}, {lines} frames so far"
+        return f"the run that writes {folder} has not finished ({stands})"
     lost = manifest["finished"] - lines
     if lost > 0:
         return f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"

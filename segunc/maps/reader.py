@@ -3,6 +3,7 @@ ids in ``prediction/FRAME.ext``. So the files of SegmentMeIfYouCan lie below ``a
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, frame_order, inside
 from segunc.data.entry import frame_name, is_hidden
 from segunc.data.labels import LabelMap
@@ -54,7 +55,8 @@ class MapsReader:
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         class_names: of the class ids 0, 1, ...; None where the maps do not say.
         region: the pixels that count; None where all do.
-        unfinished: one line on what the folder lacks (:func:`what_is_missing`); None where nothing, and for other tools.
+        unfinished: one line on what the folder lacks (:func:`what_is_missing`); None where
+            nothing, and for other tools.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -215,11 +217,15 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
 
 
 def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
-    """Find the maps in a folder of another tool: score (or ``prediction``) -> frame name -> file."""
+    """Find the maps in a folder of another tool: score (or ``prediction``) -> frame name -> file.
+    Links to folders are not followed, which a warning says."""
     root = folder / BENCHMARK_FOLDER
     root = root if root.is_dir() else folder
     scores: dict[str, dict[str, Path]] = {}
+    links: list[Path] = []
     for path in sorted(root.rglob("*")):
+        if path.suffix.lower() not in SUFFIXES and path.is_symlink() and path.is_dir():
+            links.append(path)
         score, *rest = path.relative_to(root).parts
         is_map = path.suffix.lower() in SUFFIXES and not is_hidden(path, root) and not path.is_dir()
         if not rest or not is_map or score.lower() in NOT_SCORES:
@@ -230,4 +236,10 @@ def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
                 f"{frames[name]} and {path} are both frame '{name}'", hint="remove one of them"
             )
         frames[name] = path
+    if links:
+        first = links[0].relative_to(root).as_posix()
+        fact = f"{folder}: {len(links)} links to folders left out, first {first}"
+        warnings.warn(
+            f"{fact}; put the folder itself in the place of the link", NoteWarning, stacklevel=2
+        )
     return scores

@@ -293,8 +293,9 @@ class MapsWriter:
             self._write_state("running", 0)  # else once it is known that the run can go on
 
     def _check_list(self, before: Manifest, manifest: Mapping[str, Any]) -> None:
-        """Raise InputError where the source lists other frames than when the first shard began. Frames are dealt out by their places in
-        the list, so with another list some frames would belong to no shard, or to two."""
+        """Raise InputError where the source lists other frames than when the first shard began.
+        Frames are dealt out by their places in the list, so with another list some frames would
+        belong to no shard, or to two."""
         then = before.get("source", {})
         now = manifest.get("source", {})
         # Folders that earlier versions began record the number alone.
@@ -305,10 +306,13 @@ class MapsWriter:
         change = f"it now lists {count}"
         if count == then.get("frames"):
             change = f"it now lists {count} of other names"
-        fact = f"{self.out} was begun in shards when {manifest['run'].get('input')} listed {then.get('frames')} frames, and {change}"
+        source = manifest["run"].get("input")
+        before_that = f"{source} listed {then.get('frames')} frames"
+        fact = f"{self.out} was begun in shards when {before_that}, and {change}"
         raise InputError(
             fact,
-            hint="move the new images away until all shards have ended, or begin all shards again in another --out",
+            hint="move the new images away until all shards have ended, "
+            "or begin all shards again in another --out",
         )
 
     def _keeps(self, record: Record, source: FrameSource | None) -> bool:

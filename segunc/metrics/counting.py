@@ -8,12 +8,15 @@ A real that a frame contributes is rounded once to a multiple of a power of two;
 Sums over the pixels of a frame go in steps of 2^-18: 10^5 frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18,
 below the 9.2e18 of int64. Fractions of 1 (the sIoU of an object) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
 
-Float scores that 16 bits cannot hold are counted in bins (:class:`ScoreBins`), so that pixels are ranked by the numbers that are stored:
-the float32 scores 98.01 and 98.02 are one float16. So the maps of another tool are read twice. The first pass samples the scores of the
-*positive* pixels (anomalous or wrongly predicted ones) and of the *negative* ones; these are the edges of the bins. Where all positive
-scores fit into the sample, each has a bin of its own, and no number is changed by what lies between two of them: a run of negative pixels
-gives the same numbers whether its scores are told apart or not. Where they are too many, a bin holds about one in MAX_BINS of the pixels,
-which bounds the errors of AUROC and FPR95 (measured: at most 1e-6). :func:`rank` is the one way from scores to keys, for thresholds too.
+Float scores that 16 bits cannot hold are counted in bins (:class:`ScoreBins`), so that pixels are
+ranked by the numbers that are stored: the float32 scores 98.01 and 98.02 are one float16. So the
+maps of another tool are read twice. The first pass samples the scores of the *positive* pixels
+(anomalous or wrongly predicted ones) and of the *negative* ones; these are the edges of the bins.
+Where all positive scores fit into the sample, each has a bin of its own, and no number is changed
+by what lies between two of them: a run of negative pixels gives the same numbers whether its scores
+are told apart or not. Where they are too many, a bin holds about one in MAX_BINS of the pixels,
+which bounds the errors of AUROC and FPR95 (measured: at most 1e-6). :func:`rank` is the one way
+from scores to keys, for thresholds too.
 """
 
 from __future__ import annotations
@@ -150,7 +153,8 @@ class ScoreBins:
         return len(self.edges)
 
     def keys(self, scores: Scores) -> npt.NDArray[np.intp]:
-        """Return the bin of each score, of any shape; at or above k exactly where the score is at or above edge k."""
+        """Return the bin of each score, of any shape; at or above k exactly where the score is at
+        or above edge k."""
         return np.asarray(np.searchsorted(self.edges, scores, side="right") - 1)
 
     def count(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> Counts:
@@ -164,15 +168,16 @@ class ScoreBins:
 
 
 def rank(stored: npt.NDArray[Any], bins: ScoreBins | None) -> tuple[npt.NDArray[np.integer], int]:
-    """Return the keys by which scores of any shape are ranked, and how many keys there are: their bins, or without bins their 16-bit keys,
-    which raises InputError for floats that have none."""
+    """Return the keys by which scores of any shape are ranked, and how many keys there are: their
+    bins, or without bins their 16-bit keys, which raises InputError for floats that have none."""
     if bins is None:
         return score_keys(stored), KEYS
     return bins.keys(stored), bins.size
 
 
 class BinFinder:
-    """Collects the edges of the bins of a score over all frames, and finds out whether 16-bit keys rank it.
+    """Collects the edges of the bins of a score over all frames, and finds out whether 16-bit keys
+    rank it.
 
     Attributes:
         wide: whether float16 would round a score, so that bins must rank it.
@@ -191,9 +196,9 @@ class BinFinder:
         self.wide = self.wide or not fits_half(scores, rows)
 
     def bins(self, *, gaps: bool = False) -> ScoreBins | None:
-        """Return the bins of all frames so far; None without a labelled pixel. With ``gaps`` the number right above each negative score
-        is an edge too, even above the highest: the lowest threshold that does not flag that score. Then there may be half as many more
-        edges."""
+        """Return the bins of all frames so far; None without a labelled pixel. With ``gaps`` the
+        number right above each negative score is an edge too, even above the highest: the lowest
+        threshold that does not flag that score. Then there may be half as many more edges."""
         negative, positive = self._samples
         if not negative.pixels and not positive.pixels:
             return None

@@ -1,11 +1,13 @@
 """The benchmark SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812): its pixel protocol and its component metric.
 
-**The protocol** ``smiyc``, ``PixBinaryClass`` of the public ``road-anomaly-benchmark``: the scores of a frame are binned between
-384 quantiles of the anomalous and 384 of the normal ones (fewer where there are fewer pixels). The bins of all frames are thrown
-together, and the lower edge of each is a threshold of the pooled curve; equal thresholds are one. So the numbers are pooled ones of
-slightly coarser scores, and depend on which pixels share a frame. The benchmark bins the values that a file holds; only its writer rounds
-them to float16. So floats that float16 would round are taken as they are, and this tool's own codes as float16, which that writer
-stores. The boards were computed with NumPy 1, and so is this:
+**The protocol** ``smiyc``, ``PixBinaryClass`` of the public ``road-anomaly-benchmark``: the scores
+of a frame are binned between 384 quantiles of the anomalous and 384 of the normal ones (fewer where
+there are fewer pixels). The bins of all frames are thrown together, and the lower edge of each is a
+threshold of the pooled curve; equal thresholds are one. So the numbers are pooled ones of slightly
+coarser scores, and depend on which pixels share a frame. The benchmark bins the values that a file
+holds; only its writer rounds them to float16. So floats that float16 would round are taken as they
+are, and this tool's own codes as float16, which that writer stores. The boards were computed with
+NumPy 1, and so is this:
 
 * Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under NumPy 2 too. Edges are
   therefore wider than float16, and no table of float16 keys can hold them.
@@ -79,7 +81,8 @@ class SmiycBins:
 
 
 def counts_by_score(scores: Scores, anomaly: npt.NDArray[np.uint8]) -> tuple[Counts, Scores]:
-    """Return the pixels of one frame by score, int64 ``[2, U]``, and its U scores, rising, in the type that the file holds."""
+    """Return the pixels of one frame by score, int64 ``[2, U]``, and its U scores, rising, in the
+    type that the file holds."""
     counted = anomaly != IGNORE
     values, places = np.unique(scores[counted], return_inverse=True)
     labels = anomaly[counted]
@@ -88,8 +91,9 @@ def counts_by_score(scores: Scores, anomaly: npt.NDArray[np.uint8]) -> tuple[Cou
 
 
 def smiyc_bins(counts: Counts, values: Scores) -> SmiycBins:
-    """Return the bins of one frame, from its pixels by key, int64 ``[2, K]``, and the score of each key ``[K]``, never falling:
-    :data:`VALUES_OF_FLOAT_KEYS` for maps that float16 holds, :func:`counts_by_score` for others."""
+    """Return the bins of one frame, from its pixels by key, int64 ``[2, K]``, and the score of each
+    key ``[K]``, never falling: :data:`VALUES_OF_FLOAT_KEYS` for maps that float16 holds,
+    :func:`counts_by_score` for others."""
     occupied = np.flatnonzero(counts.any(axis=0))
     if not len(occupied):
         return SmiycBins(np.zeros(0), np.zeros((2, 0), np.int64))
@@ -117,7 +121,8 @@ def bins_by_key(bins: SmiycBins) -> Counts:
 
 
 def bins_by_score(bins: SmiycBins, of_score: ScoreBins) -> Counts:
-    """Return the bins in constant memory as :func:`bins_by_key` does, by the bins of a score that 16 bits cannot hold: int64 ``[2, K]``."""
+    """Return the bins in constant memory as :func:`bins_by_key` does, by the bins of a score that
+    16 bits cannot hold: int64 ``[2, K]``."""
     places = of_score.keys(bins.edges)
     return np.stack([grouped_sums(places, row, of_score.size) for row in bins.counts])
 
@@ -148,7 +153,8 @@ def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
 
 
 def _quantiles(row: npt.NDArray[np.int64], scores: Scores) -> Floats:
-    """Return what ``np.quantile`` gives of the scores of one class, from their histogram instead of a sort."""
+    """Return what ``np.quantile`` gives of the scores of one class, from their histogram instead of
+    a sort."""
     cumulated = row.cumsum()
     number = int(cumulated[-1])
     position = (number - 1) * np.linspace(0.0, 1.0, min(QUANTILES, number))
@@ -183,9 +189,10 @@ TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 def component_counts(
     scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str
 ) -> Counts:
-    """Count the components of one frame of ``scores`` ``[H, W]`` and ``anomaly`` uint8, 255 ignored. As in the benchmark, a pixel
-    is predicted where score > threshold, compared in the type of the scores (the threshold is rounded to nearest), although that of the
-    ``smiyc`` pixel protocol is an inclusive lower edge.
+    """Count the components of one frame of ``scores`` ``[H, W]`` and ``anomaly`` uint8, 255
+    ignored. As in the benchmark, a pixel is predicted where score > threshold, compared in the type
+    of the scores (the threshold is rounded to nearest), although that of the ``smiyc`` pixel
+    protocol is an inclusive lower edge.
 
     Return int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of 2^-40 of the
     summed sIoU_gt and of the summed PPV.

@@ -55,8 +55,9 @@ PRICE = (
 )  # risks that cost little to count beside the one asked for
 _LARGEST_FLOAT = 0xFBFF  # key of the largest finite value
 _MOST_EDGES = 1 << 17
-"""Candidates for the threshold of floats that 16 bits cannot hold: they lie 1 in 65,536 of the normal pixels apart, 1 in 32,768 of the
-others, and each score is one where there are fewer scores."""
+"""Candidates for the threshold of floats that 16 bits cannot hold: they lie 1 in 65,536 of the
+normal pixels apart, 1 in 32,768 of the others, and each score is one where there are fewer
+scores."""
 
 
 class ThresholdResult(NamedTuple):

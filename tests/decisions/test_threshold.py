@@ -125,7 +125,8 @@ RISING_CHANGES: dict[str, Any] = {
 def test_a_threshold_parts_floats_of_any_scale_where_the_promise_ends(
     tmp_path: Path, change: str, control: str
 ) -> None:
-    """By a loop over all scores: the last one that keeps (sum of losses + 1) / (n + 1) to the level, from the safe end on."""
+    """By a loop over all scores: the last one that keeps (sum of losses + 1) / (n + 1) to the
+    level, from the safe end on."""
     maps, masks = write_set(tmp_path, FRAMES[:20])
     frames = []
     for path in sorted(maps.rglob("*.npy")):

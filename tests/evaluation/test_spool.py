@@ -1,4 +1,5 @@
-"""Sums of kept counts are those of plain matrices, however they are cut, and memory does not grow with the frames."""
+"""Sums of kept counts are those of plain matrices, however they are cut, and memory does not grow
+with the frames."""
 
 from __future__ import annotations
 

@@ -124,7 +124,8 @@ def test_every_number_is_that_of_the_stored_scores(tmp_path: Path, name: str) ->
 
 
 def smiyc_by_hand(scores: Scores) -> dict[str, float]:
-    """The benchmark's protocol on the values that the files hold, by NumPy's own quantiles and scikit-learn on the lower edges."""
+    """The benchmark's protocol on the values that the files hold, by NumPy's own quantiles and
+    scikit-learn on the lower edges."""
     truth: list[np.ndarray] = []
     edges_of_pixels: list[np.ndarray] = []
     for name, frame in RUN.items():
@@ -178,7 +179,8 @@ def test_components_are_those_above_the_threshold_in_the_type_of_the_file(
 
 
 def test_intervals_of_the_benchmark_are_those_of_the_scores_before_a_shift(tmp_path: Path) -> None:
-    """Quantiles are invariant under a linear change; replicates are kept in 4096 bins, and rounding moves an edge to the next one."""
+    """Quantiles are invariant under a linear change; replicates are kept in 4096 bins, and rounding
+    moves an edge to the next one."""
     units = {f"{name}_{number}": frame for number in range(5) for name, frame in RUN.items()}
     intervals = {}
     for near_one in (False, True):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.maps.encoding import (
     decode_compact,
     decode_stored,
@@ -257,6 +257,13 @@ def test_a_float64_map_is_read_without_rounding(tmp_path: Path) -> None:
     values = 1 - 1e-12 * np.arange(6.0).reshape(2, 3)
     read = MapsReader(lay(tmp_path, "other/1.npy", values=values)).read("1", "other")
     np.testing.assert_array_equal(read, values)
+
+
+def test_linked_folders_of_maps_are_said(tmp_path: Path) -> None:
+    lay(tmp_path, "elsewhere/1.npy", "maps/a/1.npy")
+    (tmp_path / "maps/b").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    with pytest.warns(NoteWarning, match="1 links to folders left out, first b"):
+        assert MapsReader(tmp_path / "maps").scores == ["a"]
 
 
 def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def test_a_run_in_one_piece_goes_on_over_a_folder_that_grows(tmp_path: Path) -> 
 
 
 def test_readers_say_where_shards_saw_other_numbers_of_frames(tmp_path: Path) -> None:
-    """Earlier versions recorded the number of frames that the first shard saw, and compared nothing."""
+    """Earlier versions recorded the number of frames that the first shard saw, and compared
+    nothing."""
     out = tmp_path / "out"
     described = manifest() | {"source": {"kind": "folder", "frames": 4}}
     for number, places in ((1, (0, 2)), (2, (1, 3, 5))):
