@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Literal
 
@@ -68,12 +69,13 @@ Place = Literal["start", "middle", "end", "all"]
 _GAP = "\0"  # stands in a name for the part that was cut out; no file's name holds it
 
 
-def words_of(name: str) -> list[str]:
+@lru_cache(maxsize=100_000)
+def words_of(name: str) -> tuple[str, ...]:
     """Return the words of a name in lower case: ``trainannot``, ``train_labels`` and ``CameraSeg`` are two each, ``gtFine`` is one."""
     words: list[str] = []
     for part in re.split(r"[\W_]+", name):
         words += _parts_of_word(part)
-    return words
+    return tuple(words)
 
 
 def _parts_of_word(word: str) -> list[str]:
@@ -113,8 +115,13 @@ def _words_as_written(path: PurePath) -> list[str]:
 
 def split_of(path: PurePath) -> str:
     """Return the split that the folders of a file name, the innermost where several do; empty where none does."""
+    return _last_split(path.parts[:-1])
+
+
+@lru_cache(maxsize=100_000)
+def _last_split(folders: tuple[str, ...]) -> str:
     split = ""
-    for folder in path.parts[:-1]:
+    for folder in folders:
         for word in words_of(folder):
             split = SPLIT_WORDS.get(word, split)
     return split
@@ -138,7 +145,10 @@ class NameRule:
 
 
 def _core(stem: str, part: str, place: Place) -> str | None:
-    for core, cut in _cuts(composed(stem)):
+    stem = composed(stem)
+    if place == "end":  # nearly always, and much faster
+        return stem.removesuffix(part) + _GAP if stem.endswith(part) else None
+    for core, cut in _cuts(stem):
         if cut == part and _place_of(core) == place:
             return core
     return None
@@ -231,13 +241,14 @@ def _paired_images(images: Collection[str], labels: Collection[str]) -> dict[Nam
 
 def _frequent_cuts(stems: Collection[str]) -> dict[str, list[tuple[str, str]]]:
     """Return (name, part that is cut out) by what is left, of the parts that enough of the names have."""
+    cuts_of = {stem: list(_cuts(composed(stem))) for stem in stems}
     counts: Counter[str] = Counter()
-    for stem in stems:
-        counts.update({part for _, part in _cuts(composed(stem))})
+    for stem_cuts in cuts_of.values():
+        counts.update({part for _, part in stem_cuts})
     least = LEAST_SHARE * len(stems)
     cuts: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for stem in stems:
-        for core, part in _cuts(composed(stem)):
+    for stem, stem_cuts in cuts_of.items():
+        for core, part in stem_cuts:
             if counts[part] >= least:
                 cuts[core].append((stem, part))
     return cuts
@@ -262,9 +273,14 @@ def folder_words(path: PurePath) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
     ``labels/train/drive_1/x.png`` has the first ``("drive1",)`` and the second ``("labels",)``: words that name a split are in neither.
     """
+    return _sorted_words(path.parts[:-1])
+
+
+@lru_cache(maxsize=100_000)
+def _sorted_words(folders: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     places: list[str] = []
     roles: list[str] = []
-    for folder in path.parts[:-1]:
+    for folder in folders:
         words = words_of(composed(folder))
         place: list[str] = []
         is_label = bool(LABEL_WORDS.intersection(words))
