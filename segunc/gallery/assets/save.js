@@ -1,5 +1,6 @@
 "use strict";
-/* The view of the stage as a picture with its caption: photograph, layer, outlines and boxes at the size of the frame, and the legend. */
+/* The view of the stage as a picture with its caption: photograph, layer, outlines and boxes at the
+   size of the frame, and the legend. */
 (function (segunc) {
   const { table, state, layers, stage, format, announce } = segunc;
   const { page } = segunc.data;
@@ -7,11 +8,22 @@
 
   /* What the picture shows, in lines. */
   function caption(index) {
-    const { layer, flags, threshold, score } = state.get(), time = table.time(index);
-    const flagged = flags && threshold !== null ? `flagged: ${layers.name(score)} ≥ ${format(threshold)}` : "";
+    const { layer, flags, threshold, score } = state.get(),
+      time = table.time(index);
+    const flagged =
+      flags && threshold !== null ? `flagged: ${layers.name(score)} ≥ ${format(threshold)}` : "";
     return [
-      [`frame ${table.name(index)}`, time === null ? "" : segunc.seconds(time), layers.title(layer), flagged].filter(Boolean).join(" · "),
-      [page.title, page.line, `${page.written}, ${new Date().toISOString().slice(0, 10)}`].filter(Boolean).join(" · "),
+      [
+        `frame ${table.name(index)}`,
+        time === null ? "" : segunc.seconds(time),
+        layers.title(layer),
+        flagged,
+      ]
+        .filter(Boolean)
+        .join(" · "),
+      [page.title, page.line, `${page.written}, ${new Date().toISOString().slice(0, 10)}`]
+        .filter(Boolean)
+        .join(" · "),
     ];
   }
 
@@ -25,7 +37,16 @@
     copy.querySelectorAll("*").forEach((element, i) => {
       const style = getComputedStyle(originals[i]);
       element.removeAttribute("class");
-      for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "paint-order", "font", "transform"]) element.style.setProperty(name, style.getPropertyValue(name));
+      for (const name of [
+        "fill",
+        "stroke",
+        "stroke-width",
+        "stroke-dasharray",
+        "paint-order",
+        "font",
+        "transform",
+      ])
+        element.style.setProperty(name, style.getPropertyValue(name));
     });
     const picture = new Image();
     picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
@@ -37,10 +58,16 @@
     const index = stage.shown();
     if (index === null) return;
     await segunc.frame.ready();
-    const [rows, columns] = stage.size(), scale = Math.min(LARGEST / columns, Math.max(1, 640 / columns));
-    const width = Math.round(columns * scale), height = Math.round(rows * scale), size = Math.max(14, Math.round(width / 60));
-    const canvas = document.createElement("canvas"), draw = canvas.getContext("2d"), { layer, opacity, flags, outline } = state.get();
-    const score = layers.scoreOf(layer), strip = Math.round(size * (score ? 6.6 : 3.6));
+    const [rows, columns] = stage.size(),
+      scale = Math.min(LARGEST / columns, Math.max(1, 640 / columns));
+    const width = Math.round(columns * scale),
+      height = Math.round(rows * scale),
+      size = Math.max(14, Math.round(width / 60));
+    const canvas = document.createElement("canvas"),
+      draw = canvas.getContext("2d"),
+      { layer, opacity, flags, outline } = state.get();
+    const score = layers.scoreOf(layer),
+      strip = Math.round(size * (score ? 6.6 : 3.6));
     Object.assign(canvas, { width, height: height + strip });
     draw.fillStyle = "#16161a";
     draw.fillRect(0, 0, width, height + strip);
@@ -57,13 +84,20 @@
       draw.globalAlpha = 1;
     }
     const [flagged, labelled, boxes] = stage.drawings();
-    for (const [svg, shown] of [[flagged, flags], [labelled, outline], [boxes, true]]) {
-      if (shown && svg.childElementCount) draw.drawImage(await drawing(svg, width, height), 0, 0, width, height);
+    for (const [svg, shown] of [
+      [flagged, flags],
+      [labelled, outline],
+      [boxes, true],
+    ]) {
+      if (shown && svg.childElementCount)
+        draw.drawImage(await drawing(svg, width, height), 0, 0, width, height);
     }
     draw.font = `${size}px system-ui, sans-serif`;
     draw.fillStyle = "#ececf0";
     const lines = caption(index);
-    lines.forEach((line, i) => draw.fillText(line, size, height + size * (1.5 + 1.5 * i), width - 2 * size));
+    lines.forEach((line, i) =>
+      draw.fillText(line, size, height + size * (1.5 + 1.5 * i), width - 2 * size),
+    );
     if (score) legend(draw, score, size, height + size * 3.7, width - 2 * size, size);
     canvas.toBlob((blob) => {
       const link = document.createElement("a");
@@ -76,9 +110,10 @@
   }
 
   function legend(draw, score, left, top, width, size) {
-    const { ticks, measured_to: measured } = page.scores[score], { ramp, css } = layers;
+    const { ticks, measured_to: measured } = page.scores[score],
+      { ramp, css } = layers;
     for (let x = 0; x < width; x++) {
-      draw.fillStyle = css(ramp[Math.round(255 * x / width)]);
+      draw.fillStyle = css(ramp[Math.round((255 * x) / width)]);
       draw.fillRect(left + x, top, 1, size);
     }
     draw.strokeStyle = "#16161a";
@@ -90,7 +125,11 @@
     }
     draw.fillStyle = "#a8a8b2";
     const middle = measured === null ? ticks[1] : `${ticks[1]}, measured up to here`;
-    [["left", 0, ticks[0]], ["center", width / 2, middle], ["right", width, ticks[2]]].forEach(([align, x, words]) => {
+    [
+      ["left", 0, ticks[0]],
+      ["center", width / 2, middle],
+      ["right", width, ticks[2]],
+    ].forEach(([align, x, words]) => {
       draw.textAlign = align;
       draw.fillText(words, left + x, top + 2.3 * size);
     });

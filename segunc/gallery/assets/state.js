@@ -3,7 +3,10 @@
 (function (segunc) {
   const { table } = segunc;
   const { page } = segunc.data;
-  const oneOf = (...allowed) => (text) => (allowed.includes(text) ? text : undefined);
+  const oneOf =
+    (...allowed) =>
+    (text) =>
+      allowed.includes(text) ? text : undefined;
   const number = (low, high) => (text) => {
     const value = Number(text);
     return text !== "" && Number.isFinite(value) ? Math.min(high, Math.max(low, value)) : undefined;
@@ -11,7 +14,10 @@
   const flag = (text) => ({ 1: true, 0: false })[text];
   const any = (text) => text;
   const frame = (text) => (table.index(text) === null ? undefined : text);
-  const layer = (text) => (/^(image|prediction|error|label\/(truth|anomaly))$/.test(text) || table.scores.includes(text) ? text : undefined);
+  const layer = (text) =>
+    /^(image|prediction|error|label\/(truth|anomaly))$/.test(text) || table.scores.includes(text)
+      ? text
+      : undefined;
   const score = page.ranking;
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
@@ -43,13 +49,17 @@
     probe: [null, (text) => (/^\d+,\d+$/.test(text) ? text : undefined)],
     marking: [false, () => undefined], // what the next drag does is not in the address
   };
-  const defaults = Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value]));
+  const defaults = Object.fromEntries(
+    Object.entries(FIELDS).map(([name, [value]]) => [name, value]),
+  );
   const listeners = [];
   let current = { ...defaults };
-  let timer = null, unknown = [];
+  let timer = null,
+    unknown = [];
 
   function parse(fragment) {
-    const state = { ...defaults }, words = new URLSearchParams(fragment.replace(/^#/, ""));
+    const state = { ...defaults },
+      words = new URLSearchParams(fragment.replace(/^#/, ""));
     unknown = [];
     for (const [name, text] of words) {
       const value = Object.hasOwn(FIELDS, name) ? FIELDS[name][1](text) : undefined;
@@ -57,8 +67,10 @@
       else if (name !== "marking") unknown.push(`${name} ${text}`.trim().slice(0, 80));
     }
     if (state.score && !words.has("statistic")) state.statistic = table.usual(state.score);
-    if (state.flags && state.score && state.threshold === null) state.threshold = table.usualThreshold(state.score);
-    if (state.view === "frame" && words.has("frame") && state.frame === null) state.view = "gallery";
+    if (state.flags && state.score && state.threshold === null)
+      state.threshold = table.usualThreshold(state.score);
+    if (state.view === "frame" && words.has("frame") && state.frame === null)
+      state.view = "gallery";
     return state;
   }
 
@@ -67,18 +79,21 @@
     for (const name of Object.keys(FIELDS)) {
       const value = state[name];
       if (value === defaults[name] || value === null || name === "marking") continue;
-      const rounded = typeof value === "number" && name !== "threshold" ? Number(value.toFixed(4)) : value;
+      const rounded =
+        typeof value === "number" && name !== "threshold" ? Number(value.toFixed(4)) : value;
       words.set(name, typeof value === "boolean" ? Number(value) : rounded);
     }
     return `#${words}`;
   }
 
-  /* Browsers slow down pages that write their address many times a second, so dragging writes when it ends. */
+  /* Browsers slow down pages that write their address many times a second, so dragging writes when
+     it ends. */
   function write(push) {
     clearTimeout(timer);
     timer = null;
     const fragment = fragmentOf(current);
-    if (fragment !== (location.hash || "#")) history[push ? "pushState" : "replaceState"](null, "", fragment);
+    if (fragment !== (location.hash || "#"))
+      history[push ? "pushState" : "replaceState"](null, "", fragment);
   }
 
   function set(changes) {
@@ -102,7 +117,9 @@
 
   addEventListener("popstate", start);
   segunc.state = {
-    get: () => current, set, start,
+    get: () => current,
+    set,
+    start,
     /* `listener(state, changed)` after every change, `changed` a set of field names. */
     onChange: (listener) => listeners.push(listener),
     /* What the address asks for and the page does not hold, in words. */

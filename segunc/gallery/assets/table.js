@@ -5,18 +5,26 @@
   const count = frames.length;
   const scores = Object.keys(page.scores);
   const indices = new Map(frames.map(({ name }, index) => [name, index]));
-  const contents = frames.map((frame) => new Set(frame.contents)), ever = new Set(frames.flatMap((frame) => frame.contents));
+  const contents = frames.map((frame) => new Set(frame.contents)),
+    ever = new Set(frames.flatMap((frame) => frame.contents));
 
   /* The statistics that any frame has of a score. */
-  const statisticsOf = (score) => [...new Set(frames.flatMap(({ statistics }) => Object.keys(statistics[score] ?? {})))];
+  const statisticsOf = (score) => [
+    ...new Set(frames.flatMap(({ statistics }) => Object.keys(statistics[score] ?? {}))),
+  ];
 
   /* A statistic of a frame; null where there is none. */
   const value = (index, score, statistic) => frames[index].statistics[score]?.[statistic] ?? null;
 
-  /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without an object. */
+  /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without
+     an object. */
   function outcome(index, score, threshold) {
     const upTo = frames[index].found[score] ?? null;
-    return upTo === null || threshold === null || !revealed(index) ? null : upTo >= threshold ? "found" : "missed";
+    return upTo === null || threshold === null || !revealed(index)
+      ? null
+      : upTo >= threshold
+        ? "found"
+        : "missed";
   }
 
   const revealed = (index) => segunc.verdicts.revealed(frames[index].name);
@@ -27,22 +35,32 @@
   /* Whether a statistic is in the unit of its score; those of regions have units of their own. */
   const inUnit = (statistic) => statistic !== "component" && statistic !== "region";
 
-  /* The statistic that ranks frames by a score: the strongest region where it has one, since a mean hides a small object. `now` stays
-     where the score has it. */
+  /* The statistic that ranks frames by a score: the strongest region where it has one, since a mean
+     hides a small object. `now` stays where the score has it. */
   function usual(score, now = "region") {
     const known = score ? statisticsOf(score) : [];
-    return known.includes(now) ? now : known.includes("region") ? "region" : known.includes("mean") || !known.length ? "mean" : known[0];
+    return known.includes(now)
+      ? now
+      : known.includes("region")
+        ? "region"
+        : known.includes("mean") || !known.length
+          ? "mean"
+          : known[0];
   }
 
-  /* From which value on pixels belong to regions in the run's own statistics; else the middle of the colours. */
+  /* From which value on pixels belong to regions in the run's own statistics; else the middle of
+     the colours. */
   function usualThreshold(score) {
     const { low, high, region_from: from } = page.scores[score];
     return from ?? Number(((low + high) / 2).toPrecision(4));
   }
 
-  /* Whether the frame is at or above the threshold, of regions by its maximum; null where either lacks. */
+  /* Whether the frame is at or above the threshold, of regions by its maximum; null where either
+     lacks. */
   function reaches(index, state) {
-    const number = inUnit(state.statistic) ? ranked(index, state) : value(index, state.score, "max");
+    const number = inUnit(state.statistic)
+      ? ranked(index, state)
+      : value(index, state.score, "max");
     return number === null || state.threshold === null ? null : number >= state.threshold;
   }
 
@@ -50,8 +68,14 @@
     all: ["all frames", () => true],
     flagged: ["at or above the threshold", (i, s) => reaches(i, s) === true],
     below: ["below the threshold", (i, s) => reaches(i, s) === false],
-    missed: ["labelled anomaly below the threshold", (i, s) => outcome(i, s.score, s.threshold) === "missed"],
-    found: ["labelled anomaly flagged at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "found"],
+    missed: [
+      "labelled anomaly below the threshold",
+      (i, s) => outcome(i, s.score, s.threshold) === "missed",
+    ],
+    found: [
+      "labelled anomaly flagged at the threshold",
+      (i, s) => outcome(i, s.score, s.threshold) === "found",
+    ],
     normal: ["label without an anomaly", (i) => frames[i].objects === 0],
     unlabelled: ["no anomaly label", (i) => frames[i].objects === null],
     problems: ["something could not be shown", (i) => frames[i].problems.length > 0],
@@ -60,17 +84,29 @@
 
   /* The frames to show, in order: indices into the table. Frames without the statistic come last. */
   function select(state, verdicts) {
-    const words = state.search.toLowerCase().split(/\s+/).filter(Boolean), shown = SHOW[state.show][1];
+    const words = state.search.toLowerCase().split(/\s+/).filter(Boolean),
+      shown = SHOW[state.show][1];
     const chosen = [...frames.keys()].filter((index) => {
-      const { name } = frames[index], lowered = name.toLowerCase();
-      return words.every((word) => lowered.includes(word)) && shown(index, state)
-        && (state.verdict === "all" || verdictMatches(name, verdicts, state.verdict));
+      const { name } = frames[index],
+        lowered = name.toLowerCase();
+      return (
+        words.every((word) => lowered.includes(word)) &&
+        shown(index, state) &&
+        (state.verdict === "all" || verdictMatches(name, verdicts, state.verdict))
+      );
     });
     if (state.order === "source") return chosen;
     const sign = state.order === "highest" ? -1 : 1;
     // Frames without a region are told apart by their means.
-    const keys = (statistic) => new Map(chosen.map((index) => [index, sign * (value(index, state.score, statistic) ?? sign * Infinity)]));
-    const first = keys(state.statistic), second = keys("mean");
+    const keys = (statistic) =>
+      new Map(
+        chosen.map((index) => [
+          index,
+          sign * (value(index, state.score, statistic) ?? sign * Infinity),
+        ]),
+      );
+    const first = keys(state.statistic),
+      second = keys("mean");
     const compare = (of, a, b) => (of.get(a) < of.get(b) ? -1 : of.get(a) > of.get(b) ? 1 : 0);
     return chosen.sort((a, b) => compare(first, a, b) || compare(second, a, b) || a - b);
   }
@@ -80,12 +116,16 @@
   /* Whether two frames are of one moment: by their times. */
   function near(one, other) {
     const [a, b] = [frames[one].time, frames[other].time];
-    return a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < page.apart;
+    return (
+      a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < page.apart
+    );
   }
 
-  /* The first of each moment in an order, and how many frames of it follow; those of the frame `opened` behind it. */
+  /* The first of each moment in an order, and how many frames of it follow; those of the frame
+     `opened` behind it. */
   function moments(order, opened) {
-    const members = new Map(), heads = [];
+    const members = new Map(),
+      heads = [];
     for (const index of order) {
       const head = heads.find((other) => near(index, other));
       if (head !== undefined) members.get(head).push(index);
@@ -94,7 +134,10 @@
         heads.push(index);
       }
     }
-    return [[...members].flatMap(([head, rest]) => [head, ...(head === opened ? rest : [])]), members];
+    return [
+      [...members].flatMap(([head, rest]) => [head, ...(head === opened ? rest : [])]),
+      members,
+    ];
   }
 
   function verdictMatches(name, verdicts, wanted) {
@@ -105,8 +148,21 @@
   }
 
   segunc.table = {
-    count, scores, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, usualThreshold, select, moments, statisticsOf,
-    has: (index, content) => contents[index].has(content) && (!content.startsWith("label/") || revealed(index)),
+    count,
+    scores,
+    SHOW,
+    ORDERS,
+    value,
+    ranked,
+    outcome,
+    inUnit,
+    usual,
+    usualThreshold,
+    select,
+    moments,
+    statisticsOf,
+    has: (index, content) =>
+      contents[index].has(content) && (!content.startsWith("label/") || revealed(index)),
     name: (index) => frames[index].name,
     place: (index) => frames[index].place,
     folder: (index) => String(frames[index].place).padStart(6, "0"),
