@@ -58,6 +58,9 @@ globalThis.segunc = (function () {
     return Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value);
   }
 
+  /* So many significant digits. */
+  const digits = (value, count) => format(Number(value.toPrecision(count)));
+
   /* A large number for a glance: 1.2M. */
   const compact = (value) =>
     new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 }).format(value);
@@ -91,5 +94,17 @@ globalThis.segunc = (function () {
     );
   }
 
-  return { data, receive, load, pictureOf, element, svg, format, compact, seconds, announce };
+  return {
+    data,
+    receive,
+    load,
+    pictureOf,
+    element,
+    svg,
+    format,
+    digits,
+    compact,
+    seconds,
+    announce,
+  };
 })();

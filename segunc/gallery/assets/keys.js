@@ -49,7 +49,7 @@
     [
       "Page",
       ["c"],
-      "fold or unfold model line, values and timeline (folded in a low window)",
+      "fold or unfold model line, values and timeline (folded in a small window)",
       () => segunc.toggleCompact(),
     ],
     [
@@ -86,14 +86,20 @@
     ],
     ["Frame", ["-"], "zoom out", () => stage.zoomTo(state.get().zoom / 1.5), inFrame],
     ["Frame", ["f"], "whole frame", () => stage.zoomTo(1), inFrame],
-    ["Layers", ["0–9"], "a layer, by the key beside its name", null],
+    ["Layers", ["0–9"], "a layer, by the key beside its name; 0 again tints the image", null],
     ["Layers", ["'"], "next layer", () => frame.nextLayer(1), inFrame],
     ["Layers", [";"], "layer before", () => frame.nextLayer(-1), inFrame],
     ["Layers", ["P"], "one, two or four panes", () => stage.nextCount(), inFrame],
     ["Layers", ["z"], "less opaque", nudge("opacity", -0.1, 0, 1), inFrame],
     ["Layers", ["x"], "more opaque", nudge("opacity", 0.1, 0, 1), inFrame],
-    ["Layers", ["o"], "outline of the labelled anomaly", () => frame.toggle("outline"), inFrame],
-    ["Layers", ["t"], "show what would be flagged", () => frame.toggle("flags"), inFrame],
+    [
+      "Layers",
+      ["o"],
+      "outline of the labelled anomaly, hidden until you judge",
+      () => frame.toggle("outline"),
+      inFrame,
+    ],
+    ["Layers", ["t"], "outline what is flagged", () => frame.toggle("flags"), inFrame],
     ["Layers", ["b"], "lower threshold", () => frame.moveThreshold(-0.02), inFrame],
     ["Layers", ["n"], "higher threshold", () => frame.moveThreshold(0.02), inFrame],
     ["Regions", ["r"], "next region", () => regions.step(1), inFrame],
@@ -105,10 +111,10 @@
       () => frame.toggle("marking"),
       inFrame,
     ],
-    ...Object.entries(frame.VERDICT_KEYS).map(([verdict, key]) => [
+    ...Object.keys(segunc.verdicts.WORDS).map((verdict) => [
       "Verdict",
-      [key],
-      `${segunc.verdicts.WORDS[verdict]}: on the frame, the chosen region, or a card of the gallery`,
+      [frame.VERDICT_KEYS[verdict]],
+      `${segunc.verdicts.WORDS[verdict]}: on the frame, the chosen region, an alarm, or a card`,
       () => judge(verdict),
       judged,
     ]),
@@ -180,7 +186,8 @@
       element(
         "p",
         { class: "small" },
-        "Verdicts and notes stay in this browser; export them to hand them on. The address of the page holds the view.",
+        "Verdicts and notes stay in this browser; export them to hand them on. " +
+          "The address of the page holds the view.",
       ),
     );
   }
@@ -225,7 +232,8 @@
     if (digit && inFrame()) {
       event.preventDefault();
       const layer = layers.atKey(digit[1]);
-      if (layer) frame.chooseLayer(layer);
+      const tints = layer === "image" && state.get().layer === "image";
+      if (layer) frame.chooseLayer(tints ? "overlay" : layer);
       else segunc.announce(`no layer of this page has the key ${digit[1]}`, true);
       return;
     }

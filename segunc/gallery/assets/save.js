@@ -6,25 +6,21 @@
   const { page } = segunc.data;
   const LARGEST = 1600; // pixels of its width, at most
 
+  const joined = (words) => words.filter(Boolean).join(" · ");
+
   /* What the picture shows, in lines. */
   function caption(index) {
-    const { layer, flags, threshold, score } = state.get(),
-      time = table.time(index);
-    const flagged =
-      flags && threshold !== null ? `flagged: ${layers.name(score)} ≥ ${format(threshold)}` : "";
-    return [
-      [
-        `frame ${table.name(index)}`,
-        time === null ? "" : segunc.seconds(time),
-        layers.title(layer),
-        flagged,
-      ]
-        .filter(Boolean)
-        .join(" · "),
-      [page.title, page.line, `${page.written}, ${new Date().toISOString().slice(0, 10)}`]
-        .filter(Boolean)
-        .join(" · "),
-    ];
+    const now = state.get();
+    const { layer, score } = now;
+    const time = table.time(index);
+    const threshold = now.flags ? table.thresholdOf(now) : null;
+    const words = [`frame ${table.name(index)}`, time === null ? "" : segunc.seconds(time)];
+    words.push(
+      layer === "overlay" ? `image, tinted by ${layers.name(score)}` : layers.title(layer),
+    );
+    if (threshold !== null) words.push(`flagged: ${layers.name(score)} ≥ ${format(threshold)}`);
+    const written = `${page.written}, ${new Date().toISOString().slice(0, 10)}`;
+    return [joined(words), joined([page.title, page.line, written])];
   }
 
   /* The drawings of the stage as a picture of their own, with the styles that the page gives them. */
@@ -58,23 +54,23 @@
     const index = stage.shown();
     if (index === null) return;
     await segunc.frame.ready();
-    const [rows, columns] = stage.size(),
-      scale = Math.min(LARGEST / columns, Math.max(1, 640 / columns));
-    const width = Math.round(columns * scale),
-      height = Math.round(rows * scale),
-      size = Math.max(14, Math.round(width / 60));
-    const canvas = document.createElement("canvas"),
-      draw = canvas.getContext("2d"),
-      { layer, opacity, flags, outline } = state.get();
-    const score = layers.scoreOf(layer),
-      strip = Math.round(size * (score ? 6.6 : 3.6));
+    const [rows, columns] = stage.size();
+    const scale = Math.min(LARGEST / columns, Math.max(1, 640 / columns));
+    const width = Math.round(columns * scale);
+    const height = Math.round(rows * scale);
+    const size = Math.max(14, Math.round(width / 60)); // of the letters
+    const canvas = document.createElement("canvas");
+    const draw = canvas.getContext("2d");
+    const { layer, opacity, flags } = state.get();
+    const score = layers.scoreOf(layer);
+    const strip = Math.round(size * (score ? 6.6 : 3.6));
     Object.assign(canvas, { width, height: height + strip });
     draw.fillStyle = "#16161a";
     draw.fillRect(0, 0, width, height + strip);
     const photo = await stage.photoOf(index);
     draw.imageSmoothingEnabled = scale < 2;
     if (!photo.hidden) {
-      draw.filter = layer === "image" ? "none" : "grayscale(1) brightness(0.8)";
+      draw.filter = layers.onImage(layer) ? "none" : "grayscale(1) brightness(0.8)";
       draw.drawImage(photo, 0, 0, width, height);
       draw.filter = "none";
     }
@@ -86,11 +82,11 @@
     const [flagged, labelled, boxes] = stage.drawings();
     for (const [svg, shown] of [
       [flagged, flags],
-      [labelled, outline],
+      [labelled, stage.outlined(index)],
       [boxes, true],
     ]) {
-      if (shown && svg.childElementCount)
-        draw.drawImage(await drawing(svg, width, height), 0, 0, width, height);
+      if (!shown || !svg.childElementCount) continue;
+      draw.drawImage(await drawing(svg, width, height), 0, 0, width, height);
     }
     draw.font = `${size}px system-ui, sans-serif`;
     draw.fillStyle = "#ececf0";

@@ -15,10 +15,13 @@
   const any = (text) => text;
   const frame = (text) => (table.index(text) === null ? undefined : text);
   const layer = (text) =>
-    /^(image|prediction|error|label\/(truth|anomaly))$/.test(text) || table.scores.includes(text)
+    /^(image|overlay|prediction|error|label\/(truth|anomaly))$/.test(text) ||
+    table.scores.includes(text)
       ? text
       : undefined;
   const score = page.ranking;
+  /* The image is seen first, with what is flagged outlined and the score as a thin tint. */
+  const firstLayer = score && table.everHas("image") ? "overlay" : (score ?? "prediction");
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
   const FIELDS = {
@@ -33,15 +36,15 @@
     show: ["all", oneOf(...Object.keys(table.SHOW))],
     verdict: ["all", any],
     threshold: [null, number(-Infinity, Infinity)],
-    layer: [score ?? "prediction", layer],
+    layer: [firstLayer, layer],
     panes: ["1", oneOf("1", "2", "4")],
     second: [null, layer],
     third: [null, layer],
     fourth: [null, layer],
     only: [null, (text) => (/^\d+$/.test(text) ? Number(text) : undefined)],
     opacity: [0.75, number(0, 1)],
-    flags: [false, flag],
-    outline: [true, flag],
+    flags: [table.recordedThreshold(score) !== null, flag],
+    outline: [null, flag], // null: from the reviewer's verdict on
     region: [null, (text) => (/^\d+$/.test(text) ? Number(text) : undefined)],
     zoom: [1, number(1, 64)],
     x: [0.5, number(0, 1)],
@@ -58,8 +61,8 @@
     unknown = [];
 
   function parse(fragment) {
-    const state = { ...defaults },
-      words = new URLSearchParams(fragment.replace(/^#/, ""));
+    const state = { ...defaults };
+    const words = new URLSearchParams(fragment.replace(/^#/, ""));
     unknown = [];
     for (const [name, text] of words) {
       const value = Object.hasOwn(FIELDS, name) ? FIELDS[name][1](text) : undefined;
@@ -67,8 +70,9 @@
       else if (name !== "marking") unknown.push(`${name} ${text}`.trim().slice(0, 80));
     }
     if (state.score && !words.has("statistic")) state.statistic = table.usual(state.score);
-    if (state.flags && state.score && state.threshold === null)
+    if (state.flags && state.score && table.thresholdOf(state) === null) {
       state.threshold = table.usualThreshold(state.score);
+    }
     if (state.view === "frame" && words.has("frame") && state.frame === null)
       state.view = "gallery";
     return state;

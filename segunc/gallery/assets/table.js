@@ -5,8 +5,8 @@
   const count = frames.length;
   const scores = Object.keys(page.scores);
   const indices = new Map(frames.map(({ name }, index) => [name, index]));
-  const contents = frames.map((frame) => new Set(frame.contents)),
-    ever = new Set(frames.flatMap((frame) => frame.contents));
+  const contents = frames.map((frame) => new Set(frame.contents));
+  const ever = new Set(frames.flatMap((frame) => frame.contents));
 
   /* The statistics that any frame has of a score. */
   const statisticsOf = (score) => [
@@ -16,15 +16,26 @@
   /* A statistic of a frame; null where there is none. */
   const value = (index, score, statistic) => frames[index].statistics[score]?.[statistic] ?? null;
 
-  /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without
-     an object. */
-  function outcome(index, score, threshold) {
-    const upTo = frames[index].found[score] ?? null;
-    return upTo === null || threshold === null || !revealed(index)
-      ? null
-      : upTo >= threshold
-        ? "found"
-        : "missed";
+  /* From which value on the run itself says that a pixel is flagged; null of maps that record
+     none. */
+  const recordedThreshold = (score) => page.scores[score]?.region_from ?? null;
+
+  /* The threshold that is set, or else the recorded one. */
+  const thresholdOf = ({ score, threshold }) => threshold ?? recordedThreshold(score);
+
+  /* How many labelled objects of a frame are flagged: {flagged, of}; null without one. */
+  function flaggedObjects(index, state) {
+    const upTo = frames[index].found[state.score] ?? null;
+    const threshold = thresholdOf(state);
+    if (upTo === null || threshold === null || !revealed(index)) return null;
+    return { flagged: upTo.filter((value) => value >= threshold).length, of: upTo.length };
+  }
+
+  /* "found" or "missed": whether all labelled objects of a frame are flagged; null without one. */
+  function outcome(index, state) {
+    const objects = flaggedObjects(index, state);
+    if (!objects) return null;
+    return objects.flagged === objects.of ? "found" : "missed";
   }
 
   const revealed = (index) => segunc.verdicts.revealed(frames[index].name);
@@ -39,13 +50,10 @@
      hides a small object. `now` stays where the score has it. */
   function usual(score, now = "region") {
     const known = score ? statisticsOf(score) : [];
-    return known.includes(now)
-      ? now
-      : known.includes("region")
-        ? "region"
-        : known.includes("mean") || !known.length
-          ? "mean"
-          : known[0];
+    for (const statistic of [now, "region", "mean"]) {
+      if (known.includes(statistic)) return statistic;
+    }
+    return known[0] ?? "mean";
   }
 
   /* From which value on pixels belong to regions in the run's own statistics; else the middle of
@@ -58,26 +66,20 @@
   /* Whether the frame is at or above the threshold, of regions by its maximum; null where either
      lacks. */
   function reaches(index, state) {
-    const number = inUnit(state.statistic)
-      ? ranked(index, state)
-      : value(index, state.score, "max");
-    return number === null || state.threshold === null ? null : number >= state.threshold;
+    const statistic = inUnit(state.statistic) ? state.statistic : "max";
+    const number = value(index, state.score, statistic);
+    const threshold = thresholdOf(state);
+    return number === null || threshold === null ? null : number >= threshold;
   }
 
   const SHOW = {
     all: ["all frames", () => true],
     flagged: ["at or above the threshold", (i, s) => reaches(i, s) === true],
     below: ["below the threshold", (i, s) => reaches(i, s) === false],
-    missed: [
-      "labelled anomaly below the threshold",
-      (i, s) => outcome(i, s.score, s.threshold) === "missed",
-    ],
-    found: [
-      "labelled anomaly flagged at the threshold",
-      (i, s) => outcome(i, s.score, s.threshold) === "found",
-    ],
-    normal: ["label without an anomaly", (i) => frames[i].objects === 0],
-    unlabelled: ["no anomaly label", (i) => frames[i].objects === null],
+    missed: ["a labelled object is not flagged", (i, s) => outcome(i, s) === "missed"],
+    found: ["all labelled objects are flagged", (i, s) => outcome(i, s) === "found"],
+    normal: ["label without an anomaly", (i) => revealed(i) && frames[i].objects === 0],
+    unlabelled: ["no anomaly label", (i) => revealed(i) && frames[i].objects === null],
     problems: ["something could not be shown", (i) => frames[i].problems.length > 0],
   };
   const ORDERS = { highest: "highest first", lowest: "lowest first", source: "source order" };
@@ -105,8 +107,8 @@
           sign * (value(index, state.score, statistic) ?? sign * Infinity),
         ]),
       );
-    const first = keys(state.statistic),
-      second = keys("mean");
+    const first = keys(state.statistic);
+    const second = keys("mean");
     const compare = (of, a, b) => (of.get(a) < of.get(b) ? -1 : of.get(a) > of.get(b) ? 1 : 0);
     return chosen.sort((a, b) => compare(first, a, b) || compare(second, a, b) || a - b);
   }
@@ -142,7 +144,7 @@
 
   function verdictMatches(name, verdicts, wanted) {
     if (wanted === "disagree") return verdicts.disagree(name);
-    const entry = verdicts.get(name);
+    const entry = verdicts.usual(name);
     if (wanted === "none") return !entry?.verdict;
     return wanted === "note" ? Boolean(entry?.note) : entry?.verdict === wanted;
   }
@@ -154,6 +156,9 @@
     ORDERS,
     value,
     ranked,
+    recordedThreshold,
+    thresholdOf,
+    flaggedObjects,
     outcome,
     inUnit,
     usual,
@@ -168,6 +173,8 @@
     folder: (index) => String(frames[index].place).padStart(6, "0"),
     size: (index) => frames[index].size,
     time: (index) => frames[index]?.time ?? null,
+    /* Peak and area of the strongest region at the recorded threshold; null without one. */
+    strongest: (index, score) => frames[index].strongest[score] ?? null,
     objects: (index) => (revealed(index) ? frames[index].objects : null),
     problems: (index) => frames[index].problems,
     index: (name) => indices.get(name) ?? null,

@@ -9,16 +9,16 @@
     { type: "button", id: "play", title: "Play or pause (space)", onclick: togglePlay },
     "▶ Play",
   );
-  const label = element("p", { id: "timeline-label" }),
-    legend = element("p", { id: "timeline-legend" });
-  const cursor = element("i", { id: "cursor" }),
-    ends = element("span", { class: "ends" }),
-    axis = element("span", { class: "axis" });
+  const label = element("p", { id: "timeline-label" });
+  const legend = element("p", { id: "timeline-legend" });
+  const cursor = element("i", { id: "cursor" });
+  const ends = element("span", { class: "ends" });
+  const axis = element("span", { class: "axis" });
   const curves = svg("svg", {
-      viewBox: `0 0 ${Math.max(1, table.count - 1)} 100`,
-      preserveAspectRatio: "none",
-    }),
-    marks = element("span");
+    viewBox: `0 0 ${Math.max(1, table.count - 1)} 100`,
+    preserveAspectRatio: "none",
+  });
+  const marks = element("span");
   const plot = element("div", { class: "plot" }, curves, marks, cursor, axis);
   const chart = element(
     "div",
@@ -33,8 +33,8 @@
     ends,
     plot,
   );
-  const SPEEDS = [0.25, 0.5, 1, 2, 4],
-    AHEAD = 6; // frames that are decoded before they are seen
+  const SPEEDS = [0.25, 0.5, 1, 2, 4];
+  const AHEAD = 6; // frames that are decoded before they are seen
   const speed = element(
     "select",
     { id: "speed", "aria-label": "Speed", title: "Speed ({ and })" },
@@ -43,10 +43,10 @@
     ),
   );
   const indices = Array.from({ length: table.count }, (_, index) => index);
-  let timer = null,
-    due = 0,
-    peaks = [],
-    drawn = "";
+  let timer = null;
+  let due = 0;
+  let peaks = [];
+  let drawn = "";
 
   /* Frames whose statistic is the largest of the second (or the 25th of the set) around them, and
      above the mean. */
@@ -104,7 +104,7 @@
     const line = (name, d) => svg("path", { class: name, d });
     // Below the curves: where an anomaly is labelled, and where a verdict was given.
     const wide = Math.max(0.8, table.count / 800),
-      verdict = (i) => verdicts.get(table.name(i))?.verdict;
+      verdict = (i) => verdicts.usual(table.name(i))?.verdict;
     const stripe = (name, y, holds) =>
       line(
         `stripe ${name}`,
@@ -150,7 +150,7 @@
       const bar = element("i", {
         title: words,
         "data-lane": lane,
-        onclick: () => segunc.alarms.open(alarm),
+        onclick: () => segunc.alarms.openRecorded(alarm),
       });
       bar.style.left = `${100 * xOf(from)}%`;
       bar.style.width = `${100 * (xOf(to) - xOf(from))}%`;
@@ -162,46 +162,46 @@
 
   /* Places of the axis and their words: times where they go on and on, else numbers of frames. */
   function ticks() {
-    const times = indices.map(table.time),
-      timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
-    const span = timed ? times.at(-1) - times[0] : table.count,
-      most = Math.max(2, Math.floor(innerWidth / 110));
+    const times = indices.map(table.time);
+    const timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
+    const span = timed ? times.at(-1) - times[0] : table.count;
+    const most = Math.max(2, Math.floor(innerWidth / 110));
     const step = STEPS.find((s) => span / s <= most) ?? 3600 * Math.ceil(span / 3600 / most);
-    if (!timed)
-      return indices
-        .filter((index) => index % step === 0)
-        .map((index) => [index, String(index + 1)]);
+    if (!timed) {
+      const numbered = indices.filter((index) => index % step === 0);
+      return numbered.map((index) => [index, String(index + 1)]);
+    }
     let next = Math.ceil(times[0] / step) * step;
-    return times.flatMap((time, index) => {
-      if (time < next) return [];
-      const words = seconds(next).replace(/\.00$/, "");
+    const places = [];
+    times.forEach((time, index) => {
+      if (time < next) return;
+      places.push([index, seconds(next).replace(/\.00$/, "")]);
       next = (Math.floor(time / step) + 1) * step;
-      return [[index, words]];
     });
+    return places;
   }
 
-  function showLabel({ score, statistic }) {
-    const index = at(),
-      time = table.time(index),
-      value = table.value(index, score, statistic);
-    const name = `${gallery.statisticWords(statistic, score)} of ${segunc.layers.name(score)}`;
-    const words = [
-      `frame ${index + 1} of ${table.count}`,
-      time === null ? null : seconds(time),
-      `${name} ${value === null ? "–" : gallery.short(statistic, value)}`,
-    ].filter(Boolean);
+  function showLabel(current) {
+    const index = at();
+    const time = table.time(index);
+    const words = [`frame ${index + 1} of ${table.count}`];
+    if (time !== null) words.push(seconds(time));
+    const statistic = gallery.statisticOf(index, current) ?? "no value";
+    words.push(`${segunc.layers.name(current.score)}: ${statistic}`);
     label.textContent = words.join(" · ");
-    legend.textContent = [
-      `${name}, every frame`,
-      "▾ peaks",
-      page.events.length ? "bars: events" : null,
-      table.everHas("label/anomaly") ? "blue below: labelled anomaly" : null,
-    ]
-      .filter(Boolean)
-      .join(" · ");
+    legend.textContent = legendWords(current).join(" · ");
     chart.setAttribute("aria-valuenow", index + 1);
     chart.setAttribute("aria-valuemax", table.count);
     chart.setAttribute("aria-valuetext", words.join(", "));
+  }
+
+  function legendWords({ score, statistic }) {
+    const name = gallery.statisticWords(statistic, score);
+    const sum = statistic === "region" ? ", area times excess," : "";
+    const words = [`${name}${sum} of ${segunc.layers.name(score)}, every frame`, "▾ peaks"];
+    if (page.events.length) words.push("bars: events");
+    if (table.everHas("label/anomaly")) words.push("blue below: labelled anomaly");
+    return words;
   }
 
   function go(index) {
@@ -280,43 +280,45 @@
     go(at() + step);
   }
 
+  function toolButton(words, title, onclick) {
+    const attributes = { type: "button", title, "aria-label": title, onclick };
+    return element("button", attributes, words);
+  }
+
+  function buildTools() {
+    return element(
+      "div",
+      { class: "timeline-tools" },
+      toolButton("◂", "Frame before, in source order (,)", () => go(at() - 1)),
+      play,
+      toolButton("▸", "Frame after, in source order (.)", () => go(at() + 1)),
+      speed,
+      toolButton("⇤ Peak", "Previous peak ([)", () => jump(-1)),
+      toolButton("Peak ⇥", "Next peak (])", () => jump(1)),
+      label,
+      legend,
+    );
+  }
+
+  function buildEvents() {
+    const attributes = { id: "events", "aria-hidden": "true", hidden: !page.events.length };
+    return element("div", attributes, ...eventBars());
+  }
+
   function start() {
     if (!table.scores.length || table.count < 2) {
       footer.hidden = true;
       return;
     }
-    const peak = (words, by) =>
-      element(
-        "button",
-        { type: "button", title: words, "aria-label": words, onclick: () => jump(by) },
-        by < 0 ? "⇤ Peak" : "Peak ⇥",
-      );
-    footer.append(
-      element(
-        "div",
-        { class: "timeline-tools" },
-        play,
-        speed,
-        peak("Previous peak ([)", -1),
-        peak("Next peak (])", 1),
-        label,
-        legend,
-      ),
-      element(
-        "div",
-        { id: "events", "aria-hidden": "true", hidden: !page.events.length },
-        ...eventBars(),
-      ),
-      chart,
-    );
+    footer.append(buildTools(), buildEvents(), chart);
     chart.addEventListener("pointerdown", (event) => {
       chart.setPointerCapture(event.pointerId);
       scrub(event);
       chart.addEventListener("pointermove", scrub);
-      chart.addEventListener("pointerup", () => chart.removeEventListener("pointermove", scrub), {
-        once: true,
-      });
     });
+    for (const name of ["pointerup", "pointercancel"]) {
+      chart.addEventListener(name, () => chart.removeEventListener("pointermove", scrub));
+    }
     chart.addEventListener("keydown", onKey);
     verdicts.onChange(() => {
       drawn = "";
@@ -326,12 +328,8 @@
 
   function update(current, changed) {
     if (changed.has("view") && current.view !== "frame" && playing()) stop();
-    if (
-      ["frame", "score", "statistic", "model", "threshold", "view"].some((field) =>
-        changed.has(field),
-      )
-    )
-      draw();
+    const fields = ["frame", "score", "statistic", "threshold", "view"];
+    if (fields.some((field) => changed.has(field))) draw();
   }
 
   segunc.timeline = { start, update, jump, go, faster, togglePlay, playing, peaks: () => peaks };
