@@ -1,5 +1,6 @@
 """A small maps folder with everything a review page can show, and a visitor of its page in a headless Chromium."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -159,6 +160,15 @@ def write_video_scene(root: Path, count: int = 40, fps: float = 20.0, every: int
             }
             writer.commit(writer.store(f"{index:06d}", content) | {"time": index * every / fps})
     return maps
+
+
+def inside_of(path: str) -> set[tuple[int, int]]:
+    """Return the pixels (x, y) that an outline of horizontal and vertical steps encloses: those
+    with an odd number of vertical ones to the left."""
+    walls = np.zeros(SIZE, int)
+    for x, top, bottom in re.findall(r"M(\d+) (\d+)V(\d+)", path):
+        walls[int(top) : int(bottom), int(x)] += 1
+    return {(x, y) for y, x in np.argwhere(np.cumsum(walls, axis=1) % 2)}
 
 
 class Visit:

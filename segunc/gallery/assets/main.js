@@ -203,11 +203,9 @@
   const INTRO_KEY = "segunc-review-intro";
   const ranking = page.ranking ? layers.name(page.ranking) : "the maps";
   segunc.intro = [
-    `Each card is a frame, the strongest ${ranking} first: ` +
-      "bright means that the network should not be trusted there.",
-    "Alarms lists all that is flagged, the strongest first. Open one, or a card, to see its frame.",
-    "Judge a frame, a region or an alarm: true alarm, false alarm, missed, nothing wrong, unsure. " +
-      "Then export.",
+    `Each card is a frame, the strongest ${ranking} first. Bright: do not trust the network there.`,
+    "Alarms lists all that is flagged. Open one, or a card, to see its frame.",
+    "Judge frames, regions and alarms; then export your verdicts.",
   ];
 
   function closeIntro() {
