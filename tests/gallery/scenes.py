@@ -174,10 +174,9 @@ def inside_of(path: str) -> set[tuple[int, int]]:
 class Visit:
     """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
 
-    def __init__(self, browser: "Browser") -> None:
-        self._context = browser.new_context(
-            viewport={"width": 1400, "height": 900}, accept_downloads=True
-        )
+    def __init__(self, browser: "Browser", **settings: Any) -> None:
+        settings.setdefault("viewport", {"width": 1400, "height": 900})
+        self._context = browser.new_context(accept_downloads=True, **settings)
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(30_000)
         self.complaints: list[str] = []

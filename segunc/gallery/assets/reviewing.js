@@ -154,7 +154,7 @@
       element("h2", { id: "reviewer-title" }, "Who judges?"),
       element("p", { class: "small" }, about),
       element("label", { class: "row" }, "Your name", input),
-      element("p", { class: "row ends" }, cancel, element("button", { type: "submit" }, "Go on")),
+      element("p", { class: "row at-end" }, cancel, element("button", { type: "submit" }, "Go on")),
     );
     dialog.append(form);
     form.addEventListener("submit", () => {
