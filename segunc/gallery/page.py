@@ -243,7 +243,11 @@ def _summarise(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, s
     }
     summary = []
     for heading, facts in sections.items() if manifest else ():
-        known = [(term, str(text)[:_LONGEST_FACT]) for term, text in facts.items() if text]
+        known = [
+            (term, str(text)[:_LONGEST_FACT])
+            for term, text in facts.items()
+            if text not in (None, "")
+        ]
         if known:
             summary.append((heading, known))
     return summary

@@ -108,7 +108,8 @@
     const said = Object.entries(parts).sort((a, b) => b[1] - a[1]);
     const words = said.map(([name, decades], i) => {
       const unit = i ? "" : " decades";
-      return `${PARTS[name] ?? layers.name(name)} ${decades.toFixed(1)}${unit} (${rarity(decades)})`;
+      const part = PARTS[name] ?? layers.name(name);
+      return `${part} ${decades.toFixed(1)}${unit} (${rarity(decades)})`;
     });
     if (words.length) lines.push(`why: ${words.join(", ")}`);
     if (nearest) {

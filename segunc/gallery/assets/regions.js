@@ -133,7 +133,7 @@
     return both / (w * h + w2 * h2 - both);
   }
 
-  /* The entry, of some on regions by a score, whose box overlaps another most, and at least half. */
+  /* The entry, of some on regions by a score, whose box overlaps another most: at least half. */
   function nearest(entries, score, box) {
     let best = null;
     let most = 0.5;

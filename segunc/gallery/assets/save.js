@@ -23,7 +23,7 @@
     return [joined(words), joined([page.title, page.line, written])];
   }
 
-  /* The drawings of the stage as a picture of their own, with the styles that the page gives them. */
+  /* The drawings of the stage as a picture of their own, in the styles that the page gives them. */
   async function drawing(svg, width, height) {
     const copy = svg.cloneNode(true);
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
@@ -45,7 +45,8 @@
         element.style.setProperty(name, style.getPropertyValue(name));
     });
     const picture = new Image();
-    picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+    const text = encodeURIComponent(new XMLSerializer().serializeToString(copy));
+    picture.src = `data:image/svg+xml;charset=utf-8,${text}`;
     await picture.decode();
     return picture;
   }
@@ -98,7 +99,8 @@
     canvas.toBlob((blob) => {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(blob);
-      link.download = `${[page.title, table.name(index), layer].join("-").replace(/[^\p{L}\p{N}._-]+/gu, "_")}.png`;
+      const name = [page.title, table.name(index), layer].join("-");
+      link.download = `${name.replace(/[^\p{L}\p{N}._-]+/gu, "_")}.png`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
       announce(`saved ${link.download}`, true);

@@ -1,5 +1,5 @@
 "use strict";
-/* What is being looked at, in the fragment of the address, so that a link leads to the same view. */
+/* What is being looked at, in the fragment of the address: a link leads to the same view. */
 (function (segunc) {
   const { table } = segunc;
   const { page } = segunc.data;

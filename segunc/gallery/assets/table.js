@@ -84,7 +84,7 @@
   };
   const ORDERS = { highest: "highest first", lowest: "lowest first", source: "source order" };
 
-  /* The frames to show, in order: indices into the table. Frames without the statistic come last. */
+  /* Indices of the frames to show, in order. Frames without the statistic come last. */
   function select(state, verdicts) {
     const words = state.search.toLowerCase().split(/\s+/).filter(Boolean),
       shown = SHOW[state.show][1];

@@ -141,21 +141,29 @@
      has room for it. */
   function eventBars() {
     const lanes = Array.from({ length: LANES }, () => []);
-    return [...segunc.alarms.leaders].flatMap(([number, alarm]) => {
-      const { start: from, end: to, peak, frames } = page.events[number];
-      const lane = lanes.findIndex((taken) => taken.every(([a, b]) => to < a || from > b));
-      if (lane < 0) return [];
+    const bars = [];
+    for (const [number, alarm] of segunc.alarms.leaders) {
+      const { start: from, end: to } = page.events[number];
+      const isFree = (taken) => taken.every(([first, last]) => to < first || from > last);
+      const lane = lanes.findIndex(isFree);
+      if (lane < 0) continue;
       lanes[lane].push([from, to]);
-      const words = `event ${seconds(table.time(from))} to ${seconds(table.time(to))}, ${frames} frame${frames === 1 ? "" : "s"}: click for its peak at ${seconds(table.time(peak))}`;
       const bar = element("i", {
-        title: words,
+        title: eventWords(page.events[number]),
         "data-lane": lane,
         onclick: () => segunc.alarms.openRecorded(alarm),
       });
       bar.style.left = `${100 * xOf(from)}%`;
       bar.style.width = `${100 * (xOf(to) - xOf(from))}%`;
-      return [bar];
-    });
+      bars.push(bar);
+    }
+    return bars;
+  }
+
+  function eventWords({ start: from, end: to, peak, frames }) {
+    const [first, last, middle] = [from, to, peak].map((index) => seconds(table.time(index)));
+    const count = `${frames} frame${frames === 1 ? "" : "s"}`;
+    return `event ${first} to ${last}, ${count}: click for its peak at ${middle}`;
   }
 
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];

@@ -145,7 +145,7 @@
     return withEmpty ? rows : rows.filter(written);
   }
 
-  /* Change the verdict or the note on a frame, or on a region of it, in the name of the reviewer. */
+  /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. */
   function set(frame, changes, region = null) {
     const blank = { frame, region, reviewer: name ?? "", verdict: "", note: "", time: "" };
     const key = keyOf(blank);
