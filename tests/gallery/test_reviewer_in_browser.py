@@ -164,6 +164,16 @@ def test_alarms_follow_the_threshold_that_is_set(index: Path, scene: Scene, visi
     assert page.locator("#alarm-list > li").count() == recorded
 
 
+def test_a_verdict_on_an_alarm_has_the_threshold_that_is_set(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "view=alarms&threshold=0.8")
+    name_reviewer(visit, "Ana")
+    page.locator("#alarm-list [data-verdict='true-alarm']").first.click()
+    visit.shown("#alarm-list li:first-child .verdict", "true")
+    (region,) = page.evaluate("segunc.verdicts.all().map(({ region }) => region)")
+    assert region["threshold"] == 0.8
+    assert region["area"] == sum(region["mask"][1::2])
+
+
 def test_a_verdict_on_an_alarm_is_never_one_on_another_region(index: Path, visit: Visit) -> None:
     page = visit.open(index, "view=alarms")
     name_reviewer(visit, "Ana")

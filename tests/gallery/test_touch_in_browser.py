@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page
 
@@ -165,3 +166,15 @@ def test_an_alarm_is_judged_and_taken_back(index: Path, phone: Visit) -> None:
     first.locator("[data-verdict='']").tap()
     phone.until("document.querySelector('#alarm-list .verdict').hidden")
     assert page.evaluate("segunc.verdicts.all().length") == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_where_a_region_is_judged(theme: str, index: Path, phone: Visit) -> None:
+    phone.page.emulate_media(color_scheme=theme)
+    phone.open_frame(index, NAMES[0], "&region=0")
+    phone.page.tap("#verdict-bar [data-verdict='unsure']")
+    give_name(phone, "Ana")
+    phone.shown("#regions", "unsure")
+    options = {"resultTypes": ["violations"], "preload": False}
+    found = Axe().run(phone.page, options=options)
+    assert not found.violations_count, found.generate_report()

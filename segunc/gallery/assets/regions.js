@@ -110,18 +110,22 @@
     return { found, small: every.length - found.length };
   }
 
-  /* A piece as it stands in a verdict, with the runs of its pixels. */
+  /* A piece as it stands in a verdict, with the runs of its pixels, row by row. */
   function regionOf({ box, area, value, runs }, map, score, threshold, size) {
     const { across, down } = scalesOf(map, size);
+    const inOrder = [...runs].sort((a, b) => a.y - b.y || a.from - b.from);
     const mask = [];
-    const rows = Map.groupBy(runs, ({ y }) => y);
-    for (const y of [...rows.keys()].sort((a, b) => a - b)) {
-      const parts = rows.get(y).sort((a, b) => a.from - b.from);
+    for (let first = 0; first < inOrder.length;) {
+      const { y } = inOrder[first];
+      let next = first;
+      while (next < inOrder.length && inOrder[next].y === y) next++;
+      const parts = inOrder.slice(first, next);
       for (let line = down(y); line < down(y + 1); line++) {
         for (const { from, to } of parts) {
           mask.push(line * size[1] + across(from), across(to) - across(from));
         }
       }
+      first = next;
     }
     return { score, threshold, box, area, value, mask, size };
   }

@@ -32,7 +32,7 @@
     Array.isArray(list) && list.length === length && list.every(isCount);
   const isNumberOrNull = (value) => value === null || Number.isFinite(value);
   /* Half of a pair of UTF-16 codes is no text in a file. */
-  const wellFormed = (text) => text.toWellFormed();
+  const wellFormed = (text) => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
   /* Whether runs [start, length, start, length, ...] follow each other within so many pixels. */
   function areRuns(mask, pixels) {
