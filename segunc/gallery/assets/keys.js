@@ -209,10 +209,10 @@
       document.querySelector("dialog[open]:not(#help)")
     )
       return;
-    const target = event.target,
-      typing = target.matches(
-        "textarea, select, input:not([type=checkbox], [type=radio], [type=range])",
-      );
+    const { target } = event;
+    const typing = target.matches(
+      "textarea, select, input:not([type=checkbox], [type=radio], [type=range])",
+    );
     if (typing) {
       if (event.key === "Escape") {
         event.preventDefault();

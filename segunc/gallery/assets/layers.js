@@ -159,8 +159,9 @@
 
   function scoreLegend(score) {
     const { unit, ticks, measured_to: measured, words } = page.scores[score];
-    const beyond = measured === null ? "" : `, measured up to ${measured}`,
-      about = (words || unit) + (measured === null ? "" : "; hatched: beyond what was measured");
+    const beyond = measured === null ? "" : `, measured up to ${measured}`;
+    const about =
+      (words || unit) + (measured === null ? "" : "; hatched: beyond what was measured");
     const bar = element(
       "div",
       {

@@ -29,8 +29,8 @@
   async function unpack({ head, text }) {
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const codes = new Uint8Array(await new Response(stream).arrayBuffer()),
-      { width, height } = head;
+    const codes = new Uint8Array(await new Response(stream).arrayBuffer());
+    const { width, height } = head;
     if (codes.length !== width * height) throw new Error("a map has another size than it says");
     for (let i = width; i < codes.length; i++) codes[i] += codes[i - width]; // wraps at 256
     return new StoredMap(head, codes);
@@ -40,8 +40,8 @@
 
   /* A map of the frame in folder `place`; rejects where it cannot be read. */
   function get(place, content) {
-    const key = keyOf(place, content),
-      entry = kept.get(key) ?? { map: null };
+    const key = keyOf(place, content);
+    const entry = kept.get(key) ?? { map: null };
     entry.promise ??= segunc
       .load(key)
       .then(unpack)

@@ -35,8 +35,8 @@
     if (table.scores.includes(content)) {
       if (!map.step || Number.isNaN(value)) return { value, text: format(value) };
       // No more digits than the steps of the map can tell apart.
-      const half = map.step / 2,
-        digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
+      const half = map.step / 2;
+      const digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
       return { value, text: `${value.toFixed(digits)} ± ${half.toFixed(digits)}` };
     }
     const id = map.codes[place];

@@ -108,8 +108,8 @@
   }
 
   function legend(draw, score, left, top, width, size) {
-    const { ticks, measured_to: measured } = page.scores[score],
-      { ramp, css } = layers;
+    const { ticks, measured_to: measured } = page.scores[score];
+    const { ramp, css } = layers;
     for (let x = 0; x < width; x++) {
       draw.fillStyle = css(ramp[Math.round((255 * x) / width)]);
       draw.fillRect(left + x, top, 1, size);

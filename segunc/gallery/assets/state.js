@@ -57,8 +57,8 @@
   );
   const listeners = [];
   let current = { ...defaults };
-  let timer = null,
-    unknown = [];
+  let timer = null;
+  let unknown = [];
 
   function parse(fragment) {
     const state = { ...defaults };

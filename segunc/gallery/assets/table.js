@@ -86,11 +86,11 @@
 
   /* Indices of the frames to show, in order. Frames without the statistic come last. */
   function select(state, verdicts) {
-    const words = state.search.toLowerCase().split(/\s+/).filter(Boolean),
-      shown = SHOW[state.show][1];
+    const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
+    const shown = SHOW[state.show][1];
     const chosen = [...frames.keys()].filter((index) => {
-      const { name } = frames[index],
-        lowered = name.toLowerCase();
+      const { name } = frames[index];
+      const lowered = name.toLowerCase();
       return (
         words.every((word) => lowered.includes(word)) &&
         shown(index, state) &&
@@ -126,8 +126,8 @@
   /* The first of each moment in an order, and how many frames of it follow; those of the frame
      `opened` behind it. */
   function moments(order, opened) {
-    const members = new Map(),
-      heads = [];
+    const members = new Map();
+    const heads = [];
     for (const index of order) {
       const head = heads.find((other) => near(index, other));
       if (head !== undefined) members.get(head).push(index);

@@ -52,8 +52,8 @@
      above the mean. */
   function findPeaks(values) {
     const reach = Math.max(1, Math.round((page.fps ?? table.count / 25) / 2));
-    const numbers = values.filter((v) => v !== null),
-      mean = numbers.reduce((a, b) => a + b, 0) / numbers.length;
+    const numbers = values.filter((v) => v !== null);
+    const mean = numbers.reduce((a, b) => a + b, 0) / numbers.length;
     return indices.filter(
       (i) =>
         values[i] !== null &&
@@ -91,8 +91,8 @@
     // One scale for the whole set, written at its ends: that of the set's own values, or slow
     // changes would be flat.
     const every = values.filter((value) => value !== null);
-    let low = every.reduce((a, b) => Math.min(a, b), Infinity),
-      high = every.reduce((a, b) => Math.max(a, b), -Infinity);
+    let low = every.reduce((a, b) => Math.min(a, b), Infinity);
+    let high = every.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!(low < high)) [low, high] = [low - 0.5, low + 0.5];
     const yOf = (value) => 80 - ((value - low) / (high - low)) * 66;
     const curve = (of) =>
@@ -103,8 +103,8 @@
         .join("");
     const line = (name, d) => svg("path", { class: name, d });
     // Below the curves: where an anomaly is labelled, and where a verdict was given.
-    const wide = Math.max(0.8, table.count / 800),
-      verdict = (i) => verdicts.usual(table.name(i))?.verdict;
+    const wide = Math.max(0.8, table.count / 800);
+    const verdict = (i) => verdicts.usual(table.name(i))?.verdict;
     const stripe = (name, y, holds) =>
       line(
         `stripe ${name}`,
@@ -252,8 +252,8 @@
   /* Frames are due at their times, and one that is late does not delay the next beyond its own;
      what comes is decoded meanwhile. */
   function tick() {
-    const index = at(),
-      [from, to] = [table.time(index), table.time(index + 1)];
+    const index = at();
+    const [from, to] = [table.time(index), table.time(index + 1)];
     const pause =
       (from === null || to === null || to < from ? 200 : Math.min(1000, 1000 * (to - from))) /
       Number(speed.value);
