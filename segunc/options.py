@@ -593,7 +593,8 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
         fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         limit (N): carry only the N worst frames: those of the strongest region of anomaly, else of entropy
-        blind: hide labels, and verdicts of others, until a frame is judged: yes, no, or auto: for the second of two reviewers (default auto)
+        blind: hide labels and others' verdicts until a frame is judged: yes, no, or auto: from
+            whoever gives a name, unless two others have judged (default auto)
         flag (JSON): a threshold.json, by which the page flags
         verdicts (JSON): check, merge and count verdicts that pages exported; with --out the page shows them
         out (DIR): folder of the page

@@ -37,8 +37,8 @@ from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import STATISTICS, every_of, frame_times
-from segunc.maps.statistics import map_statistics, regions_of
-from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
+from segunc.maps.statistics import map_statistics, regions_of, strongest_regions
+from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, GRAVEST, VERDICTS, Verdict
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
 from segunc.scores import first_shown, scale_words, title_of
 
@@ -53,6 +53,13 @@ IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 THUMBNAIL_WIDTH = 320
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
 STEPS, NO_NUMBER = 254, 255  # of a map's own range; the code of NaN and infinities
+# What a verdict on a region is called where the list says that it is one on a region.
+REGION_WORDS = {
+    "true-alarm": "true",
+    "false-alarm": "false",
+    "missed": "part of a missed object",
+    "unsure": "unsure",
+}
 
 Values = npt.NDArray[np.float32]
 
@@ -195,6 +202,7 @@ def _about(
     return {
         "title": title,
         "line": overlay.model_words(manifest) or foreign,
+        "summary": _summarise(manifest),
         "facts": facts,
         "scores": scores,
         "ranking": first_shown(ranges) or None,
@@ -203,9 +211,48 @@ def _about(
             int(red) << 16 | int(green) << 8 | int(blue)
             for red, green, blue in overlay.colour_table()
         ],
+        "verdicts": {"frame": VERDICTS, "region": REGION_WORDS, "gravest": GRAVEST},
         "total": len(reader.frames),
         "failed": list(manifest.get("failed", [])),
     }
+
+
+def _summarise(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return what a reader asks of a run first: headings, each with pairs of term and text. What
+    the manifest does not record is left out."""
+    model = manifest.get("model", {})
+    run = manifest.get("run", {})
+    tool = manifest.get("tool", {})
+    size = run.get("size")
+    parameters = model.get("parameters", {})
+    settings = [f"{name} {value}" for name, value in parameters.items() if value is not None]
+    version = " ".join(filter(None, (tool.get("version"), (tool.get("commit") or "")[:12])))
+    sections = {
+        "Model": {
+            "Network": model.get("architecture"),
+            "Method": overlay.model_words(manifest),
+            "Settings of the method": ", ".join(settings),
+        },
+        "Run": {
+            "Images": run.get("input"),
+            "Size of the network's input": f"{size[1]} x {size[0]}" if size else "as the images",
+            "Draws": run.get("draws"),
+            "Seed": run.get("seed"),
+            "Noisy layers": run.get("scope"),
+            "Device": manifest.get("device"),
+            "Maps written by": f"{tool.get('name', 'segunc')} {version}" if version else None,
+        },
+    }
+    summary = []
+    for heading, facts in sections.items() if manifest else ():
+        known = [
+            (term, str(text)[:_LONGEST_FACT])
+            for term, text in facts.items()
+            if text not in (None, "")
+        ]
+        if known:
+            summary.append((heading, known))
+    return summary
 
 
 def _notices(
@@ -369,7 +416,10 @@ class FrameRow:
         default_factory=dict
     )  # score -> statistic -> value
     objects: int | None = None  # labelled ones; None without an anomaly label
-    found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
+    # score -> found_up_to of each labelled object that counts
+    found: dict[str, list[float]] = field(default_factory=dict)
+    # score -> peak and area (pixels) of its strongest region; none where nothing is flagged
+    strongest: dict[str, dict[str, float]] = field(default_factory=dict)
     alarms: list[Alarm] = field(default_factory=list)  # of the score that ranks the frames
     problems: list[str] = field(
         default_factory=list
@@ -411,9 +461,8 @@ class FrameFiles:
             self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
             share = self.flag.get(score, Threshold).found_share  # by default that of the class
             if counted.any() and objects.number.shape == values.shape and row.statistics[score]:
-                row.found[score] = float(
-                    found_up_to(values[objects.number > 0], objects, share)[counted].min()
-                )
+                up_to = found_up_to(values[objects.number > 0], objects, share)
+                row.found[score] = [float(value) for value in up_to[counted]]
         ranking = first_shown(maps)
         if ranking and (threshold := self._threshold(ranking)) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
@@ -468,11 +517,23 @@ class FrameFiles:
                 recorded["region"] = float(
                     max(regions_of(values, threshold)[2].tolist(), default=0.0)
                 )
+            if threshold is not None:
+                self._describe_strongest(row, score, values, threshold)
             if not row.statistics[score]:
                 row.problems.append(
                     f"{score} holds NaN or infinite values, so it has no statistics"
                 )
             yield score, values
+
+    def _describe_strongest(
+        self, row: FrameRow, score: str, values: Values, threshold: float
+    ) -> None:
+        """Note the peak and the area of the strongest region of a frame that is large enough to be
+        listed; a sum of excesses alone means nothing to a reader."""
+        smallest = self.flag.get(score, Threshold).smallest
+        for region in strongest_regions(values, threshold, smallest=smallest, most=1):
+            x, y = region.peak
+            row.strongest[score] = {"peak": float(values[y, x]), "area": region.area}
 
     def _threshold(self, score: str) -> float | None:
         return (

@@ -1,5 +1,6 @@
 """A small maps folder with everything a review page can show, and a visitor of its page in a headless Chromium."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -161,13 +162,21 @@ def write_video_scene(root: Path, count: int = 40, fps: float = 20.0, every: int
     return maps
 
 
+def inside_of(path: str) -> set[tuple[int, int]]:
+    """Return the pixels (x, y) that an outline of horizontal and vertical steps encloses: those
+    with an odd number of vertical ones to the left."""
+    walls = np.zeros(SIZE, int)
+    for x, top, bottom in re.findall(r"M(\d+) (\d+)V(\d+)", path):
+        walls[int(top) : int(bottom), int(x)] += 1
+    return {(x, y) for y, x in np.argwhere(np.cumsum(walls, axis=1) % 2)}
+
+
 class Visit:
     """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
 
-    def __init__(self, browser: "Browser") -> None:
-        self._context = browser.new_context(
-            viewport={"width": 1400, "height": 900}, accept_downloads=True
-        )
+    def __init__(self, browser: "Browser", **settings: Any) -> None:
+        settings.setdefault("viewport", {"width": 1400, "height": 900})
+        self._context = browser.new_context(accept_downloads=True, **settings)
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(30_000)
         self.complaints: list[str] = []

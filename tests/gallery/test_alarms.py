@@ -13,7 +13,16 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import regions_of
 from segunc.maps.verdicts import Verdict
 from tests.decisions.test_events import write as write_events_scene
-from tests.gallery.scenes import NAMES, Scene, Visit, name_reviewer, write_maps, write_page
+from tests.gallery.scenes import (
+    NAMES,
+    Scene,
+    Visit,
+    carried,
+    inside_of,
+    name_reviewer,
+    write_maps,
+    write_page,
+)
 
 
 def test_regions_are_ranked_by_area_times_excess() -> None:
@@ -61,7 +70,6 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(
     assert first in items.first.inner_text()
     assert "taken for" in items.first.inner_text()
     page.keyboard.press("s")  # asks who judges
-    page.keyboard.press("Tab")
     page.keyboard.type("Ana")
     page.keyboard.press("Enter")
     visit.shown("#alarm-list li:first-child .verdict", "false")
@@ -73,7 +81,7 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(
     )
     assert sorted(v for *_, v in stored) == ["false-alarm", "true-alarm"]
     assert {(score, threshold) for _, score, threshold, _ in stored} == {("entropy", 0.5)}
-    items.first.locator("button").click()
+    items.first.locator(".alarm").click()
     visit.until("segunc.state.get().view === 'frame' && segunc.state.get().region !== null")
     assert page.evaluate("segunc.state.get().threshold") == 0.5
     visit.shown("#regions [aria-pressed=true]", "false")
@@ -131,7 +139,6 @@ def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(
     assert page.evaluate("document.getElementById('reviewer').open"), (
         "the name is asked for before the next key"
     )
-    page.keyboard.press("Tab")
     page.keyboard.type("Ana")
     page.keyboard.press("Enter")
     visit.until("document.activeElement.dataset.position === '1'")
@@ -155,11 +162,11 @@ def test_labels_are_hidden_until_a_frame_is_judged(
     visit.open_frame(index, NAMES[0], "&flags=1&threshold=0.6")
     page.keyboard.press("r")
     page.keyboard.press("s")
+    page.keyboard.press("Escape")
     visit.shown("button.derived", "false alarm")
     assert page.locator("#layers input[value='label/anomaly']").is_disabled(), (
         "a verdict on a region reveals no frame"
     )
-    page.keyboard.press("Escape")
     page.keyboard.press("a")
     visit.until("document.querySelectorAll('#stage .outline path').length > 0")
     assert not page.locator("#layers input[value='label/anomaly']").is_disabled()
@@ -219,14 +226,18 @@ def test_a_view_is_saved_as_a_picture_with_its_caption(
     )  # words and a bar of colours
 
 
-def test_the_threshold_key_flags_at_the_threshold_that_is_shown(
+def test_a_frame_is_first_seen_with_what_the_shown_threshold_flags(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
     index = write_page(scene.maps, tmp_path / "review")
     visit.open_frame(index, NAMES[0])
-    shown = visit.page.input_value("#threshold-number")
+    assert float(visit.page.input_value("#threshold-number")) == 0.5  # as the maps record
+    values = carried(MapsReader(scene.maps).read(NAMES[0], "entropy"))
+    visit.until("document.querySelector('#stage .flags path') !== null")
+    path = visit.page.locator("#stage .flags path").first.get_attribute("d") or ""
+    assert inside_of(path) == {(x, y) for y, x in np.argwhere(values >= 0.5)}
     visit.page.keyboard.press("t")
-    assert visit.page.evaluate("segunc.state.get().threshold") == float(shown) == 0.5
+    assert visit.page.evaluate("segunc.state.get().flags") is False
 
 
 def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(

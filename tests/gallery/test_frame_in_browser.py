@@ -1,6 +1,5 @@
 """The view of a frame in Chromium: layers, panes, threshold, values that are those on disk; and what axe-core finds in every view."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,17 @@ from axe_playwright_python.sync_playwright import Axe
 
 from segunc.gallery.overlay import colourise, display_range
 from segunc.maps.reader import MapsReader
-from tests.gallery.scenes import NAMES, OBJECT, SCORES, SIZE, Scene, Visit, carried, write_page
+from tests.gallery.scenes import (
+    NAMES,
+    OBJECT,
+    SCORES,
+    SIZE,
+    Scene,
+    Visit,
+    carried,
+    inside_of,
+    write_page,
+)
 from tests.maps.fakes import CLASSES
 
 
@@ -74,14 +83,6 @@ def test_layers_are_painted_in_their_fixed_colours(
     visit.open_frame(full_page, NAMES[5])
     assert visit.page.is_disabled("input[value=error]")  # it has no label
     assert not visit.page.is_disabled("input[value=entropy]")
-
-
-def inside_of(path: str) -> set[tuple[int, int]]:
-    """The pixels that an outline of horizontal and vertical steps encloses: those with an odd number of vertical ones to the left."""
-    walls = np.zeros(SIZE, int)
-    for x, top, bottom in re.findall(r"M(\d+) (\d+)V(\d+)", path):
-        walls[int(top) : int(bottom), int(x)] += 1
-    return {(x, y) for y, x in np.argwhere(np.cumsum(walls, axis=1) % 2)}
 
 
 def test_a_class_of_the_legend_is_shown_alone(full_page: Path, scene: Scene, visit: Visit) -> None:
@@ -255,7 +256,7 @@ def test_a_second_pane_shows_another_layer_and_says_what_is_not_there(
     visit.open_frame(full_page, NAMES[1], "&layer=entropy&panes=2")
     (pane,) = visit.page.locator(".pane:visible").all()
     assert pane.locator("select").input_value() == "image"
-    visit.open_frame(full_page, NAMES[5], "&layer=entropy&panes=2&second=label%2Ftruth")
+    visit.open_frame(full_page, NAMES[5], "&layer=entropy&panes=2&second=label%2Ftruth&flags=0")
     visit.shown(".pane .pane-message", "this frame has no ground truth")
     # A box that is dragged on a pane lies on the frame.
     visit.page.keyboard.press("l")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -337,12 +338,40 @@ def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path
     assert [
         table(index, "page")["scores"]["entropy"]["found_share"] for index in (half, tenth)
     ] == [0.5, 0.1]
-    pairs = [
-        (a["entropy"], b["entropy"])
-        for a, b in zip(column(half, "found"), column(tenth, "found"), strict=True)
-        if a
-    ]
-    assert {np.sign(b - a) for a, b in pairs} == {1}
+    found = [column(index, "found") for index in (half, tenth)]
+    assert [len(row.get("entropy", [])) for row in found[0]] == [1, 1, 2, 0, 0, 0]
+    for strict, loose in zip(*found, strict=True):
+        for a, b in zip(strict.get("entropy", []), loose.get("entropy", []), strict=True):
+            assert a < b
+
+
+def test_a_row_names_peak_and_area_of_its_strongest_region(scene: Scene, tmp_path: Path) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    values = MapsReader(scene.maps).read(NAMES[0], "entropy")
+    _, numbers = cv2.connectedComponents((values >= 0.5).astype(np.uint8), connectivity=8)
+    strengths = np.bincount(numbers.ravel(), (values - 0.5).ravel())
+    strongest = numbers == 1 + strengths[1:].argmax()
+    found = column(index, "strongest")[0]["entropy"]
+    assert found == {"peak": float(values[strongest].max()), "area": int(strongest.sum())}
+
+
+def test_the_run_is_summed_up_in_words(full_page: Path) -> None:
+    summary = {heading: dict(facts) for heading, facts in table(full_page, "page")["summary"]}
+    assert summary["Model"] == {
+        "Network": "FPN mobilenet_v2",
+        "Method": "ABNN, 4 members, 24 draws",
+        "Settings of the method": "alpha 0.05, noise channel",
+    }
+    assert summary["Run"]["Noisy layers"] == "decoder"
+    assert summary["Run"]["Draws"] == "24"
+    assert summary["Run"]["Seed"] == "0"
+
+
+def test_lines_of_the_page_are_short() -> None:
+    for asset in (resources.files("segunc.gallery") / "assets").iterdir():
+        for line in asset.read_text(encoding="utf-8").splitlines():
+            # What a policy says stands in one attribute.
+            assert len(line) <= 100 or "Content-Security-Policy" in line, (asset.name, line)
 
 
 def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_gallery_is_searched_and_filtered(full_page: Path, visit: Visit) -> None
     show = "#filter-show"
     page.select_option("#filter-statistic", "mean")
     page.select_option(show, "missed")
-    visit.shown("#count", "Give a threshold")
+    visit.shown("#count", "threshold 0.5")  # as the maps record
     page.fill("#gallery-threshold", "0.6")
     assert visit.names() == [NAMES[2], NAMES[1]]  # of two objects one is enough to miss
     others = {

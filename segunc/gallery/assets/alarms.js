@@ -1,90 +1,245 @@
 "use strict";
-/* All flagged regions of all frames as one list, the strongest first: each with its crop, what is predicted there, its size and place and
-   the scores at its peak and why it is one, judged with one key. */
+/* All flagged regions of all frames as one list, the strongest first: each with its crop, what is
+   predicted there, its size and place, the scores at its peak and why it is one, and judged with
+   one key or one press. Those of the recorded threshold come with the page; those of another are
+   found in the maps. */
 (function (segunc) {
-  const { element, table, state, verdicts, regions, maps, layers, stage, reviewing, format, compact, announce } = segunc;
+  const { element, table, state, verdicts, regions, maps, layers, stage, reviewing } = segunc;
+  const { format, digits, announce } = segunc;
   const { page, frames } = segunc.data;
-  const MOST = 500, CONTEXT = 0.6; // alarms in the list; of the box around it, on each side of the crop
-  const list = element("ol", { id: "alarm-list", "aria-label": "Alarms" }), note = element("p", { class: "small", id: "alarm-note", role: "status" });
-  const score = page.ranking, threshold = score ? page.scores[score].region_from : null;
-  const alarms = frames.flatMap((frame, index) => frame.alarms.map((alarm) => ({ ...alarm, index, frame: frame.name })))
-    .sort((a, b) => b.strength - a.strength);
-  const { events } = page, leaders = new Map(); // of each event its strongest alarm, which stands for it
-  for (const alarm of alarms) if (alarm.event !== null && !leaders.has(alarm.event)) leaders.set(alarm.event, alarm);
-  const once = element("input", { type: "checkbox", id: "alarm-once", checked: events.length > 0, onchange: () => choose(once.checked) });
-  let at = 0, shown = [], total = 0;
+  const MOST = 500; // alarms in the list
+  const A_FRAME = 5; // alarms of a frame, as in gallery/alarms.py
+  const CONTEXT = 0.6; // of the box around it, on each side of the crop
+  const AT_ONCE = 8; // maps that are read at the same time
+  const PAUSE = 250; // milliseconds without a change before the maps are read for a new threshold
+  const list = element("ol", { id: "alarm-list", "aria-label": "Alarms" });
+  const note = element("p", { class: "small", id: "alarm-note", role: "status" });
+  const controls = {};
+  const { events } = page;
+
+  /* The alarms of the recorded threshold, the strongest first. */
+  const recorded = [];
+  frames.forEach((frame, index) => {
+    for (const alarm of frame.alarms) recorded.push({ ...alarm, index, frame: frame.name });
+  });
+  recorded.sort((a, b) => b.strength - a.strength);
+
+  /* Of each event its strongest alarm, which stands for it. */
+  const leaders = new Map();
+  for (const alarm of recorded) {
+    if (alarm.event !== null && !leaders.has(alarm.event)) leaders.set(alarm.event, alarm);
+  }
+
+  /* What is listed: the alarms at a threshold of a score. */
+  let listing = { score: null, threshold: null, alarms: [] };
+  let shown = [];
+  let at = 0; // the alarm that had the focus last
+  let stamp = "";
+  let token = 0; // of the reading of maps that counts
+  let timer = null;
 
   /* Where it lies, in words. */
   function place({ index, box: [x, y, w, h] }) {
-    const [height, width] = table.size(index), across = (x + w / 2) / width, down = (y + h / 2) / height;
-    return `${down < 0.4 ? "top" : down < 0.7 ? "middle" : "bottom"} ${across < 1 / 3 ? "left" : across < 2 / 3 ? "centre" : "right"}`;
+    const [height, width] = table.size(index);
+    const across = (x + w / 2) / width;
+    const down = (y + h / 2) / height;
+    const word = (share, ends, words) => words[ends.filter((end) => share >= end).length];
+    const vertical = word(down, [0.4, 0.7], ["top", "middle", "bottom"]);
+    return `${vertical} ${word(across, [1 / 3, 2 / 3], ["left", "centre", "right"])}`;
   }
 
-  const entryOf = (alarm) => verdicts.regions(alarm.frame).find(({ region }) => region.score === score && regions.overlap(region.box, alarm.box) >= 0.5) ?? null;
+  const entryOf = (alarm) =>
+    regions.nearest(verdicts.regions(alarm.frame), listing.score, alarm.box);
+
+  /* The part of a frame around a box, of the shape of a canvas. */
+  function windowOf({ index, box: [x, y, w, h] }, canvas) {
+    const [rows, columns] = table.size(index);
+    const side = Math.min(Math.max(w, h, 48) * (1 + 2 * CONTEXT), Math.max(rows, columns));
+    const width = Math.min(columns, side * Math.max(1, canvas.width / canvas.height));
+    const height = Math.min(rows, side);
+    const left = Math.min(columns - width, Math.max(0, x + w / 2 - width / 2));
+    const top = Math.min(rows - height, Math.max(0, y + h / 2 - height / 2));
+    return { left, top, width, height };
+  }
 
   /* The picture around a region, which is outlined. */
   async function crop(alarm, canvas) {
-    const photo = await stage.photoOf(alarm.index), [rows, columns] = table.size(alarm.index), [x, y, w, h] = alarm.box;
-    const side = Math.min(Math.max(w, h, 48) * (1 + 2 * CONTEXT), Math.max(rows, columns)), aspect = canvas.width / canvas.height;
-    const [wide, high] = [Math.min(columns, side * Math.max(1, aspect)), Math.min(rows, side)];
-    const left = Math.min(columns - wide, Math.max(0, x + w / 2 - wide / 2)), top = Math.min(rows - high, Math.max(0, y + h / 2 - high / 2));
-    const scale = Math.min(canvas.width / wide, canvas.height / high), draw = canvas.getContext("2d");
-    const natural = photo.hidden ? null : photo.naturalWidth / columns;
-    draw.setTransform(1, 0, 0, 1, (canvas.width - wide * scale) / 2, (canvas.height - high * scale) / 2);
-    if (natural) draw.drawImage(photo, left * natural, top * natural, wide * natural, high * natural, 0, 0, wide * scale, high * scale);
+    const photo = await stage.photoOf(alarm.index);
+    const { left, top, width, height } = windowOf(alarm, canvas);
+    const scale = Math.min(canvas.width / width, canvas.height / height);
+    const draw = canvas.getContext("2d");
+    const margins = [(canvas.width - width * scale) / 2, (canvas.height - height * scale) / 2];
+    draw.setTransform(1, 0, 0, 1, ...margins);
+    if (!photo.hidden) {
+      const natural = photo.naturalWidth / table.size(alarm.index)[1];
+      const source = [left, top, width, height].map((length) => length * natural);
+      draw.drawImage(photo, ...source, 0, 0, width * scale, height * scale);
+    }
+    const [x, y, w, h] = alarm.box;
     draw.lineJoin = "miter";
-    for (const [colour, width] of [["#000", 5], ["#00e0e0", 2]]) {
+    for (const [colour, line] of [
+      ["#000", 5],
+      ["#00e0e0", 2],
+    ]) {
       draw.strokeStyle = colour;
-      draw.lineWidth = width;
+      draw.lineWidth = line;
       draw.strokeRect((x - left) * scale, (y - top) * scale, w * scale, h * scale);
     }
   }
 
   /* What a part of the score looks at. */
-  const PARTS = { "deterministic-energy": "network", knn: page.second_encoder ? "second encoder" : "features" };
+  const PARTS = {
+    "deterministic-energy": "network",
+    knn: page.second_encoder ? "second encoder" : "features",
+  };
 
-  /* Why it is an alarm, as recorded at its peak: how rare each part is by itself, the rarest first, and the most similar training frame. */
+  /* How rare a part of a score is by itself: one in so many pixels of normal scenes. */
+  function rarity(decades) {
+    if (decades < 0.5) return "usual";
+    const measured = page.scores[listing.score].measured_to ?? Infinity;
+    const pixels = Number((10 ** Math.min(decades, measured)).toPrecision(2));
+    return `${decades > measured ? "< " : ""}1 in ${pixels.toLocaleString("en")}`;
+  }
+
+  /* Why it is an alarm, as recorded at its peak: how rare each part is by itself, the rarest first,
+     and the most similar training frame. */
   function why({ parts = {}, nearest }) {
-    const measured = page.scores[score].measured_to ?? Infinity, number = (value) => Number(value.toPrecision(2)).toLocaleString("en");
-    const rare = (decades) => (decades < 0.5 ? "usual" : `${decades > measured ? "< " : ""}1 in ${number(10 ** Math.min(decades, measured))}`);
-    const said = Object.entries(parts).sort((a, b) => b[1] - a[1])
-      .map(([name, decades], i) => `${PARTS[name] ?? layers.name(name)} ${decades.toFixed(1)}${i ? "" : " decades"} (${rare(decades)})`);
-    const like = nearest ? `most like training frame ${nearest.frame}, distance ${nearest.distance.toFixed(2)}` : "";
-    return [said.length ? `why: ${said.join(", ")}` : "", like].filter(Boolean);
+    const lines = [];
+    const said = Object.entries(parts).sort((a, b) => b[1] - a[1]);
+    const words = said.map(([name, decades], i) => {
+      const unit = i ? "" : " decades";
+      const part = PARTS[name] ?? layers.name(name);
+      return `${part} ${decades.toFixed(1)}${unit} (${rarity(decades)})`;
+    });
+    if (words.length) lines.push(`why: ${words.join(", ")}`);
+    if (nearest) {
+      const distance = nearest.distance.toFixed(2);
+      lines.push(`most like training frame ${nearest.frame}, distance ${distance}`);
+    }
+    return lines;
+  }
+
+  function eventWords(alarm) {
+    if (alarm.event === null) return null;
+    const { start: first, end: last, frames: count } = events[alarm.event];
+    if (count === 1) return "event of one frame";
+    const ends = [first, last].map((index) => segunc.seconds(table.time(index)));
+    return `event ${ends[0]} to ${ends[1]}, ${count} frames`;
+  }
+
+  // What the base alone says of these two is nearly what they say.
+  const REPEATED = ["msp", "deterministic-msp", "deterministic-entropy"];
+
+  /* The score at the peak and, where nothing says why, the others there. */
+  function peakWords(alarm, because) {
+    const { score } = listing;
+    const peak = alarm.values[score];
+    const measured = page.scores[score].measured_to;
+    const beyond = measured !== null && peak > measured ? ` (measured up to ${measured})` : "";
+    const others = Object.entries(alarm.values).filter(
+      ([name]) => name !== score && !REPEATED.includes(name),
+    );
+    const there = others.map(([name, value]) => `${layers.name(name)} ${digits(value, 3)}`);
+    const rest = there.length && !because.length ? `; there ${there.join(", ")}` : "";
+    return `peak ${digits(peak, 3)}${beyond}${rest}`;
+  }
+
+  function linesOf(alarm) {
+    const time = table.time(alarm.index);
+    const named = alarm.class_id === null ? "" : `taken for ${layers.className(alarm.class_id)}`;
+    const because = why(alarm.reasons);
+    const when = [time === null ? null : segunc.seconds(time), eventWords(alarm)];
+    const where = [named, place(alarm), `${alarm.area.toLocaleString("en")} px`];
+    return [
+      when.filter(Boolean).join(" · "),
+      where.filter(Boolean).join(" · "),
+      peakWords(alarm, because),
+      ...because,
+    ].filter(Boolean);
   }
 
   function row(alarm, position) {
-    const canvas = element("canvas", { width: 260, height: 150, role: "img", "aria-label": `crop of ${alarm.frame}` });
-    const name = alarm.class_id === null ? "" : `taken for ${layers.className(alarm.class_id)}`, time = table.time(alarm.index);
-    // What the base alone says of these two is nearly what they say.
-    const said = Object.entries(alarm.values).filter(([name_]) => name_ !== score && !["msp", "deterministic-msp", "deterministic-entropy"].includes(name_));
-    const peak = alarm.values[score], measured = page.scores[score].measured_to;
-    const beyond = measured !== null && peak > measured ? ` (measured up to ${measured})` : "";
-    const values = said.map(([name_, value]) => `${layers.name(name_)} ${format(Number(value.toPrecision(3)))}`);
-    const because = why(alarm.reasons), event = alarm.event === null ? null : events[alarm.event], ends = event && [event.start, event.end].map((index) => segunc.seconds(table.time(index)));
-    const lasts = event && (event.frames > 1 ? `event ${ends[0]} to ${ends[1]}, ${event.frames} frames` : "event of one frame");
-    const button = element("button", { type: "button", class: "alarm", "data-position": position, onclick: () => open(alarm) }, canvas,
-      element("span", {}, element("b", {}, `${position + 1} · ${alarm.frame}`), ...[[time === null ? null : segunc.seconds(time), lasts].filter(Boolean).join(" · "),
-        [name, place(alarm), `${alarm.area.toLocaleString("en")} px, strength ${compact(alarm.strength)}`].filter(Boolean).join(" · "),
-        `peak ${format(Number(peak.toPrecision(3)))}${beyond}${values.length && !because.length ? `; there ${values.join(", ")}` : ""}`, ...because].filter(Boolean).map((words) => element("span", {}, words)), element("span", { class: "verdict" })));
-    const item = element("li", {}, button);
+    const label = `crop of ${alarm.frame}`;
+    const canvas = element("canvas", { width: 260, height: 150, role: "img", "aria-label": label });
+    const words = linesOf(alarm).map((line) => element("span", {}, line));
+    const title = element("b", {}, `${position + 1} · ${alarm.frame}`);
+    const verdict = element("span", { class: "verdict" });
+    const attributes = {
+      type: "button",
+      class: "alarm",
+      "data-position": position,
+      title: "Open the frame (Enter)",
+      onclick: () => open(alarm),
+    };
+    const button = element(
+      "button",
+      attributes,
+      canvas,
+      element("span", {}, title, ...words, verdict),
+    );
+    const item = element("li", {}, button, verdictButtons(position));
     showVerdict(item, alarm);
     return item;
   }
 
+  const SHORT = { missed: "part of a miss", "": "take back" };
+
+  function verdictButtons(position) {
+    const kinds = [...Object.keys(verdicts.REGION_WORDS), ""];
+    const buttons = kinds.map((verdict) => {
+      const words = SHORT[verdict] ?? verdicts.REGION_WORDS[verdict];
+      const attributes = {
+        type: "button",
+        "data-verdict": verdict,
+        onclick: () => judgeAt(position, verdict),
+      };
+      const key = element("kbd", {}, segunc.frame.VERDICT_KEYS[verdict]);
+      return element("button", attributes, element("span", {}, words), key);
+    });
+    const label = `Verdict on alarm ${position + 1}`;
+    return element(
+      "div",
+      { class: "alarm-verdicts", role: "group", "aria-label": label },
+      ...buttons,
+    );
+  }
+
   function showVerdict(item, alarm) {
-    const verdict = entryOf(alarm)?.verdict ?? "", mark = item.querySelector(".verdict");
+    const verdict = entryOf(alarm)?.verdict ?? "";
+    const mark = item.querySelector(".verdict");
     mark.className = `verdict badge person ${verdict}`;
     mark.textContent = verdict ? verdicts.REGION_WORDS[verdict] : "";
     mark.hidden = !verdict;
+    for (const button of item.querySelectorAll(".alarm-verdicts button")) {
+      const kind = button.dataset.verdict;
+      if (kind) button.setAttribute("aria-pressed", String(kind === verdict));
+      else button.disabled = !verdict;
+    }
   }
 
-  function open(alarm) {
-    state.set({ view: "frame", frame: alarm.frame, score, layer: score, threshold, flags: true, region: null, zoom: 1, x: 0.5, y: 0.5 });
+  /* Open the frame of an alarm, with the alarm chosen. */
+  function open(alarm, { score, threshold } = listing) {
+    const layer = table.has(alarm.index, "image") ? "overlay" : score;
+    const whole = { region: null, zoom: 1, x: 0.5, y: 0.5 };
+    state.set({
+      view: "frame",
+      frame: alarm.frame,
+      score,
+      layer,
+      threshold,
+      flags: true,
+      ...whole,
+    });
     segunc.frame.ready()?.then(() => {
-      const position = regions.shown().findIndex(({ region }) => regions.overlap(region.box, alarm.box) >= 0.5);
+      const isIt = ({ region }) => regions.overlap(region.box, alarm.box) >= 0.5;
+      const position = regions.shown().findIndex(isIt);
       if (position >= 0) regions.select(position);
     });
+  }
+
+  /* Open an alarm of the recorded threshold, whichever is set. */
+  function openRecorded(alarm) {
+    open(alarm, { score: page.ranking, threshold: table.recordedThreshold(page.ranking) });
   }
 
   function focusOn(position) {
@@ -93,70 +248,249 @@
     list.children[at]?.scrollIntoView({ block: "nearest" });
   }
 
-  /* Judge the alarm that has the focus (else the first) and go to the next. The name is asked for and the focus moves before the map
-     is waited for: the next key must find the dialog or the next alarm. */
+  /* Judge the alarm that has the focus (else the last that had it) and go to the next. The name is
+     asked for and the focus moves before the map is waited for: the next key must find the dialog
+     or the next alarm. */
   function judge(verdict) {
-    const focused = document.activeElement?.closest?.(".alarm");
-    if (focused) at = Number(focused.dataset.position);
-    const alarm = shown[at], position = at;
+    const focused = document.activeElement?.closest?.("#alarm-list li");
+    if (focused) at = [...list.children].indexOf(focused);
+    judgeAt(at, verdict, () => focusOn(at + 1));
+  }
+
+  function judgeAt(position, verdict, judged = () => {}) {
+    const alarm = shown[position];
     if (!alarm) return;
-    if (verdict && !(verdict in verdicts.REGION_WORDS)) return announce("an alarm is true, false, part of a missed object, or unsure", true);
+    if (verdict && !Object.hasOwn(verdicts.REGION_WORDS, verdict)) {
+      announce("an alarm is true, false, part of a missed object, or unsure", true);
+      return;
+    }
+    at = position;
     reviewing.named(() => {
-      focusOn(position + 1);
+      judged();
       return store(alarm, position, verdict);
-    }, true);
+    });
   }
 
   /* Keep a verdict on an alarm as one on the region of its frame that it is. */
   async function store(alarm, position, verdict) {
-    const map = await maps.get(table.place(alarm.index), score), known = entryOf(alarm);
-    const pieces = known ? [] : regions.pieces(map, threshold, table.size(alarm.index)).found;
-    const best = pieces.map((piece) => [regions.overlap(piece.box, alarm.box), piece]).sort((a, b) => b[0] - a[0])[0];
-    if (!known && !best) return announce(`alarm ${position + 1} is too small to be judged by itself; open its frame`, true);
-    verdicts.set(alarm.frame, { verdict }, known?.region ?? { score, threshold, ...best[1] });
-    announce(`alarm ${position + 1}: ${verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back"}`, true);
+    const known = entryOf(alarm)?.region ?? (await regionAt(alarm, listing));
+    if (!known) {
+      announce(`alarm ${position + 1} is too small to be judged by itself; open its frame`, true);
+      return;
+    }
+    verdicts.set(alarm.frame, { verdict }, known);
+    const words = verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back";
+    announce(`alarm ${position + 1}: ${words}`, true);
   }
 
-  const inSight = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (!isIntersecting) continue;
-      inSight.unobserve(target);
-      crop(shown[Number(target.firstChild.dataset.position)], target.querySelector("canvas"));
-    }
-  }, { rootMargin: "400px" });
+  /* The region of the page's map that is an alarm; null where the map is too coarse for it. */
+  async function regionAt(alarm, { score, threshold }) {
+    const map = await maps.get(table.place(alarm.index), score);
+    const size = table.size(alarm.index);
+    // A map of the page has fewer steps than the stored one, so the alarm may be smaller there.
+    const { found } = regions.pieces(map, threshold, size, 1);
+    const candidates = found.map((piece) => ({ piece, region: { score, box: piece.box } }));
+    const nearest = regions.nearest(candidates, score, alarm.box);
+    return nearest && regions.regionOf(nearest.piece, map, score, threshold, size);
+  }
 
-  /* List every alarm, or one of each event. */
-  function choose(one) {
-    const chosen = alarms.filter((alarm) => !one || alarm.event === null || leaders.get(alarm.event) === alarm);
+  const inSight = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (!isIntersecting) continue;
+        inSight.unobserve(target);
+        crop(shown[Number(target.firstChild.dataset.position)], target.querySelector("canvas"));
+      }
+    },
+    { rootMargin: "400px" },
+  );
+
+  /* The class that most pixels of a piece are predicted as; null without a prediction. */
+  function classOf({ runs }, map, prediction) {
+    if (!prediction || prediction.width !== map.width) return null;
+    const counts = new Map();
+    for (const { y, from, to } of runs) {
+      for (let x = from; x < to; x++) {
+        const id = prediction.codes[y * map.width + x];
+        counts.set(id, (counts.get(id) ?? 0) + 1);
+      }
+    }
+    return [...counts].reduce((a, b) => (b[1] > a[1] ? b : a))[0];
+  }
+
+  /* The alarms of a frame at a threshold that was not recorded, as its map on the page shows them,
+     with the reasons of the recorded alarm that each lies on. */
+  async function alarmsOf(index, { score, threshold }) {
+    const map = await maps.get(table.place(index), score);
+    const size = table.size(index);
+    const smallest = regions.smallestRegion(score, size);
+    const { found } = regions.pieces(map, threshold, size, smallest);
+    if (!found.length) return [];
+    const predicted = table.has(index, "prediction");
+    const prediction = predicted ? await maps.get(table.place(index), "prediction") : null;
+    const known = score === page.ranking ? recorded.filter((alarm) => alarm.index === index) : [];
+    const strongest = found.sort((a, b) => b.strength - a.strength).slice(0, A_FRAME);
+    return strongest.map((piece) => {
+      const same = known.find((alarm) => regions.overlap(alarm.box, piece.box) >= 0.5);
+      return {
+        index,
+        frame: table.name(index),
+        box: piece.box,
+        area: piece.area,
+        strength: piece.strength,
+        peak: piece.peak,
+        values: { ...same?.values, [score]: piece.value },
+        class_id: classOf(piece, map, prediction),
+        reasons: same?.reasons ?? {},
+        event: null,
+      };
+    });
+  }
+
+  /* Read the maps of all frames whose maximum reaches the threshold; null where another threshold
+     has been set meanwhile. */
+  async function readAlarms(wanted) {
+    const mine = ++token;
+    const { score, threshold } = wanted;
+    const indices = [...frames.keys()].filter((index) => {
+      const highest = table.value(index, score, "max");
+      return table.has(index, score) && (highest === null || highest >= threshold);
+    });
+    const found = [];
+    for (let first = 0; first < indices.length; first += AT_ONCE) {
+      note.textContent = `reading the maps: ${first} of ${indices.length} frames`;
+      const part = indices.slice(first, first + AT_ONCE);
+      const read = await Promise.allSettled(part.map((index) => alarmsOf(index, wanted)));
+      if (mine !== token) return null;
+      for (const { value } of read) found.push(...(value ?? []));
+    }
+    return found.sort((a, b) => b.strength - a.strength);
+  }
+
+  const isRecorded = ({ score, threshold }) =>
+    score === page.ranking && threshold === table.recordedThreshold(score);
+
+  /* List the alarms at the threshold that is set, or else at the recorded one. */
+  async function refresh() {
+    const now = state.get();
+    const wanted = { score: now.score, threshold: now.score && table.thresholdOf(now) };
+    const key = JSON.stringify(wanted);
+    if (key === stamp) return;
+    stamp = key;
+    token++; // what is still being read is of another threshold
+    listing = { ...wanted, alarms: [] };
+    choose();
+    if (wanted.threshold === null) return;
+    const alarms = isRecorded(wanted) ? recorded : await readAlarms(wanted);
+    if (alarms === null) return;
+    listing = { ...wanted, alarms };
+    choose();
+  }
+
+  /* Show every alarm, or one of each event. */
+  function choose() {
+    const ofEvents = events.length > 0 && isRecorded(listing);
+    const once = ofEvents && controls.once.checked;
+    const isShown = (alarm) => !once || alarm.event === null || leaders.get(alarm.event) === alarm;
+    const chosen = listing.alarms.filter(isShown);
     shown = chosen.slice(0, MOST);
-    total = chosen.length;
     at = 0;
+    controls.onceLabel.hidden = !ofEvents;
     inSight.disconnect();
     list.replaceChildren(...shown.map(row));
     for (const item of list.children) inSight.observe(item);
-    describe(one);
+    describe(once, chosen.length);
+    showControls();
+  }
+
+  function describe(once, total) {
+    const { score, threshold, alarms } = listing;
+    if (score === null) note.textContent = "The maps hold no score, so there are no alarms.";
+    else if (threshold === null) {
+      note.textContent = `The maps record no threshold of ${layers.name(score)}. Set one above.`;
+    } else {
+      const of = once
+        ? `${total} events: alarms that are followed over frames, each at its peak; of `
+        : "";
+      const rest = total > MOST ? `, of which the strongest ${MOST} are listed` : "";
+      const words = `${of}${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}`;
+      const decades = shown.some(({ reasons }) => reasons.parts)
+        ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much."
+        : "";
+      note.textContent =
+        `${words}, at most ${A_FRAME} a frame and none below a ten-thousandth of it, ` +
+        `the strongest first${rest}.${decades}`;
+    }
+  }
+
+  function showControls() {
+    const { score, threshold } = listing;
+    const known = score && table.recordedThreshold(score);
+    const { number, back } = controls;
+    if (document.activeElement !== number) number.value = threshold ?? "";
+    back.textContent = `Back to the recorded ${format(known)}`;
+    back.hidden = known === null || threshold === known;
+  }
+
+  function build() {
+    controls.number = element("input", {
+      type: "number",
+      step: "any",
+      id: "alarm-threshold",
+      oninput: () => {
+        const { value } = controls.number;
+        state.set({ threshold: value === "" ? null : Number(value) });
+      },
+    });
+    controls.back = element("button", {
+      type: "button",
+      id: "alarm-recorded",
+      onclick: () => state.set({ threshold: null }),
+    });
+    controls.once = element("input", {
+      type: "checkbox",
+      id: "alarm-once",
+      checked: events.length > 0,
+      onchange: choose,
+    });
+    const words = element("span", {}, "one alarm for each event");
+    controls.onceLabel = element("label", { class: "check" }, controls.once, words);
+    const threshold = element("label", { class: "row" }, "Threshold", controls.number);
+    const tools = element(
+      "div",
+      { class: "row wrap" },
+      threshold,
+      controls.back,
+      controls.onceLabel,
+    );
+    document.getElementById("alarms-view").append(tools, note, list);
+  }
+
+  const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -Infinity, End: Infinity };
+
+  function onKey(event) {
+    const step = STEPS[event.key];
+    if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    const focused = document.activeElement.closest("#alarm-list li");
+    focusOn((focused ? [...list.children].indexOf(focused) : at) + step);
   }
 
   function start() {
-    const view = document.getElementById("alarms-view");
-    if (events.length) view.append(element("label", { class: "small" }, once, " one alarm for each event"));
-    view.append(note, list);
-    choose(events.length > 0);
-    list.addEventListener("keydown", (event) => {
-      const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -shown.length, End: shown.length }[event.key];
-      if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
-      event.preventDefault();
-      focusOn(Number(document.activeElement.dataset.position ?? at) + step);
-    });
+    build();
+    list.addEventListener("keydown", onKey);
     verdicts.onChange(() => [...list.children].forEach((item, i) => showVerdict(item, shown[i])));
   }
 
-  function describe(one) {
-    const decades = shown.some(({ reasons }) => reasons.parts) ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much." : "";
-    const rest = total > MOST ? `, of which the strongest ${MOST} are listed` : "", of = one ? `${total} events: alarms that are followed over frames, each at its peak; of ` : "";
-    note.textContent = score === null || threshold === null ? "The maps record no threshold of their score, so there are no alarms; open a frame and choose one."
-      : `${of}${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}, at most five a frame and none below a ten-thousandth of it, the strongest first${rest}. Enter opens the frame; a, s, m, u judge.${decades}`;
+  /* A slider that moves sets many thresholds; the maps are read for the last. */
+  function update(current, changed) {
+    if (current.view !== "alarms") return;
+    clearTimeout(timer);
+    if (changed.has("view")) {
+      refresh();
+      focusOn(at);
+    } else timer = setTimeout(refresh, PAUSE);
   }
 
-  segunc.alarms = { start, judge, focusOn: () => focusOn(at), count: alarms.length, leaders, open };
+  segunc.alarms = { start, update, judge, focusOn: () => focusOn(at), leaders, openRecorded };
 })(segunc);

@@ -1,6 +1,6 @@
 "use strict";
-/* The one global of the page. A page opened from disk can import no modules (its origin is opaque), so each file adds
-   its part to this object, in the order of index.html. */
+/* The one global of the page. A page opened from disk can import no modules (its origin is opaque),
+   so each file adds its part to this object, in the order of index.html. */
 globalThis.segunc = (function () {
   const data = {};
   const arrived = new Map();
@@ -11,7 +11,8 @@ globalThis.segunc = (function () {
     else arrived.set(key, { head, text });
   }
 
-  /* The content of a script of data that is loaded when it is needed; rejects where the file is not there. */
+  /* The content of a script of data that is loaded when it is needed; rejects where the file is not
+     there. */
   function load(key) {
     return new Promise((resolve, reject) => {
       const script = document.createElement("script");
@@ -31,7 +32,8 @@ globalThis.segunc = (function () {
     });
   }
 
-  /* An element with attributes (on... are listeners, true is an empty attribute, null leaves it out) and children. */
+  /* An element with attributes (on... are listeners, true is an empty attribute, null leaves it
+     out) and children. */
   function element(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
@@ -56,8 +58,12 @@ globalThis.segunc = (function () {
     return Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value);
   }
 
+  /* So many significant digits. */
+  const digits = (value, count) => format(Number(value.toPrecision(count)));
+
   /* A large number for a glance: 1.2M. */
-  const compact = (value) => new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 }).format(value);
+  const compact = (value) =>
+    new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 }).format(value);
 
   function seconds(time) {
     const minutes = Math.floor(time / 60);
@@ -66,7 +72,8 @@ globalThis.segunc = (function () {
 
   let fading = null;
 
-  /* Say something to a screen reader, without moving the focus; where `seen`, to everybody, for some seconds. */
+  /* Say something to a screen reader, without moving the focus; where `seen`, to everybody, for
+     some seconds. */
   function announce(text, seen = false) {
     const live = document.getElementById("live");
     live.textContent = text;
@@ -76,11 +83,28 @@ globalThis.segunc = (function () {
     if (seen) fading = setTimeout(live.onclick, 4000);
   }
 
-  /* An address of a picture that is loaded as a script, so that it can be drawn into one that is saved. */
+  /* An address of a picture that is loaded as a script, so that it can be drawn into one that is
+     saved. */
   async function pictureOf(key) {
     const { text } = await load(key);
-    return URL.createObjectURL(new Blob([Uint8Array.from(atob(text), (character) => character.charCodeAt(0))], { type: "image/jpeg" }));
+    return URL.createObjectURL(
+      new Blob([Uint8Array.from(atob(text), (character) => character.charCodeAt(0))], {
+        type: "image/jpeg",
+      }),
+    );
   }
 
-  return { data, receive, load, pictureOf, element, svg, format, compact, seconds, announce };
+  return {
+    data,
+    receive,
+    load,
+    pictureOf,
+    element,
+    svg,
+    format,
+    digits,
+    compact,
+    seconds,
+    announce,
+  };
 })();

@@ -1,7 +1,22 @@
 "use strict";
-/* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its neighbours. */
+/* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its
+   neighbours. */
 (function (segunc) {
-  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, regions, reviewing, format, announce } = segunc;
+  const {
+    element,
+    table,
+    state,
+    layers,
+    maps,
+    stage,
+    probe,
+    gallery,
+    verdicts,
+    regions,
+    reviewing,
+    format,
+    announce,
+  } = segunc;
   const { page } = segunc.data;
   const panel = document.getElementById("panel");
   const parts = {};
@@ -10,132 +25,279 @@
 
   const current = () => table.index(state.get().frame);
 
-  function slider(id, label, low, high, step, field) {
-    const input = element("input", { type: "range", id, min: low, max: high, step, oninput: () => state.set({ [field]: Number(input.value) }) });
-    parts[id] = input;
-    return element("label", { class: "row" }, element("span", {}, label), input);
+  /* A control of a panel with its label and key. */
+  function row(label, input, key = null) {
+    const kbd = key && element("kbd", {}, key);
+    return element("label", { class: "row" }, element("span", {}, label), input, kbd);
   }
 
-  function check(id, label, field, key) {
-    const input = element("input", { type: "checkbox", id, onchange: () => toggle(field) });
-    parts[id] = input;
-    return element("label", { class: "check" }, input, label, " ", element("kbd", {}, key));
+  function check(id, label, onchange, key) {
+    parts[id] = element("input", { type: "checkbox", id, onchange });
+    const words = element("span", {}, label, " ", element("kbd", {}, key));
+    return element("label", { class: "check" }, parts[id], words);
   }
 
-  function group(title, ...children) {
-    return element("fieldset", {}, element("legend", {}, title), ...children);
+  function button(id, words, key, onclick) {
+    parts[id] = element("button", { type: "button", id, onclick }, words, " ");
+    if (key) parts[id].append(element("kbd", {}, key));
+    return parts[id];
+  }
+
+  function group(id, title, ...children) {
+    return element("fieldset", { id }, element("legend", {}, title), ...children);
+  }
+
+  /* The layers, as one line above the picture. */
+  function buildLayers() {
+    const choices = layers.every.map((layer) => {
+      const onchange = () => chooseLayer(layer);
+      const input = element("input", { type: "radio", name: "layer", value: layer, onchange });
+      const key = layers.keyOf(layer);
+      return element("label", {}, input, layers.title(layer), key && element("kbd", {}, key));
+    });
+    document.getElementById("layers").append(...choices);
+  }
+
+  const VERDICT_KEYS = {
+    "nothing-wrong": "h",
+    "true-alarm": "a",
+    "false-alarm": "s",
+    missed: "m",
+    unsure: "u",
+    "": "⌫",
+  };
+
+  function verdictButton(verdict, words) {
+    const attributes = { type: "button", "data-verdict": verdict, onclick: () => judge(verdict) };
+    const kbd = element("kbd", {}, VERDICT_KEYS[verdict]);
+    return element("button", attributes, element("span", {}, words), kbd);
+  }
+
+  /* What is judged, the verdicts, the note, and the way on. */
+  function verdictPanel() {
+    const kinds = Object.entries(verdicts.WORDS);
+    parts.verdicts = kinds.map(([verdict, words]) => verdictButton(verdict, words));
+    parts.takeBack = verdictButton("", "take back");
+    parts.subject = element("span", { id: "subject", role: "status" });
+    parts.whole = element(
+      "button",
+      { type: "button", id: "whole", onclick: () => state.set({ region: null }) },
+      "the whole frame",
+    );
+    parts.note = element("textarea", {
+      id: "note",
+      rows: 1,
+      placeholder: "Note",
+      "aria-label": "Note on this frame",
+      oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }),
+      onfocus: nameFirst,
+    });
+    parts.others = element("ul", { id: "others", class: "small" });
+    const onwards = check("onward", "then to the next unjudged", onwardChanged, "q");
+    parts.onward.checked = onward;
+    return group(
+      "verdict-panel",
+      "Verdict",
+      element(
+        "div",
+        { id: "verdict-bar" },
+        element("p", { class: "row small" }, parts.subject, parts.whole),
+        element("div", { class: "buttons" }, ...parts.verdicts, parts.takeBack),
+      ),
+      parts.note,
+      parts.others,
+      onwards,
+      button("next-open", "Next unjudged", "y", nextOpen),
+    );
+  }
+
+  function regionsPanel() {
+    return group(
+      "regions-panel",
+      "Regions",
+      regions.list,
+      regions.note,
+      element(
+        "div",
+        { class: "row wrap" },
+        button("region-before", "◀ Region", "R", () => regions.step(-1)),
+        button("region-after", "Region ▶", "r", () => regions.step(1)),
+        button("mark", "Box a missed object", "l", () => toggle("marking")),
+      ),
+    );
+  }
+
+  function layerPanel() {
+    const option = ([value, words]) => element("option", { value }, words);
+    const counts = [
+      ["1", "one"],
+      ["2", "two"],
+      ["4", "four"],
+    ].map(option);
+    const onchange = () => state.set({ panes: parts.panes.value });
+    parts.panes = element("select", { id: "panes-count", onchange }, ...counts);
+    const oninput = () => state.set({ opacity: Number(parts.opacity.value) });
+    const range = { type: "range", id: "opacity", min: 0, max: 1, step: 0.05, oninput };
+    parts.opacity = element("input", range);
+    parts.legends = element("div", { id: "legends" });
+    const children = [row("opacity", parts.opacity), row("panes", parts.panes, "P")];
+    if (layers.every.includes("label/anomaly")) {
+      const label = "outline the labelled anomaly";
+      children.push(check("show-outline", label, () => toggle("outline"), "o"));
+      parts["show-outline"].after(element("i", { class: "line labelled", "aria-hidden": "true" }));
+    }
+    children.push(
+      parts.legends,
+      button("save", "Save as a picture", "S", () => segunc.save()),
+    );
+    return group("layer-panel", "Layer", ...children);
+  }
+
+  function thresholdPanel() {
+    if (!table.scores.length) return null;
+    parts.number = element("input", {
+      type: "number",
+      step: "any",
+      id: "threshold-number",
+      "aria-label": "Threshold",
+      oninput: () => {
+        if (parts.number.value !== "") setThreshold(Number(parts.number.value));
+      },
+    });
+    parts.threshold = element("input", {
+      type: "range",
+      id: "threshold",
+      min: 0,
+      max: 1000,
+      step: 1,
+      "aria-label": "Threshold",
+      oninput: () => setThreshold(fromSlider(Number(parts.threshold.value))),
+    });
+    parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
+    const flags = check("flags", "outline what is flagged", () => toggle("flags"), "t");
+    parts.flags.after(element("i", { class: "line flagged", "aria-hidden": "true" }));
+    const recorded = button("recorded", "", null, () => state.set({ threshold: null }));
+    return group(
+      "threshold-panel",
+      "Threshold",
+      flags,
+      element("div", { class: "row" }, parts.threshold, parts.number),
+      recorded,
+      parts.flagged,
+    );
   }
 
   function build() {
-    document.getElementById("layers").append(...layers.every.map((layer) => {
-      const input = element("input", { type: "radio", name: "layer", value: layer, onchange: () => chooseLayer(layer) }), key = layers.keyOf(layer);
-      return element("label", {}, input, layers.title(layer), key ? " " : null, key ? element("kbd", {}, key) : null);
-    }));
-    parts.panes = element("select", { id: "panes-count", onchange: () => state.set({ panes: parts.panes.value }) },
-      element("option", { value: "1" }, "one"), element("option", { value: "2" }, "two"), element("option", { value: "4" }, "four"));
-    parts.number = element("input", { type: "number", step: "any", id: "threshold-number", "aria-label": "Threshold",
-      oninput: () => { if (parts.number.value !== "") setThreshold(Number(parts.number.value)); } });
-    const range = element("input", { type: "range", id: "threshold", min: 0, max: 1000, step: 1, "aria-label": "Threshold",
-      oninput: () => setThreshold(fromSlider(Number(range.value))) });
-    parts.threshold = range;
-    parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
-    parts.legends = element("div", { id: "legends" });
+    buildLayers();
     parts.problems = element("ul", { id: "problems" });
-    parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", 
-      oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }),
-      onpointerdown: (event) => {
-        if (verdicts.reviewer() !== null) return;
-        event.preventDefault();
-        focusNote();
-      } });
-    parts.verdicts = Object.entries(verdicts.WORDS).map(([name, words]) => element("button", { type: "button", "data-verdict": name, onclick: () => judge(name) }, words, " ", element("kbd", {}, VERDICT_KEYS[name])));
-    parts.others = element("ul", { id: "others", class: "small" });
-    parts.onward = element("input", { type: "checkbox", id: "onward", onchange: () => keepOnward(parts.onward.checked) });
-    parts.onward.checked = onward;
-    const mark = element("button", { type: "button", id: "mark", onclick: () => toggle("marking") }, "Box a missed object ", element("kbd", {}, "l"));
-    parts.mark = mark;
-    panel.replaceChildren(
-      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.others,
-        element("label", { class: "check" }, parts.onward, "then to the next unjudged ", element("kbd", {}, "q"))),
-      group("Regions", regions.list, regions.note, mark),
-      group("Layer", slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
-        element("label", { class: "row" }, "panes ", parts.panes, element("kbd", {}, "P")),
-        layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
-        parts.legends),
-      table.scores.length ? group("Threshold", check("flags", "show what would be flagged", "flags", "t"),
-        element("div", { class: "row" }, range, parts.number), parts.flagged) : null,
-      parts.problems);
+    const panels = [verdictPanel(), regionsPanel(), thresholdPanel(), layerPanel()];
+    panel.replaceChildren(...panels.filter(Boolean), parts.problems);
   }
 
-  const VERDICT_KEYS = { "nothing-wrong": "h", "true-alarm": "a", "false-alarm": "s", missed: "m", unsure: "u" };
   const ONWARD_KEY = "segunc-review-onward";
   let onward = false;
   try {
     onward = localStorage.getItem(ONWARD_KEY) === "yes";
-  } catch { /* as long as the page */ }
+  } catch {
+    // as long as the page
+  }
+
+  const onwardChanged = () => keepOnward(parts.onward.checked);
 
   function keepOnward(now) {
-    onward = parts.onward.checked = now;
-    announce(onward ? "each verdict on a frame leads to the next unjudged one" : "a verdict stays at its frame", true);
+    onward = now;
+    parts.onward.checked = now;
+    const leads = "each verdict on a frame leads to the next unjudged one";
+    announce(onward ? leads : "a verdict stays at its frame", true);
     try {
       localStorage.setItem(ONWARD_KEY, onward ? "yes" : "no");
-    } catch { /* as long as the page */ }
+    } catch {
+      // as long as the page
+    }
   }
 
   /* The slider covers the score's range and what its maxima reach beyond it. */
   function sliderRange() {
-    const { score } = state.get(), { low, high } = page.scores[score];
-    return [low, segunc.data.frames.reduce((highest, { statistics }) => Math.max(highest, statistics[score]?.max ?? low), high)];
+    const { score } = state.get();
+    const { low, high } = page.scores[score];
+    let top = high;
+    for (const { statistics } of segunc.data.frames) {
+      top = Math.max(top, statistics[score]?.max ?? low);
+    }
+    return [low, top];
   }
+
   function fromSlider(position) {
-    const [low, high] = sliderRange(), { score } = state.get();
-    return Number(Math.min(high, Math.max(low, layers.valueAt(score, position / 1000, high))).toPrecision(4));
+    const [low, high] = sliderRange();
+    const value = layers.valueAt(state.get().score, position / 1000, high);
+    return Number(Math.min(high, Math.max(low, value)).toPrecision(4));
   }
 
   function setThreshold(threshold) {
     state.set({ threshold, flags: true });
   }
 
+  const shownThreshold = (now) => table.thresholdOf(now) ?? table.usualThreshold(now.score);
+
   function toggle(field) {
-    const changes = { [field]: !state.get()[field] };
-    if (field === "flags" && changes.flags && state.get().threshold === null) changes.threshold = defaultThreshold(state.get().score);
+    const now = state.get();
+    const on = field === "outline" ? stage.outlined(current()) : now[field];
+    const changes = { [field]: !on };
+    if (field === "flags" && changes.flags && now.score && table.thresholdOf(now) === null) {
+      changes.threshold = table.usualThreshold(now.score);
+    }
     state.set(changes);
   }
 
   function chooseLayer(layer) {
     if (!layers.every.includes(layer)) return;
     const score = layers.scoreOf(layer);
+    const now = state.get();
+    const changes = { layer };
     // The threshold belongs to a score: it follows the layer, and starts anew.
-    const statistic = table.usual(score, state.get().statistic);
-    state.set(score && score !== state.get().score ? { layer, score, statistic, threshold: state.get().flags ? defaultThreshold(score) : null } : { layer });
+    if (score && score !== now.score) {
+      const recorded = table.recordedThreshold(score);
+      const threshold = recorded === null && now.flags ? table.usualThreshold(score) : null;
+      const statistic = table.usual(score, now.statistic);
+      Object.assign(changes, { score, statistic, threshold });
+    }
+    state.set(changes);
     announce(layers.title(layer));
   }
 
-  const defaultThreshold = table.usualThreshold;
-
-  /* Judge the region that is chosen, else the frame; "" takes a verdict back, and a verdict given twice stays. */
+  /* Judge the region that is chosen, else the frame; "" takes a verdict back, and a verdict given
+     twice stays. */
   function judge(verdict, frame = state.get().frame) {
     reviewing.named(() => {
       const here = state.get().view === "frame";
       if (here && regions.judge(verdict)) return;
       const had = verdicts.get(frame);
       verdicts.set(frame, { verdict });
+      const again = verdict && had?.verdict === verdict && !had.derived ? "already " : "";
       const words = verdict ? verdicts.WORDS[verdict] : "verdict taken back";
-      announce(`${verdict && had?.verdict === verdict && !had.derived ? "already " : ""}${words} · ${frame}`, true);
+      announce(`${again}${words} · ${frame}`, true);
       if (here && verdict && onward) nextOpen();
-      else if (here && verdicts.blind()) showing = show(current(), false); // its label may be seen now
-    }, true);
+    });
   }
 
   function undo(again) {
     const change = verdicts.undo(again);
-    if (change && state.get().view === "frame" && table.index(change.frame) !== null) go(table.index(change.frame));
+    const index = change && table.index(change.frame);
+    if (change && state.get().view === "frame" && index !== null) go(index);
     announce(change?.words ?? (again ? "nothing to do again" : "nothing to undo"), true);
   }
 
   function nextLayer(by) {
-    const there = layers.every.filter((layer) => layers.available(current(), layer)), at = there.indexOf(state.get().layer);
+    const there = layers.every.filter((layer) => layers.available(current(), layer));
+    const at = there.indexOf(state.get().layer);
     chooseLayer(there[(at + by + there.length) % there.length]);
+  }
+
+  /* A note needs a name, too; it is asked for before the first letter. */
+  function nameFirst() {
+    if (verdicts.reviewer() !== null) return;
+    parts.note.blur();
+    reviewing.named(focusNote);
   }
 
   const focusNote = () => reviewing.named(() => parts.note.focus());
@@ -152,7 +314,8 @@
 
   /* To the next frame in the gallery's order that has no verdict yet. */
   function nextOpen() {
-    const order = gallery.order(), at = order.indexOf(current());
+    const order = gallery.order();
+    const at = order.indexOf(current());
     // What moments hide comes last.
     const rest = [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0)), ...gallery.rest()];
     const target = rest.find((index) => !verdicts.get(table.name(index))?.verdict);
@@ -165,42 +328,66 @@
   }
 
   async function show(index, playing) {
-    if (!await stage.show(index)) return;
+    if (!(await stage.show(index))) return;
     probe.fill();
     clearTimeout(later);
     // What takes counting waits for a frame that stays; the boxes of another frame are not its own.
     stage.boxes.style.display = playing ? "none" : "";
     if (!playing) showMore(index);
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
-    later = setTimeout(() => probe.loadAll(index).then(() => {
+    const showRest = () => {
       if (stage.shown() !== index) return;
       stage.boxes.style.display = "";
       showMore(index);
-    }), playing ? 400 : 30);
+    };
+    later = setTimeout(() => probe.loadAll(index).then(showRest), playing ? 400 : 30);
   }
 
   /* The legend of the stage's layer, what is flagged, and the regions. */
   function showMore(index) {
     const [layer] = stage.layersOf(index, state.get());
-    const found = layer ? layers.needs(layer).map((content) => maps.peek(table.place(index), content)) : [];
-    const chosen = parts.legends.contains(document.activeElement) ? document.activeElement.textContent : null;
-    parts.legends.replaceChildren(...[layer && found.every(Boolean) ? layers.legendOf(layer, found) : null].filter(Boolean));
-    if (chosen) [...parts.legends.querySelectorAll("button")].find(({ textContent }) => textContent === chosen)?.focus();
+    const contents = layer ? layers.needs(layer) : [];
+    const found = contents.map((content) => maps.peek(table.place(index), content));
+    showLegend(layer && found.every(Boolean) ? layers.legendOf(layer, found) : null);
     showFlagged(index);
     regions.update(index);
+    showSubject();
   }
 
-  /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold. */
+  /* Replace the legend; the focus stays on the class that has it. */
+  function showLegend(legend) {
+    const focused = document.activeElement;
+    const chosen = parts.legends.contains(focused) ? focused.textContent : null;
+    parts.legends.replaceChildren(...[legend].filter(Boolean));
+    if (chosen === null) return;
+    const buttons = [...parts.legends.querySelectorAll("button")];
+    buttons.find(({ textContent }) => textContent === chosen)?.focus();
+  }
+
+  /* Whether a verdict is on the frame or on the chosen region of it. */
+  function showSubject() {
+    const region = regions.chosen() ? state.get().region : null;
+    parts.subject.textContent =
+      region === null
+        ? "Judging the frame"
+        : `Judging region ${region + 1} of ${regions.shown().length}`;
+    parts.whole.disabled = region === null;
+    showVerdict();
+  }
+
+  /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold;
+     of the label where it is outlined, since it must not lead a reviewer. */
   function showFlagged(index) {
-    const { flags, threshold, score } = state.get();
-    const map = score ? maps.peek(table.place(index), score) : null;
     if (!parts.flagged) return;
-    if (!flags || threshold === null || !map) {
-      parts.flagged.textContent = "";
-      return;
-    }
-    const label = table.has(index, "label/anomaly") ? maps.peek(table.place(index), "label/anomaly") : null;
-    const flagged = [0, 0], pixels = [0, 0];
+    const { flags, score } = state.get();
+    const threshold = flags ? table.thresholdOf(state.get()) : null;
+    const map = score ? maps.peek(table.place(index), score) : null;
+    parts.flagged.textContent = "";
+    if (threshold === null || !map) return;
+    const seen = stage.outlined(index) && table.has(index, "label/anomaly");
+    const label = seen ? maps.peek(table.place(index), "label/anomaly") : null;
+    const flagged = [0, 0];
+    const pixels = [0, 0];
     let all = 0;
     for (let i = 0; i < map.codes.length; i++) {
       const over = map.value(i) >= threshold ? 1 : 0;
@@ -211,15 +398,29 @@
         pixels[kind]++;
       }
     }
-    const share = (part, whole) => `${(100 * part / whole).toFixed(2)} %`;
-    const words = [`${layers.name(score)} ≥ ${format(threshold)}: ${share(all, map.codes.length)} of the frame`];
+    const share = (part, whole) => `${((100 * part) / whole).toFixed(2)} %`;
+    const name = layers.name(score);
+    const words = [`${name} ≥ ${format(threshold)}: ${share(all, map.codes.length)} of the frame`];
     if (pixels[1]) words.push(`${share(flagged[1], pixels[1])} of the labelled anomaly`);
     if (pixels[0]) words.push(`${share(flagged[0], pixels[0])} of the normal pixels`);
     parts.flagged.textContent = words.join(", ");
   }
 
-  const STAGED = ["frame", "view", "layer", "only", "flags", "threshold", "score", "outline", "panes", "second", "third", "fourth"];
-  const PLACED = ["opacity", "zoom", "x", "y", "probe", "outline"];
+  const STAGED = [
+    "frame",
+    "view",
+    "layer",
+    "only",
+    "flags",
+    "threshold",
+    "score",
+    "outline",
+    "panes",
+    "second",
+    "third",
+    "fourth",
+  ];
+  const PLACED = ["opacity", "zoom", "x", "y", "probe"];
 
   function update(now, changed) {
     if (now.view !== "frame") return;
@@ -232,34 +433,75 @@
     if (changed.has("frame") || changed.has("view")) showHead(index);
     if (changed.has("view")) stage.element.focus({ preventScroll: true });
     syncControls(now);
-    if (STAGED.some((field) => changed.has(field))) showing = show(index, segunc.timeline.playing());
+    if (STAGED.some((field) => changed.has(field))) showAnew();
     else if (PLACED.some((field) => changed.has(field))) stage.place();
-    if (changed.has("region")) regions.update(stage.shown());
+    if (changed.has("region")) {
+      regions.update(stage.shown());
+      showSubject();
+    }
     document.getElementById("panes").classList.toggle("marking", now.marking);
     parts.mark.setAttribute("aria-pressed", String(now.marking));
+    if (changed.has("marking") && now.marking) {
+      announce("drag a box around what was missed", true);
+    }
     if (changed.has("probe")) probe.fill();
   }
 
+  function showAnew() {
+    showing = show(current(), segunc.timeline.playing());
+  }
+
   function showHead(index) {
-    const time = table.time(index), order = gallery.order(), at = order.indexOf(index);
-    const where = [at >= 0 ? `${at + 1} of ${order.length} in the gallery` : "not in the gallery's filter"];
+    const time = table.time(index);
+    const order = gallery.order();
+    const at = order.indexOf(index);
+    const where = [
+      at >= 0 ? `${at + 1} of ${order.length} in the gallery` : "not in the gallery's filter",
+    ];
     if (time !== null) where.push(segunc.seconds(time));
-    document.getElementById("frame-name").replaceChildren(table.name(index), element("small", {}, where.join(" · ")));
-    parts.problems.replaceChildren(...table.problems(index).map((text) => element("li", { class: "notice" }, text)));
+    const name = document.getElementById("frame-name");
+    name.replaceChildren(table.name(index), element("small", {}, where.join(" · ")));
+    const problems = table.problems(index).map((text) => element("li", { class: "notice" }, text));
+    parts.problems.replaceChildren(...problems);
+    seen = seenOf();
     showVerdict();
   }
 
+  /* What the reviewer's verdicts let be seen of a frame. */
+  let seen = "";
+  function seenOf() {
+    const { frame } = state.get();
+    return `${frame}/${verdicts.judged(frame)}/${verdicts.revealed(frame)}`;
+  }
+
+  /* The verdict on the chosen region, or else on the frame. */
   function showVerdict() {
     const entry = verdicts.get(state.get().frame);
+    const region = regions.chosen();
+    const said = region ? (region.entry?.verdict ?? "") : (entry?.verdict ?? "");
+    const derived = !region && Boolean(entry?.derived);
     for (const button of parts.verdicts) {
-      const said = entry?.verdict === button.dataset.verdict;
-      button.setAttribute("aria-pressed", String(said && !entry.derived));
-      button.classList.toggle("derived", Boolean(said && entry.derived));
-      button.title = said && entry.derived ? "follows from the verdicts on its regions" : "";
+      const { verdict } = button.dataset;
+      const chosen = said === verdict;
+      button.setAttribute("aria-pressed", String(chosen && !derived));
+      button.classList.toggle("derived", chosen && derived);
+      button.title = chosen && derived ? "follows from the verdicts on its regions" : "";
+      button.disabled = Boolean(region) && !Object.hasOwn(verdicts.REGION_WORDS, verdict);
     }
-    const others = verdicts.opinions(state.get().frame).filter((one) => one.reviewer !== (verdicts.reviewer() ?? entry?.reviewer));
-    parts.others.replaceChildren(...others.map((one) => element("li", {}, `${one.reviewer || "no name"}: ${verdicts.WORDS[one.verdict] ?? "note"}${one.note ? ` (${one.note})` : ""}`)));
+    parts.takeBack.disabled = !said || derived;
+    showOthers();
     if (parts.note.value !== (entry?.note ?? "")) parts.note.value = entry?.note ?? "";
+  }
+
+  function showOthers() {
+    const name = verdicts.reviewer();
+    const opinions = verdicts.opinions(state.get().frame);
+    const others = name === null ? opinions : opinions.filter(({ reviewer }) => reviewer !== name);
+    const lines = others.map(({ reviewer, verdict, note }) => {
+      const words = `${reviewer || "no name"}: ${verdicts.WORDS[verdict] ?? "note"}`;
+      return element("li", {}, note ? `${words} (${note})` : words);
+    });
+    parts.others.replaceChildren(...lines);
   }
 
   function syncControls(now) {
@@ -270,13 +512,21 @@
     }
     parts.panes.value = now.panes;
     parts.opacity.value = now.opacity;
-    if (parts["show-outline"]) parts["show-outline"].checked = now.outline;
-    if (!now.score) return;
+    if (parts["show-outline"]) parts["show-outline"].checked = stage.outlined(index);
+    if (now.score) syncThreshold(now);
+  }
+
+  function syncThreshold(now) {
     parts.flags.checked = now.flags;
-    const [low, high] = sliderRange(), threshold = now.threshold ?? defaultThreshold(now.score);
+    const [, high] = sliderRange();
+    const threshold = shownThreshold(now);
     parts.threshold.value = 1000 * layers.shareOf(now.score, threshold, high);
-    parts.threshold.setAttribute("aria-valuetext", `${layers.name(now.score)} at or above ${format(threshold)}`);
+    const words = `${layers.name(now.score)} at or above ${format(threshold)}`;
+    parts.threshold.setAttribute("aria-valuetext", words);
     if (document.activeElement !== parts.number) parts.number.value = threshold;
+    const recorded = table.recordedThreshold(now.score);
+    parts.recorded.textContent = `Back to the recorded ${format(recorded)}`;
+    parts.recorded.hidden = recorded === null || threshold === recorded;
   }
 
   function start() {
@@ -285,22 +535,35 @@
     document.getElementById("previous").addEventListener("click", () => step(-1));
     document.getElementById("next").addEventListener("click", () => step(1));
     verdicts.onChange(() => {
-      if (state.get().view !== "frame") return;
-      showVerdict();
+      if (state.get().view !== "frame" || current() === null) return;
       syncControls(state.get());
       regions.update(stage.shown());
+      showSubject();
+      if (seen === seenOf()) return;
+      seen = seenOf();
+      showAnew();
     });
   }
 
   segunc.frame = {
-    start, update, step, nextOpen, go, judge, undo, toggle, chooseLayer, nextLayer,
+    start,
+    update,
+    step,
+    nextOpen,
+    go,
+    judge,
+    undo,
+    toggle,
+    chooseLayer,
+    nextLayer,
     toggleOnward: () => keepOnward(!onward),
     VERDICT_KEYS,
     /* Resolves when the frame asked for last is seen. */
     ready: () => showing,
     moveThreshold(by) {
-      const { score, threshold } = state.get(), now = threshold ?? defaultThreshold(score);
-      setThreshold(fromSlider(1000 * (layers.shareOf(score, now, sliderRange()[1]) + by)));
+      const now = state.get();
+      const share = layers.shareOf(now.score, shownThreshold(now), sliderRange()[1]);
+      setThreshold(fromSlider(1000 * (share + by)));
     },
     focusNote,
   };

@@ -1,97 +1,222 @@
 "use strict";
-/* The gallery, and above it sort, search, filters, the threshold and the legend of the score. A card is filled when it comes in sight, so
-   ten thousand frames scroll as ten do. */
+/* The gallery, and above it sort, search, filters, the threshold and the legend of the score. A
+   card is filled when it comes in sight, so ten thousand frames scroll as ten do. */
 (function (segunc) {
   const { element, table, state, verdicts, layers, format, seconds } = segunc;
   const { page, frames } = segunc.data;
   const FIRST = 24; // cards that are filled at once
-  const scroller = document.getElementById("scroller"), list = document.getElementById("cards");
-  const STATISTIC_WORDS = { region: "strongest region", mean: "mean", p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
+  const scroller = document.getElementById("scroller");
+  const list = document.getElementById("cards");
+  const empty = document.getElementById("empty");
+  const STATISTIC_WORDS = {
+    region: "strongest region",
+    mean: "mean",
+    p99: "99th percentile",
+    max: "maximum",
+    component: "largest region, pixels",
+  };
+  const NEEDS_THRESHOLD = ["flagged", "below", "found", "missed"];
   const controls = {};
-  let order = [], rest = [], members = new Map(); // as shown; with what its moments hide; first frame of a moment -> its others
-  let focused = 0, stamp = "", stale = false; // stale: verdicts have changed since the cards were made
+  let order = []; // as shown
+  let rest = []; // with what its moments hide
+  let members = new Map(); // first frame of a moment -> its others
+  let focused = 0;
+  let stamp = "";
+  let stale = false; // verdicts have changed since the cards were made
+  let lastFrame = null; // that was looked at, whose card has the focus on the way back
 
   /* Of a score the words say from which value on a pixel belongs to a region. */
   function statisticWords(name, score = null) {
-    const from = name === "component" && score ? page.scores[score].region_from : null;
-    return from === null || from === undefined ? STATISTIC_WORDS[name] ?? name : `pixels of the largest region ≥ ${format(from)}:`;
+    const from = name === "component" && score ? table.recordedThreshold(score) : null;
+    if (from === null) return STATISTIC_WORDS[name] ?? name;
+    return `pixels of the largest region ≥ ${format(from)}:`;
   }
 
-  const short = (statistic, value) => (table.inUnit(statistic) ? format(Number(value.toPrecision(4))) : segunc.compact(value));
+  const short = (statistic, value) =>
+    table.inUnit(statistic) ? segunc.digits(value, 4) : segunc.compact(value);
+
+  /* What a frame has of the statistic that ranks it: of its strongest region peak and area, since
+     the sum that orders them means nothing to a reader; null for nothing. */
+  function statisticOf(index, { statistic, score }) {
+    if (statistic === "region") {
+      const region = table.strongest(index, score);
+      if (!region) return table.value(index, score, "region") === null ? null : "no region";
+      const area = `${region.area.toLocaleString("en")} px`;
+      return `peak ${segunc.digits(region.peak, 3)} · ${area}`;
+    }
+    const value = table.value(index, score, statistic);
+    if (value === null) return null;
+    return `${statisticWords(statistic, score)} ${short(statistic, value)}`;
+  }
 
   function select(field, label, options) {
-    const box = element("select", { id: `filter-${field}`, onchange: () => change(field, box.value) },
-      ...options.map(([value, words]) => element("option", { value }, words)));
-    controls[field] = box;
-    return element("label", {}, label, box);
+    const choices = options.map(([value, words]) => element("option", { value }, words));
+    const onchange = () => change(field, controls[field].value);
+    controls[field] = element("select", { id: `filter-${field}`, onchange }, ...choices);
+    return element("label", {}, label, controls[field]);
   }
 
   function change(field, value) {
+    if (field !== "score") return state.set({ [field]: value });
     // A threshold has the unit of its score.
-    const statistic = table.usual(value, state.get().statistic);
-    state.set(field === "score" ? { score: value, statistic, threshold: null, layer: value } : { [field]: value });
+    const now = state.get();
+    const statistic = table.usual(value, now.statistic);
+    const layer = now.layer === "overlay" ? "overlay" : value;
+    state.set({ score: value, statistic, threshold: null, layer });
+  }
+
+  /* Which frames are shown: above every other filter. */
+  function mainFilters() {
+    controls.search = element("input", {
+      type: "search",
+      id: "search",
+      placeholder: "part of a name",
+      oninput: () => state.set({ search: controls.search.value }),
+    });
+    const shown = Object.entries(table.SHOW).filter(([name]) => offered(name));
+    const kinds = [
+      ["all", "any"],
+      ["none", "not judged yet"],
+      ...Object.entries(verdicts.WORDS),
+      ["note", "with a note"],
+      ["disagree", "reviewers disagree"],
+    ];
+    return [
+      element("label", {}, "Search", controls.search),
+      select(
+        "show",
+        "Show",
+        shown.map(([name, [words]]) => [name, words]),
+      ),
+      select("verdict", "Verdict", kinds),
+    ];
+  }
+
+  /* By what they are ranked. */
+  function rankingFilters() {
+    const filters = [select("order", "Order", Object.entries(table.ORDERS))];
+    if (table.scores.length) {
+      const scores = table.scores.map((name) => [name, layers.name(name)]);
+      const statistics = [...new Set(table.scores.flatMap(table.statisticsOf))];
+      const ranked = statistics.map((name) => [name, statisticWords(name)]);
+      filters.unshift(select("score", "Score", scores), select("statistic", "Ranked by", ranked));
+    }
+    if (table.hasMoments) {
+      const moments = [
+        ["one", "its first"],
+        ["all", "all frames"],
+      ];
+      filters.push(select("moments", "Of each moment", moments));
+    }
+    return filters;
+  }
+
+  function thresholdFilter() {
+    controls.threshold = element("input", {
+      type: "number",
+      step: "any",
+      id: "gallery-threshold",
+      oninput: () => {
+        const { value } = controls.threshold;
+        state.set({ threshold: value === "" ? null : Number(value) });
+      },
+    });
+    return element("label", {}, "Threshold", controls.threshold);
   }
 
   function build() {
     const form = document.getElementById("filters");
     form.addEventListener("submit", (event) => event.preventDefault());
-    controls.search = element("input", { type: "search", id: "search", placeholder: "part of a name", oninput: () => state.set({ search: controls.search.value }) });
-    controls.threshold = element("input", {
-      type: "number", step: "any", id: "gallery-threshold", placeholder: "none",
-      oninput: () => state.set({ threshold: controls.threshold.value === "" ? null : Number(controls.threshold.value) }),
-    });
     controls.legend = element("div", { id: "gallery-legend" });
     controls.count = element("p", { id: "count", role: "status" });
-    const scored = table.scores.length > 0, statistics = [...new Set(table.scores.flatMap(table.statisticsOf))];
-    const shown = Object.entries(table.SHOW).filter(([name]) => offered(name));
-    form.replaceChildren(...[
-      element("label", {}, "Search", controls.search),
-      scored && select("score", "Score", table.scores.map((name) => [name, layers.name(name)])),
-      scored && select("statistic", "Ranked by", statistics.map((name) => [name, statisticWords(name)])),
-      select("order", "Order", Object.entries(table.ORDERS)),
-      table.hasMoments && select("moments", "Of each moment", [["one", "its first"], ["all", "all frames"]]),
-      select("show", "Show", shown.map(([name, [words]]) => [name, words])),
-      scored && element("label", {}, "Threshold", controls.threshold),
-      select("verdict", "Verdict", [["all", "any"], ["none", "not judged yet"], ...Object.entries(verdicts.WORDS), ["note", "with a note"], ["disagree", "reviewers disagree"]]),
-      controls.legend, controls.count,
-    ].filter(Boolean));
+    const more = element("div", { id: "more-filters" }, ...rankingFilters());
+    if (table.scores.length) more.append(thresholdFilter());
+    more.append(controls.legend);
+    controls.more = element(
+      "button",
+      { type: "button", id: "more", "aria-expanded": "false", "aria-controls": "more-filters" },
+      "Order and threshold",
+    );
+    controls.more.addEventListener("click", () => {
+      const open = form.classList.toggle("open");
+      controls.more.setAttribute("aria-expanded", String(open));
+    });
+    form.replaceChildren(...mainFilters(), controls.more, more, controls.count);
   }
 
   /* Filters that no frame of this page could pass are not offered. */
   function offered(name) {
-    if (verdicts.blind() && ["found", "missed", "normal", "unlabelled"].includes(name)) return false;
+    const ofLabels = ["found", "missed", "normal", "unlabelled"].includes(name);
+    if (verdicts.blind() && ofLabels) return false;
     if (name === "flagged" || name === "below") return table.scores.length > 0;
-    if (name === "found" || name === "missed") return frames.some(({ found }) => Object.keys(found).length);
+    if (name === "found" || name === "missed") {
+      return frames.some(({ found }) => Object.keys(found).length);
+    }
     if (name === "unlabelled" && !table.everHas("label/anomaly")) return false;
-    return frames.some((_, index) => table.SHOW[name][1](index));
+    return frames.some((_, index) => table.SHOW[name][1](index, state.get()));
   }
 
   function showControls(current, changed) {
-    for (const field of ["score", "statistic", "model", "order", "moments", "show", "verdict", "search"]) {
-      if (controls[field] && controls[field].value !== (current[field] ?? "")) controls[field].value = current[field] ?? "";
+    for (const field of ["score", "statistic", "order", "moments", "show", "verdict", "search"]) {
+      const value = current[field] ?? "";
+      if (controls[field] && controls[field].value !== value) controls[field].value = value;
     }
     if (controls.moments) controls.moments.disabled = current.order === "source";
-    // The reader may be in the middle of typing "0.0".
-    if (Number(controls.threshold.value || NaN) !== current.threshold && document.activeElement !== controls.threshold) {
-      controls.threshold.value = current.threshold ?? "";
+    if (controls.threshold) showThreshold(current);
+    if (changed.has("score") && current.score) {
+      controls.legend.replaceChildren(layers.scoreLegend(current.score));
     }
-    if (changed.has("score") && current.score) controls.legend.replaceChildren(layers.scoreLegend(current.score));
+  }
+
+  function showThreshold({ score, threshold }) {
+    const input = controls.threshold;
+    const recorded = table.recordedThreshold(score);
+    input.placeholder = recorded === null ? "none" : `${format(recorded)}, recorded`;
+    // The reader may be in the middle of typing "0.0".
+    const typed = input.value === "" ? null : Number(input.value);
+    if (typed !== threshold && document.activeElement !== input) input.value = threshold ?? "";
   }
 
   function showCount(shown, current, moments) {
-    const needs = ["flagged", "below", "found", "missed"].includes(current.show) && current.threshold === null;
-    controls.count.textContent = needs ? "Give a threshold for this filter."
-      : `${moments < shown ? `${moments} moments, ` : ""}${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
+    const words = [];
+    if (moments < shown) words.push(`${moments} moments`);
+    words.push(`${shown} of ${table.count} frames`);
+    const threshold = table.thresholdOf(current);
+    const counts = current.threshold !== null || NEEDS_THRESHOLD.includes(current.show);
+    if (counts && threshold !== null) words.push(`threshold ${format(threshold)}`);
+    const missing = NEEDS_THRESHOLD.includes(current.show) && threshold === null;
+    controls.count.textContent = missing ? "Give a threshold for this filter." : words.join(", ");
+    showEmpty(shown, current, missing);
+  }
+
+  /* Why no frame is shown, and the way back. */
+  function showEmpty(shown, { search }, missing) {
+    empty.hidden = shown > 0;
+    if (shown) return;
+    const words = search.trim()
+      ? `No frame with “${search.trim()}” in its name passes these filters.`
+      : "No frame passes these filters.";
+    const reset = () => {
+      state.set({ search: "", show: "all", verdict: "all" });
+      controls.search.focus();
+    };
+    empty.replaceChildren(
+      element("p", {}, missing ? "This filter needs a threshold." : words),
+      element("button", { type: "button", id: "reset", onclick: reset }, "Show all frames"),
+    );
   }
 
   const columns = () => getComputedStyle(list).gridTemplateColumns.split(" ").length;
   const rowHeight = () => (list.firstChild?.offsetHeight ?? 1) + 14;
 
   function refresh(keepScroll) {
-    const current = state.get(), hadFocus = list.contains(document.activeElement);
+    const current = state.get();
+    const hadFocus = list.contains(document.activeElement);
     const grouped = current.moments === "one" && current.order !== "source";
     rest = table.select(current, verdicts);
-    [order, members] = grouped ? table.moments(rest, table.index(current.opened)) : [rest, new Map()];
+    order = rest;
+    members = new Map();
+    if (grouped) [order, members] = table.moments(rest, table.index(current.opened));
     showCount(rest.length, current, grouped ? members.size : rest.length);
     if (!keepScroll) {
       scroller.scrollTop = 0;
@@ -99,69 +224,132 @@
     }
     stale = false;
     inSight.disconnect();
-    list.replaceChildren(...order.map((_, position) => element("li", { "aria-posinset": position + 1, "aria-setsize": order.length, "data-position": position })));
-    for (const card of list.children) inSight.observe(card);
+    const cards = order.map((_, position) =>
+      element("li", {
+        "aria-posinset": position + 1,
+        "aria-setsize": order.length,
+        "data-position": position,
+      }),
+    );
+    list.replaceChildren(...cards);
+    for (const card of cards) inSight.observe(card);
     const first = Math.floor(scroller.scrollTop / rowHeight()) * columns();
-    [...list.children].slice(first, first + FIRST).forEach(fill);
+    cards.slice(first, first + FIRST).forEach(fill);
     if (hadFocus) focusOn(focused);
   }
 
-  const inSight = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) if (isIntersecting) fill(target);
-  }, { root: scroller, rootMargin: "600px" });
+  const inSight = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) if (isIntersecting) fill(target);
+    },
+    { root: scroller, rootMargin: "600px" },
+  );
 
   function fill(card) {
     if (card.firstChild) return;
-    const position = Number(card.dataset.position), index = order[position], current = state.get(), name = table.name(index);
-    const link = element("a", { href: `#view=frame&frame=${encodeURIComponent(name)}`, tabindex: position === focused ? 0 : -1 });
-    const pictures = element("span", { class: "pictures" });
-    if (table.has(index, "image")) pictures.append(thumbnail(index, "image", "image"));
-    if (current.score && table.has(index, current.score)) pictures.append(thumbnail(index, current.score, `${layers.name(current.score)} map`));
-    if (!pictures.children.length) pictures.append(element("span", { class: "nothing" }, "no picture"));
-    link.append(pictures, element("span", { class: "name" }, name), facts(index, current));
+    const position = Number(card.dataset.position);
+    const index = order[position];
+    const current = state.get();
+    const name = table.name(index);
+    const link = element("a", {
+      href: `#view=frame&frame=${encodeURIComponent(name)}`,
+      tabindex: position === focused ? 0 : -1,
+    });
+    const title = element("span", { class: "name" }, name);
+    link.append(picturesOf(index, current), title, facts(index, current));
     card.append(link);
     const more = members.get(index)?.length;
-    if (more) {
-      const open = current.opened === name;
-      card.append(element("button", { type: "button", class: "moment", "aria-expanded": String(open), tabindex: "-1", title: "Show or hide the other frames of this moment (x)",
-        onclick: (event) => { event.stopPropagation(); toggleMoment(name); } }, open ? `− ${more}` : `+ ${more} of this moment`));
-    } else if (current.opened !== null && members.get(table.index(current.opened))?.includes(index)) card.classList.add("member");
+    if (more) card.append(momentButton(name, more, current.opened === name));
+    else if (isMember(index, current)) card.classList.add("member");
+  }
+
+  /* Whether a frame is shown because its moment is opened. */
+  function isMember(index, { opened }) {
+    return opened !== null && Boolean(members.get(table.index(opened))?.includes(index));
+  }
+
+  function momentButton(name, more, open) {
+    const attributes = {
+      type: "button",
+      class: "moment",
+      "aria-expanded": String(open),
+      tabindex: "-1",
+      title: "Show or hide the other frames of this moment (x)",
+      onclick: (event) => {
+        event.stopPropagation();
+        toggleMoment(name);
+      },
+    };
+    return element("button", attributes, open ? `− ${more}` : `+ ${more} of this moment`);
+  }
+
+  function picturesOf(index, { score }) {
+    const pictures = element("span", { class: "pictures" });
+    if (table.has(index, "image")) pictures.append(thumbnail(index, "image", "image"));
+    if (score && table.has(index, score)) {
+      pictures.append(thumbnail(index, score, `${layers.name(score)} map`));
+    }
+    if (!pictures.children.length) {
+      pictures.append(element("span", { class: "nothing" }, "no picture"));
+    }
+    return pictures;
   }
 
   function thumbnail(index, content, words) {
-    return element("img", { src: `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`, alt: words, decoding: "async", draggable: "false" });
+    const src = `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`;
+    return element("img", { src, alt: words, decoding: "async", draggable: "false" });
   }
 
   /* Where a value lies in the fixed range of its score. */
   function meter(value, score) {
     const bar = element("b");
-    bar.style.width = `${100 * Math.min(1, Math.max(0, layers.shareOf(score, value)))}%`;
+    const share = Math.min(1, Math.max(0, layers.shareOf(score, value)));
+    bar.style.width = `${100 * share}%`;
     return element("i", { class: "meter", "aria-hidden": "true" }, bar);
+  }
+
+  function badge(kind, title, words) {
+    return element("span", { class: `badge ${kind}`, title }, words);
   }
 
   function facts(index, current) {
     const line = element("span", { class: "facts" });
-    const opinions = verdicts.opinions(table.name(index)), several = new Set(opinions.map(({ reviewer }) => reviewer)).size > 1;
+    const opinions = verdicts.opinions(table.name(index));
+    const several = new Set(opinions.map(({ reviewer }) => reviewer)).size > 1;
+    const words = current.score ? statisticOf(index, current) : null;
+    if (words !== null) line.append(element("span", { class: "value" }, words));
     const value = current.score ? table.ranked(index, current) : null;
-    if (value !== null) {
-      line.append(element("span", { class: "value" }, `${statisticWords(current.statistic, current.score)} ${short(current.statistic, value)}`));
-      if (table.inUnit(current.statistic) && !several) line.append(meter(value, current.score));
-    }
+    // Two verdicts take the room.
+    const wide = !several && value !== null && table.inUnit(current.statistic);
+    if (wide) line.append(meter(value, current.score));
     const time = table.time(index);
     if (time !== null) line.append(element("span", { class: "faint" }, seconds(time)));
-    const objects = table.objects(index);
-    if (objects && !several) { // two verdicts take the room
-      const outcome = current.score ? table.outcome(index, current.score, current.threshold) : null;
-      const words = { found: "label flagged", missed: "label not flagged" }[outcome];
-      line.append(element("span", { class: `badge machine ${outcome ?? ""}`, title: "what the threshold does to the labelled anomaly" }, words ?? (objects === 1 ? "1 labelled object" : `${objects} labelled objects`)));
-    }
-    for (const { reviewer, verdict, note } of opinions) {
-      const who = several ? `${reviewer || "no name"}: ` : "";
-      if (verdict) line.append(element("span", { class: `badge person ${verdict}`, title: "a reviewer's verdict" }, who + verdicts.WORDS[verdict]));
-      if (note) line.append(element("span", { class: "badge" }, `${who}note`));
-    }
-    if (table.problems(index).length) line.append(element("span", { class: "badge problem" }, "incomplete"));
+    if (!several && table.objects(index)) line.append(objectsBadge(index, current));
+    for (const opinion of opinions) line.append(...opinionBadges(opinion, several));
+    if (table.problems(index).length) line.append(badge("problem", null, "incomplete"));
     return line;
+  }
+
+  /* What the threshold does to the labelled objects, each of which counts. */
+  function objectsBadge(index, current) {
+    const count = table.objects(index);
+    const plural = count === 1 ? "object" : "objects";
+    const title = "what the threshold does to the labelled anomaly";
+    const objects = current.score ? table.flaggedObjects(index, current) : null;
+    if (!objects) return badge("machine", title, `${count} labelled ${plural}`);
+    const words = `${objects.flagged} of ${objects.of} labelled ${plural} flagged`;
+    return badge(`machine ${table.outcome(index, current)}`, title, words);
+  }
+
+  function opinionBadges({ reviewer, verdict, note }, several) {
+    const who = several ? `${reviewer || "no name"}: ` : "";
+    const badges = [];
+    if (verdict) {
+      const title = `verdict of ${reviewer || "a reviewer without a name"}`;
+      badges.push(badge(`person ${verdict}`, title, who + verdicts.WORDS[verdict]));
+    }
+    if (note) badges.push(badge("", null, `${who}note`));
+    return badges;
   }
 
   /* Move the focus to a card, which is brought into sight. */
@@ -176,32 +364,53 @@
     card.firstChild.focus({ preventScroll: true });
   }
 
+  /* The card that a key of the arrows and pages leads to; null for any other key. */
+  function targetOf(key) {
+    if (key === "Home") return 0;
+    if (key === "End") return order.length - 1;
+    const across = columns();
+    const sheet = Math.max(1, Math.floor(scroller.clientHeight / rowHeight())) * across;
+    const steps = {
+      ArrowRight: 1,
+      ArrowLeft: -1,
+      ArrowDown: across,
+      ArrowUp: -across,
+      PageDown: sheet,
+      PageUp: -sheet,
+    };
+    return Object.hasOwn(steps, key) ? focused + steps[key] : null;
+  }
+
   function onKey(event) {
-    const across = columns(), sheet = Math.max(1, Math.floor(scroller.clientHeight / rowHeight())) * across;
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, PageDown: sheet, PageUp: -sheet }[event.key];
-    const target = event.key === "Home" ? 0 : event.key === "End" ? order.length - 1 : step === undefined ? null : focused + step;
+    const target = targetOf(event.key);
     if (target === null || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     focusOn(target);
   }
 
+  function onClick(event) {
+    const card = event.target.closest("li");
+    // A new tab, by the address alone.
+    if (!card || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    focused = Number(card.dataset.position);
+    const whole = { zoom: 1, x: 0.5, y: 0.5, probe: null, region: null };
+    state.set({ view: "frame", frame: table.name(order[focused]), ...whole });
+  }
+
   function start() {
     build();
-    const [height, width] = table.count ? table.size(0) ?? [1, 2] : [1, 2];
-    list.style.setProperty("--shape", `${(table.everHas("image") && table.scores.length ? 2 : 1) * width} / ${height}`);
+    const [height, width] = table.count ? (table.size(0) ?? [1, 2]) : [1, 2];
+    const pictures = table.everHas("image") && table.scores.length ? 2 : 1;
+    list.style.setProperty("--shape", `${pictures * width} / ${height}`);
     list.addEventListener("keydown", onKey);
     list.addEventListener("focusin", (event) => {
       const card = event.target.closest("li");
       if (card) focused = Number(card.dataset.position);
     });
-    list.addEventListener("click", (event) => {
-      const card = event.target.closest("li");
-      if (!card || event.ctrlKey || event.metaKey || event.shiftKey) return; // a new tab, by the address alone
-      event.preventDefault();
-      focused = Number(card.dataset.position);
-      state.set({ view: "frame", frame: table.name(order[focused]), zoom: 1, x: 0.5, y: 0.5, probe: null });
-    });
-    // The order stays while a frame is looked at, so that "next" keeps its meaning while verdicts are given.
+    list.addEventListener("click", onClick);
+    // The order stays while a frame is looked at, so that "next" keeps its meaning while verdicts
+    // are given.
     verdicts.onChange(() => {
       stale = true;
       if (state.get().view === "gallery") refresh(true);
@@ -212,23 +421,59 @@
     state.set({ opened: state.get().opened === name ? null : name });
   }
 
-  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "search", "show", "verdict", "threshold"];
+  /* Where a frame's card is, or that of the moment that hides it; null where a filter does. */
+  function cardOf(frame) {
+    const index = table.index(frame);
+    if (index === null) return null;
+    if (order.includes(index)) return order.indexOf(index);
+    for (const [head, others] of members) {
+      if (others.includes(index)) return order.indexOf(head);
+    }
+    return null;
+  }
+
+  const FIELDS = [
+    "score",
+    "statistic",
+    "order",
+    "moments",
+    "opened",
+    "search",
+    "show",
+    "verdict",
+    "threshold",
+  ];
+
   function update(current, changed) {
     showControls(current, changed);
     const key = JSON.stringify(FIELDS.map((field) => current[field]));
+    if (current.view === "frame") lastFrame = current.frame;
+    if (current.view !== "gallery" && stamp) return; // it is made anew when it is seen
     if (key !== stamp) {
       stamp = key;
       refresh(changed.size === 1 && changed.has("opened"));
-    } else if (changed.has("view") && current.view === "gallery") {
-      if (stale) refresh(true);
-      if (changed.has("frame") || current.frame) focusOn(Math.max(0, order.indexOf(table.index(current.frame))));
-    }
+    } else if (stale) refresh(true);
+    if (changed.has("view")) comeBack();
+  }
+
+  /* Give the focus to the card of the frame that was looked at. */
+  function comeBack() {
+    const position = lastFrame === null ? null : cardOf(lastFrame);
+    if (position !== null) focusOn(position);
+    lastFrame = null;
   }
 
   segunc.gallery = {
-    start, update, statisticWords, short,
+    start,
+    update,
+    statisticWords,
+    statisticOf,
+    short,
     /* The frame of the card that has the focus, or null. */
-    focusedFrame: () => (list.contains(document.activeElement) && focused < order.length ? table.name(order[focused]) : null),
+    focusedFrame: () => {
+      const has = list.contains(document.activeElement) && focused < order.length;
+      return has ? table.name(order[focused]) : null;
+    },
     toggleMoment: () => {
       const index = order[focused];
       if (members.get(index)?.length) toggleMoment(table.name(index));

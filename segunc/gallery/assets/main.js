@@ -1,99 +1,260 @@
 "use strict";
-/* What made the maps: the line in the header, notices, and the view with all facts and legends. Then puts the page together and tells
-   every part each change of state. */
+/* What made the maps: the line in the header, notices, and the view with all facts and legends.
+   Then puts the page together and tells every part each change of state. */
 (function (segunc) {
-  const { element, state, table, verdicts, layers } = segunc;
+  const { element, state, table, verdicts, layers, format, announce } = segunc;
   const { page, frames } = segunc.data;
   const views = ["gallery", "alarms", "frame", "run"];
 
   function showHeader() {
     document.getElementById("title").textContent = `Uncertainty review: ${page.title}`;
-    const input = new Map(page.facts).get("run.input"), words = [page.line || "no model is recorded"];
+    const input = new Map(page.facts).get("run.input");
+    const words = [page.line || "no model is recorded"];
     if (input) words.push(`frames of ${input.split(/[\\/]/).slice(-2).join("/")}`);
-    const details = element("button", { type: "button", id: "details", title: "All settings of the run (i)", onclick: () => state.set({ view: "run" }) }, "Details");
+    const details = element(
+      "button",
+      {
+        type: "button",
+        id: "details",
+        title: "All settings of the run (i)",
+        onclick: () => state.set({ view: "run" }),
+      },
+      "Details",
+    );
     document.getElementById("model").replaceChildren(details, " ", words.join(" · "));
-    for (const text of page.notices) say(text);
-    if (page.failed.length) say(`${page.failed.length} frames failed when they were predicted; they are named under Run.`);
-    const broken = frames.filter(({ problems }) => problems.length).length;
-    if (broken) say(`${broken} frames could not be shown whole; each says why, and the gallery can show them alone.`);
   }
 
-  /* A notice that can be closed. */
-  function say(text) {
-    const notice = element("p", { class: "notice", role: "status" }, text,
-      element("button", { type: "button", "aria-label": "Close this notice", onclick: () => notice.remove() }, "×"));
+  /* A notice that can be closed. One of a kind takes the place of the last of it; "" takes that
+     away. */
+  const notices = new Map();
+  function say(text, kind = null) {
+    notices.get(kind)?.remove();
+    if (!text) return;
+    const close = { type: "button", "aria-label": "Close this notice" };
+    const notice = element(
+      "p",
+      { class: "notice", role: "status" },
+      element("span", {}, text),
+      element("button", { ...close, onclick: () => notice.remove() }, "×"),
+    );
+    if (kind) notices.set(kind, notice);
     document.getElementById("notices").append(notice);
   }
 
-  const section = (title, ...children) => element("section", {}, element("h2", {}, title), ...children);
-  const factList = (title, facts) => section(title,
-    element("dl", {}, ...facts.map(([term, text]) => element("div", {}, element("dt", {}, term), element("dd", {}, text)))));
-
-  function buildRun() {
-    const view = document.getElementById("run-view"), labelled = frames.filter(({ objects }) => objects !== null).length;
-    view.append(factList("Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
-    view.append(section("Colours", element("div", { class: "legends" }, ...table.scores.map(layers.scoreLegend)),
-      element("p", { class: "small" }, "One value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. "
-        + "Scores without bounds span the 1st to the 99th percentile of the whole set. The hatched half of a bar holds values beyond those that were measured when the score was fitted, up to the largest of this run.")));
-    if (labelled) {
-      const shares = [...new Set(Object.values(page.scores).map((of) => `${+(100 * of.found_share).toFixed(1)} %`))];
-      view.append(section("Flagged and not flagged", element("p", {},
-        `${labelled} of ${table.count} frames have an anomaly label. An object is a connected region (8 neighbours) of the label of at least `
-        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is flagged where at least ${shares.join(" or, by another score, ")} of its pixels have a score at `
-        + "or above the threshold. A frame counts as flagged where all its objects are. What a reviewer calls missed is a verdict of its own.")));
-    }
+  /* What the page knows from the start. */
+  function sayNotices() {
+    for (const text of page.notices) say(text);
     if (page.failed.length) {
-      view.append(section("Failed frames", element("ul", {}, ...page.failed.map(({ name, reason }) => element("li", {}, element("b", {}, name), ` ${reason}`)))));
+      say(
+        `${page.failed.length} frames failed when they were predicted; they are named under Run.`,
+      );
+    }
+    const broken = frames.filter(({ problems }) => problems.length).length;
+    if (broken) {
+      say(
+        `${broken} frames could not be shown whole; each says why, ` +
+          "and the gallery can show them alone.",
+      );
+    }
+    const lost = verdicts.leftOut();
+    if (lost) {
+      say(
+        `${lost} entries that this browser kept for the run are no verdicts and were left out. ` +
+          "Import your exported file if verdicts are missing.",
+      );
     }
   }
 
-  /* What is not the picture folds away: by a key, and by itself where the window is low, until the reader says otherwise. */
-  const LOW = matchMedia("(max-height: 700px)");
+  /* What the address asks for and the page does not hold; gone with the next address. */
+  function sayUnknown() {
+    const unknown = state.unknown();
+    const words = `The address asks for what this page does not hold: ${unknown.join(", ")}.`;
+    say(unknown.length ? `${words} The rest of it is shown.` : "", "address");
+  }
+
+  /* Whoever judges after another should give a name first; gone once it is given. */
+  function sayFollowing() {
+    const words =
+      "Another reviewer has judged this run. " +
+      "To judge without seeing these verdicts and the labels, give your name first.";
+    say(verdicts.followsAnother() ? words : "", "following");
+  }
+
+  const section = (title, ...children) =>
+    element("section", {}, element("h2", {}, title), ...children);
+
+  function factList(facts) {
+    const items = facts.map(([term, text]) =>
+      element("div", {}, element("dt", {}, term), element("dd", {}, text)),
+    );
+    return element("dl", {}, ...items);
+  }
+
+  function framesSection() {
+    const labelled = frames.filter(({ objects }) => objects !== null).length;
+    const facts = [["On this page", `${table.count} of ${page.total}`]];
+    if (labelled) facts.push(["With an anomaly label", String(labelled)]);
+    if (page.failed.length) facts.push(["Failed", String(page.failed.length)]);
+    return section("Frames", factList(facts));
+  }
+
+  function scoresSection() {
+    const facts = table.scores.map((score) => {
+      const { unit } = page.scores[score];
+      const from = table.recordedThreshold(score);
+      const flagged = from === null ? "no recorded threshold" : `flagged from ${format(from)} on`;
+      return [layers.name(score), unit ? `${unit}; ${flagged}` : flagged];
+    });
+    return section("Scores and their thresholds", factList(facts));
+  }
+
+  function coloursSection() {
+    const words =
+      "One value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. " +
+      "Scores without bounds span the 1st to the 99th percentile of the whole set. The hatched " +
+      "half of a bar holds values beyond those that were measured when the score was fitted, up " +
+      "to the largest of this run.";
+    const legends = element("div", { class: "legends" }, ...table.scores.map(layers.scoreLegend));
+    return section("Colours", legends, element("p", { class: "small" }, words));
+  }
+
+  function objectsSection() {
+    const percent = ({ found_share: share }) => `${+(100 * share).toFixed(1)} %`;
+    const shares = [...new Set(Object.values(page.scores).map(percent))];
+    const words =
+      `An object is a connected region (8 neighbours) of the label of at least ` +
+      `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is ` +
+      `flagged where at least ${shares.join(" or, by another score, ")} of its pixels have a ` +
+      "score at or above the threshold. A frame counts as flagged where all its objects are. " +
+      "What a reviewer calls missed is a verdict of its own.";
+    return section("Flagged and not flagged", element("p", {}, words));
+  }
+
+  function failedSection() {
+    const item = ({ name, reason }) => element("li", {}, element("b", {}, name), ` ${reason}`);
+    return section("Failed frames", element("ul", {}, ...page.failed.map(item)));
+  }
+
+  /* All that is recorded, for whoever must know. */
+  function recordSection() {
+    const facts = [...page.facts, ["Run id", page.run], ["Page written by", page.written]];
+    const title = element("summary", {}, element("h2", {}, "Everything that is recorded"));
+    return element("details", { id: "record" }, title, factList(facts));
+  }
+
+  function buildRun() {
+    const sections = page.summary.map(([title, facts]) => section(title, factList(facts)));
+    if (!page.summary.length) sections.push(section("Model", element("p", {}, page.line)));
+    sections.push(framesSection());
+    if (table.scores.length) sections.push(scoresSection(), coloursSection());
+    if (frames.some(({ objects }) => objects !== null)) sections.push(objectsSection());
+    if (page.failed.length) sections.push(failedSection());
+    document.getElementById("run-view").append(...sections, recordSection());
+  }
+
+  /* What is not the picture folds away: by a key or a button, and by itself in a small window,
+     until the reader says otherwise. */
+  const SMALL = matchMedia("(max-height: 700px), (max-width: 600px)");
   let folded = null;
-  const fold = () => { document.documentElement.dataset.compact = folded ?? LOW.matches ? "yes" : "no"; };
+  function fold() {
+    const isFolded = folded ?? SMALL.matches;
+    document.documentElement.dataset.compact = isFolded ? "yes" : "no";
+    document.getElementById("fold").setAttribute("aria-pressed", String(!isFolded));
+  }
   segunc.toggleCompact = () => {
     folded = document.documentElement.dataset.compact !== "yes";
     fold();
-    segunc.announce(folded ? "model line, values and timeline are folded away" : "everything is shown", true);
+    const words = "model line, values and timeline are folded away";
+    announce(folded ? words : "everything is shown", true);
   };
 
   function showView(current) {
     document.documentElement.dataset.view = current.view;
-    for (const view of views) document.getElementById(`${view}-view`).hidden = view !== current.view;
+    for (const view of views) {
+      document.getElementById(`${view}-view`).hidden = view !== current.view;
+    }
     for (const button of document.querySelectorAll("nav button")) {
       if (button.dataset.view === current.view) button.setAttribute("aria-current", "page");
       else button.removeAttribute("aria-current");
     }
-    document.title = `${current.view === "frame" && current.frame ? `${current.frame} · ` : ""}${page.title}: uncertainty review`;
+    const frame = current.view === "frame" && current.frame ? `${current.frame} · ` : "";
+    document.title = `${frame}${page.title}: uncertainty review`;
+    openMenu(false);
   }
 
   function showProgress() {
     const judged = frames.filter(({ name }) => verdicts.get(name)?.verdict).length;
-    document.getElementById("progress").textContent = `${judged} of ${table.count} judged${verdicts.kept() ? "" : ", not kept by this browser: export before you close"}`;
+    const words = `${judged} of ${table.count} judged`;
+    const lost = ", not kept by this browser: export before you close";
+    document.getElementById("progress").textContent = verdicts.kept() ? words : `${words}${lost}`;
+    document.getElementById("undo").disabled = !verdicts.canUndo();
+    document.getElementById("redo").disabled = !verdicts.canRedo();
+  }
+
+  /* In a narrow window the tools are a menu. */
+  const header = document.querySelector("header");
+  const menu = document.getElementById("menu");
+  function openMenu(open) {
+    header.classList.toggle("open", open);
+    menu.setAttribute("aria-expanded", String(open));
   }
 
   /* What a first visit needs, in three lines; closed for good, and again under the key `?`. */
   const INTRO_KEY = "segunc-review-intro";
   const ranking = page.ranking ? layers.name(page.ranking) : "the maps";
   segunc.intro = [
-    `Each card is a frame, the strongest ${ranking} first: bright means that the network should not be trusted there.`,
-    `Alarms lists all that is flagged, the strongest first. In a frame, t outlines it, r steps through its regions, 0 to 9 change the layer.`,
-    `Judge a frame or a region with one key: a true alarm, s false alarm, m missed, h nothing wrong, u unsure. Then export.`,
+    `Each card is a frame, the strongest ${ranking} first. Bright: do not trust the network there.`,
+    "Alarms lists all that is flagged. Open one, or a card, to see its frame.",
+    "Judge frames, regions and alarms; then export your verdicts.",
   ];
+
+  function closeIntro() {
+    document.getElementById("intro").hidden = true;
+    try {
+      localStorage.setItem(INTRO_KEY, "closed");
+    } catch {
+      // shown again at the next visit
+    }
+  }
+
   function showIntro() {
     const box = document.getElementById("intro");
     let closed = false;
     try {
       closed = localStorage.getItem(INTRO_KEY) === "closed";
-    } catch { /* shown at every visit */ }
+    } catch {
+      // shown at every visit
+    }
     box.hidden = closed;
-    box.replaceChildren(element("ol", {}, ...segunc.intro.map((line) => element("li", {}, line))),
-      element("button", { type: "button", id: "intro-close", onclick: () => {
-        box.hidden = true;
-        try {
-          localStorage.setItem(INTRO_KEY, "closed");
-        } catch { /* shown again at the next visit */ }
-      } }, "Got it"));
+    const lines = segunc.intro.map((line) => element("li", {}, line));
+    const close = { type: "button", id: "intro-close", onclick: closeIntro };
+    box.replaceChildren(element("ol", {}, ...lines), element("button", close, "Got it"));
+  }
+
+  function listen() {
+    const onClick = (id, act) => document.getElementById(id).addEventListener("click", act);
+    onClick("undo", () => segunc.frame.undo(false));
+    onClick("redo", () => segunc.frame.undo(true));
+    onClick("fold", () => segunc.toggleCompact());
+    onClick("menu", () => openMenu(!header.classList.contains("open")));
+    addEventListener("keydown", (event) => {
+      if (event.key === "Escape") openMenu(false);
+    });
+    document.addEventListener("click", ({ target }) => {
+      if (!menu.contains(target)) openMenu(false);
+    });
+    for (const button of document.querySelectorAll("nav button")) {
+      button.addEventListener("click", () => state.set({ view: button.dataset.view }));
+    }
+    onClick("skip", () => {
+      if (state.get().view === "gallery") segunc.gallery.focusFirst();
+      else if (state.get().view === "alarms") segunc.alarms.focusOn();
+      else document.getElementById("content").focus();
+    });
+    SMALL.addEventListener("change", fold);
+    verdicts.onChange(showProgress);
+    verdicts.onChange(sayFollowing);
+    addEventListener("popstate", sayUnknown);
   }
 
   showHeader();
@@ -101,24 +262,16 @@
   buildRun();
   for (const part of ["gallery", "frame", "timeline", "alarms", "keys"]) segunc[part].start();
   segunc.reviewing.start(say);
-  LOW.addEventListener("change", fold);
+  listen();
   fold();
-  verdicts.onChange(showProgress);
   showProgress();
-  for (const button of document.querySelectorAll("nav button")) {
-    button.addEventListener("click", () => state.set({ view: button.dataset.view }));
-  }
-  document.getElementById("skip").addEventListener("click", () => {
-    if (state.get().view === "gallery") segunc.gallery.focusFirst();
-    else if (state.get().view === "alarms") segunc.alarms.focusOn();
-    else document.getElementById("content").focus();
-  });
   state.onChange(showView);
-  for (const part of ["gallery", "frame", "timeline"]) state.onChange(segunc[part].update);
+  for (const part of ["gallery", "frame", "timeline", "alarms"]) {
+    state.onChange(segunc[part].update);
+  }
   state.start();
-  const sayUnknown = () => { if (state.unknown().length) say(`The address asks for what this page does not hold: ${state.unknown().join(", ")}. The rest of it is shown.`); };
+  sayNotices();
   sayUnknown();
-  if (verdicts.blindOnceNamed()) say("Another reviewer has judged this run. To judge without seeing these verdicts and the labels, give your name first.");
-  addEventListener("popstate", sayUnknown);
+  sayFollowing();
   document.documentElement.dataset.ready = "yes";
 })(segunc);

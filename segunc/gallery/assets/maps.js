@@ -4,12 +4,13 @@
   const KEPT = 400; // maps in memory, each of half a megabyte at most
   const kept = new Map(); // key -> {promise, map}, least recently used first
 
-  /* A map: `codes` as stored, and `table` from codes to values in real units (null for a label, whose codes are ids). */
+  /* A map: `codes` as stored, and `table` from codes to values in real units (null for a label,
+     whose codes are ids). */
   class StoredMap {
     constructor({ width, height, low, high }, codes) {
       Object.assign(this, { width, height, codes });
       this.step = (high - low) / 254; // by how much neighbouring values differ
-      const value = (_, code) => (code === 255 ? NaN : low + code / 254 * (high - low));
+      const value = (_, code) => (code === 255 ? NaN : low + (code / 254) * (high - low));
       this.table = low === undefined ? null : Float32Array.from({ length: 256 }, value);
     }
 
@@ -28,7 +29,8 @@
   async function unpack({ head, text }) {
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const codes = new Uint8Array(await new Response(stream).arrayBuffer()), { width, height } = head;
+    const codes = new Uint8Array(await new Response(stream).arrayBuffer());
+    const { width, height } = head;
     if (codes.length !== width * height) throw new Error("a map has another size than it says");
     for (let i = width; i < codes.length; i++) codes[i] += codes[i - width]; // wraps at 256
     return new StoredMap(head, codes);
@@ -38,9 +40,19 @@
 
   /* A map of the frame in folder `place`; rejects where it cannot be read. */
   function get(place, content) {
-    const key = keyOf(place, content), entry = kept.get(key) ?? { map: null };
-    entry.promise ??= segunc.load(key).then(unpack).then((map) => { entry.map = map; return map; })
-      .catch((error) => { kept.delete(key); throw error; });
+    const key = keyOf(place, content);
+    const entry = kept.get(key) ?? { map: null };
+    entry.promise ??= segunc
+      .load(key)
+      .then(unpack)
+      .then((map) => {
+        entry.map = map;
+        return map;
+      })
+      .catch((error) => {
+        kept.delete(key);
+        throw error;
+      });
     kept.delete(key);
     kept.set(key, entry);
     if (kept.size > KEPT) kept.delete(kept.keys().next().value);

@@ -1,5 +1,6 @@
 "use strict";
-/* The pixel under the pointer: its values in real units and its classes; panning, zooming and boxes by hand. */
+/* The pixel under the pointer: its values in real units and its classes; panning, zooming and boxes
+   by hand. */
 (function (segunc) {
   const { element, table, state, stage, maps, layers, format, announce } = segunc;
   const { page } = segunc.data;
@@ -10,12 +11,20 @@
   function build() {
     const contents = ["prediction", ...table.scores];
     const rows = [["pixel", "pixel (x, y)"]];
-    for (const content of [...contents, "label/truth", "label/anomaly"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
+    for (const content of [...contents, "label/truth", "label/anomaly"])
+      if (table.everHas(content)) rows.push([content, layers.title(content)]);
     for (const [content, words] of rows) {
       const cell = element("dd", { "data-content": content }, "–");
       cells.set(content, cell);
       const unit = page.scores[content]?.unit;
-      box.append(element("div", {}, element("dt", { title: unit ? `${words} (${unit})` : words }, words), cell));
+      box.append(
+        element(
+          "div",
+          {},
+          element("dt", { title: unit ? `${words} (${unit})` : words }, words),
+          cell,
+        ),
+      );
     }
   }
 
@@ -26,11 +35,13 @@
     if (table.scores.includes(content)) {
       if (!map.step || Number.isNaN(value)) return { value, text: format(value) };
       // No more digits than the steps of the map can tell apart.
-      const half = map.step / 2, digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
+      const half = map.step / 2;
+      const digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
       return { value, text: `${value.toFixed(digits)} ± ${half.toFixed(digits)}` };
     }
     const id = map.codes[place];
-    if (content === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
+    if (content === "label/anomaly")
+      return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
     return { value: id, text: layers.className(id) };
   }
 
@@ -41,10 +52,15 @@
     const at = point ?? pinned();
     const [height, width] = stage.size();
     const inside = at && at[0] >= 0 && at[0] < 1 && at[1] >= 0 && at[1] < 1;
+    box.classList.toggle("pinned", pinned() !== null);
     for (const [content, cell] of cells) {
       let found = null;
       if (index !== null && inside) {
-        if (content === "pixel") found = { value: "", text: `${Math.floor(at[0] * width)}, ${Math.floor(at[1] * height)}` };
+        if (content === "pixel")
+          found = {
+            value: "",
+            text: `${Math.floor(at[0] * width)}, ${Math.floor(at[1] * height)}`,
+          };
         else if (table.has(index, content)) {
           const map = maps.peek(table.place(index), content);
           found = map ? read(content, map, at) : { value: "", text: "…" };
@@ -59,13 +75,18 @@
   function pinned() {
     const text = state.get().probe;
     if (!text) return null;
-    const [x, y] = text.split(",").map(Number), [height, width] = stage.size();
+    const [x, y] = text.split(",").map(Number);
+    const [height, width] = stage.size();
     return [(x + 0.5) / width, (y + 0.5) / height];
   }
 
   /* Load all that is shown of a pixel. */
   async function loadAll(index) {
-    await Promise.allSettled([...cells.keys()].filter((c) => c !== "pixel" && table.has(index, c)).map((c) => maps.get(table.place(index), c)));
+    await Promise.allSettled(
+      [...cells.keys()]
+        .filter((c) => c !== "pixel" && table.has(index, c))
+        .map((c) => maps.get(table.place(index), c)),
+    );
     if (stage.shown() === index) fill();
   }
 
@@ -80,73 +101,154 @@
     point = null;
     state.set(changes);
     fill();
-    const said = [...cells].filter(([content]) => ["prediction", state.get().score, "label/truth", "label/anomaly"].includes(content));
-    announce(`${at.join(", ")}: ${said.map(([content, cell]) => `${layers.title(content)} ${cell.textContent}`).join(", ")}`);
+    const contents = ["prediction", state.get().score, "label/truth", "label/anomaly"];
+    const words = [];
+    for (const [content, cell] of cells) {
+      if (contents.includes(content)) words.push(`${layers.title(content)} ${cell.textContent}`);
+    }
+    announce(`${at.join(", ")}: ${words.join(", ")}`);
   }
 
   function onKey(event) {
-    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[
+      event.key
+    ];
     if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
-    const [height, width] = stage.size(), length = event.shiftKey ? 10 : 1;
-    const [x, y] = state.get().probe?.split(",").map(Number) ?? [Math.floor(width / 2), Math.floor(height / 2)];
+    const [height, width] = stage.size();
+    const length = event.shiftKey ? 10 : 1;
+    const [x, y] = state.get().probe?.split(",").map(Number) ?? [
+      Math.floor(width / 2),
+      Math.floor(height / 2),
+    ];
     setProbe(x + step[0] * length, y + step[1] * length);
   }
 
-  function onDown(event) {
+  const fingers = new Map(); // pointers on a pane -> their places on the screen
+
+  /* Follow a pointer until it is lifted; `moved` on each move and `lifted` at the end, which a
+     gesture of the browser (pointercancel) or a second finger takes away. */
+  function follow(event, moved, lifted, ended = () => {}) {
     const pane = event.currentTarget;
-    if (event.button !== 0 || event.target.matches("select")) return;
-    if (event.shiftKey || state.get().marking) return onMark(event);
-    const from = [event.clientX, event.clientY], before = state.get(), scale = stage.scale(), [height, width] = stage.size();
-    let dragged = false;
-    const move = (e) => {
-      const dx = e.clientX - from[0], dy = e.clientY - from[1];
-      dragged ||= Math.hypot(dx, dy) > 4;
-      if (!dragged || before.zoom === 1) return;
-      const within = (share) => Math.min(1, Math.max(0, share));
-      state.set({ x: within(before.x - dx / scale / width), y: within(before.y - dy / scale / height) });
+    const controller = new AbortController();
+    const { signal } = controller;
+    const when = (name, act) => {
+      const handle = (e) => {
+        if (e.pointerId !== event.pointerId) return;
+        if (fingers.size > 1) finish();
+        else act(e);
+      };
+      pane.addEventListener(name, handle, { signal });
     };
-    const up = (e) => {
-      pane.removeEventListener("pointermove", move);
-      const [across, down] = stage.framePlace(e);
-      if (!dragged && across >= 0 && across < 1 && down >= 0 && down < 1) {
-        state.set({ probe: `${Math.floor(across * width)},${Math.floor(down * height)}` });
-      }
+    const finish = () => {
+      controller.abort();
+      ended();
     };
     pane.setPointerCapture(event.pointerId);
-    pane.addEventListener("pointermove", move);
-    pane.addEventListener("pointerup", up, { once: true });
+    when("pointermove", moved);
+    when("pointercancel", finish);
+    when("pointerup", (e) => {
+      const place = stage.framePlace(e); // an event has its pane only while it is handled
+      finish();
+      lifted(place);
+    });
+  }
+
+  function onDown(event) {
+    if (event.button !== 0 || event.target.closest("select, button")) return;
+    fingers.set(event.pointerId, [event.clientX, event.clientY]);
+    if (fingers.size === 2) pinch(event);
+    else if (event.shiftKey || state.get().marking) boxMissed(event);
+    else pan(event);
+  }
+
+  /* Move the picture, or set the probe where the pointer did not move. */
+  function pan(event) {
+    const before = state.get();
+    const scale = stage.scale();
+    const [height, width] = stage.size();
+    const within = (share) => Math.min(1, Math.max(0, share));
+    let dragged = false;
+    const moved = (e) => {
+      const dx = e.clientX - event.clientX;
+      const dy = e.clientY - event.clientY;
+      dragged ||= Math.hypot(dx, dy) > 4;
+      if (!dragged || before.zoom === 1) return;
+      const x = within(before.x - dx / scale / width);
+      const y = within(before.y - dy / scale / height);
+      state.set({ x, y });
+    };
+    follow(event, moved, ([across, down]) => {
+      const inside = across >= 0 && across < 1 && down >= 0 && down < 1;
+      if (dragged || !inside) return;
+      state.set({ probe: `${Math.floor(across * width)},${Math.floor(down * height)}` });
+    });
   }
 
   /* Drag a box around a missed object. */
-  function onMark(event) {
-    const pane = event.currentTarget, from = stage.framePlace(event), move = (e) => segunc.regions.drag([from, stage.framePlace(e)], false);
-    pane.setPointerCapture(event.pointerId);
-    pane.addEventListener("pointermove", move);
-    pane.addEventListener("pointerup", (e) => {
-      const to = stage.framePlace(e); // an event has its pane no longer when the reviewer's name has been asked for
-      pane.removeEventListener("pointermove", move);
-      segunc.reviewing.named(() => segunc.regions.drag([from, to], true));
-    }, { once: true });
+  function boxMissed(event) {
+    const from = stage.framePlace(event);
+    const { drag, mark } = segunc.regions;
+    const moved = (e) => drag([from, stage.framePlace(e)]);
+    const forget = () => drag(null);
+    const lifted = (to) => {
+      drag([from, to]);
+      segunc.reviewing.named(() => mark([from, to]), forget);
+    };
+    follow(event, moved, lifted, forget);
+  }
+
+  /* Zoom by the distance of two fingers, about the place between them. */
+  function pinch(event) {
+    const pane = event.currentTarget;
+    const apart = () => {
+      const [[x1, y1], [x2, y2]] = [...fingers.values()];
+      return Math.hypot(x1 - x2, y1 - y2) || 1;
+    };
+    const [[x1, y1], [x2, y2]] = [...fingers.values()];
+    const middle = { currentTarget: pane, clientX: (x1 + x2) / 2, clientY: (y1 + y2) / 2 };
+    const { zoom } = state.get();
+    const start = apart();
+    const moved = () => {
+      if (fingers.size !== 2) return pane.removeEventListener("pointermove", moved);
+      stage.zoomTo((zoom * apart()) / start, stage.framePlace(middle));
+    };
+    pane.addEventListener("pointermove", moved);
+  }
+
+  function onWheel(event) {
+    event.preventDefault();
+    const speed = event.deltaMode ? 0.05 : 0.0015; // of lines, of pixels
+    const zoom = state.get().zoom * Math.exp(-event.deltaY * speed);
+    stage.zoomTo(zoom, stage.framePlace(event));
+  }
+
+  /* The pointer on a pane tells the values below it; every finger on it is known by its place. */
+  function watch(pane) {
+    const leave = (event) => {
+      fingers.delete(event.pointerId);
+      point = null;
+      fill();
+    };
+    pane.addEventListener("pointermove", (event) => {
+      if (fingers.has(event.pointerId)) {
+        fingers.set(event.pointerId, [event.clientX, event.clientY]);
+      }
+      point = stage.framePlace(event);
+      fill();
+    });
+    pane.addEventListener("pointerleave", leave);
+    pane.addEventListener("pointerdown", onDown);
+    pane.addEventListener("wheel", onWheel, { passive: false });
+    pane.addEventListener("dblclick", () => stage.zoomTo(1));
   }
 
   function start() {
     build();
-    for (const pane of stage.panes) {
-      pane.addEventListener("pointermove", (event) => {
-        point = stage.framePlace(event);
-        fill();
-      });
-      pane.addEventListener("pointerleave", () => {
-        point = null;
-        fill();
-      });
-      pane.addEventListener("pointerdown", onDown);
-      pane.addEventListener("wheel", (event) => {
-        event.preventDefault();
-        stage.zoomTo(state.get().zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0015)), stage.framePlace(event));
-      }, { passive: false });
-      pane.addEventListener("dblclick", () => stage.zoomTo(1));
+    for (const pane of stage.panes) watch(pane);
+    // After the gesture that ends with it, on the way up.
+    for (const name of ["pointerup", "pointercancel"]) {
+      document.addEventListener(name, (event) => fingers.delete(event.pointerId));
     }
     stage.element.addEventListener("keydown", onKey);
   }

@@ -1,92 +1,205 @@
 "use strict";
-/* The regions of a frame: what the threshold flags, piece by piece, and boxes drawn around what was missed; each is judged by itself. */
+/* The regions of a frame: what the threshold flags, piece by piece, and boxes drawn around what was
+   missed; each is judged by itself. */
 (function (segunc) {
   const { element, svg, table, state, stage, maps, verdicts, format, announce } = segunc;
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
-  let shown = [], drawn = null, stamp = "", flagged = { stamp: "", found: [], small: 0 };
+  let shown = []; // {region, entry}: what there is to judge, with the verdict on it or null
+  let drawn = null; // the box that is being dragged
+  let stamp = "";
+  let flagged = { stamp: "", found: [], small: 0 };
 
-  /* Runs of pixels at or above the threshold, joined where they touch (8 neighbours): the pieces, the largest first, in pixels of the
-     frame, of which a condensed map has fewer. */
-  function pieces(map, threshold, size) {
-    const { width, height } = map, runs = [], parent = [];
-    const across = (x) => Math.round(x * size[1] / width), down = (y) => Math.round(y * size[0] / height);
-    const root = (i) => {
-      while (parent[i] !== i) i = parent[i] = parent[parent[i]];
-      return i;
-    };
-    let above = [0, 0];
-    for (let y = 0; y < height; y++) {
-      const first = runs.length;
-      let candidate = above[0];
-      for (let x = 0; x < width; x++) {
-        if (!(map.value(y * width + x) >= threshold)) continue;
-        const from = x;
-        let highest = -Infinity;
-        for (; x < width && map.value(y * width + x) >= threshold; x++) highest = Math.max(highest, map.value(y * width + x));
-        const id = runs.push({ y, from, to: x, highest }) - 1;
-        parent.push(id);
-        while (candidate < above[1] && runs[candidate].to < from) candidate++;
-        for (let i = candidate; i < above[1] && runs[i].from <= x; i++) parent[root(id)] = root(i);
-      }
-      above = [first, runs.length];
-    }
-    const found = new Map();
-    runs.forEach(({ y, from, to, highest }, i) => {
-      const key = root(i);
-      const one = found.get(key) ?? { left: from, right: to, top: y, bottom: y, area: 0, value: -Infinity, rows: new Map() };
-      found.set(key, one);
-      one.left = Math.min(one.left, from);
-      one.right = Math.max(one.right, to);
-      one.bottom = y;
-      one.area += (across(to) - across(from)) * (down(y + 1) - down(y));
-      one.value = Math.max(one.value, highest);
-      one.rows.set(y, [...(one.rows.get(y) ?? []), [across(from), across(to)]]);
-    });
-    const smallest = Math.max(segunc.data.page.objects.smallest, size[0] * size[1] / 10000);
-    const mask = (rows) => [...rows].flatMap(([y, of]) => Array.from({ length: down(y + 1) - down(y) },
-      (_, i) => of.map(([from, to]) => [(down(y) + i) * size[1] + from, to - from])).flat(2));
-    const every = [...found.values()].sort((a, b) => b.area - a.area), large = every.filter(({ area }) => area >= smallest);
+  /* Scales from pixels of a map to those of its frame, of which a condensed map has fewer. */
+  function scalesOf(map, size) {
     return {
-      small: every.length - large.length,
-      found: large.map(({ left, right, top, bottom, area, value, rows }) => ({
-        box: [across(left), down(top), across(right) - across(left), down(bottom + 1) - down(top)], area, value, mask: mask(rows), size,
-      })),
+      across: (x) => Math.round((x * size[1]) / map.width),
+      down: (y) => Math.round((y * size[0]) / map.height),
     };
   }
 
+  /* Runs of pixels of a row at or above the threshold: {y, from, to, highest, at, excess}, `at` the
+     column of the highest value and `excess` the sum of what the pixels exceed the threshold by. */
+  function runsOf(map, threshold, y) {
+    const runs = [];
+    let run = null;
+    for (let x = 0; x < map.width; x++) {
+      const value = map.value(y * map.width + x);
+      if (!(value >= threshold)) {
+        run = null;
+        continue;
+      }
+      if (run === null) {
+        run = { y, from: x, to: x, highest: -Infinity, at: x, excess: 0 };
+        runs.push(run);
+      }
+      run.to = x + 1;
+      run.excess += value - threshold;
+      if (value > run.highest) {
+        run.highest = value;
+        run.at = x;
+      }
+    }
+    return runs;
+  }
+
+  /* Groups of runs that touch (8 neighbours). */
+  function joined(rows) {
+    const parent = new Map();
+    const root = (run) => {
+      let top = run;
+      while (parent.get(top) !== top) top = parent.get(top);
+      parent.set(run, top);
+      return top;
+    };
+    let above = [];
+    for (const row of rows) {
+      let first = 0;
+      for (const run of row) {
+        parent.set(run, run);
+        while (first < above.length && above[first].to < run.from) first++;
+        for (let i = first; i < above.length && above[i].from <= run.to; i++) {
+          parent.set(root(above[i]), root(run));
+        }
+      }
+      above = row;
+    }
+    const groups = new Map();
+    for (const run of parent.keys()) {
+      const key = root(run);
+      if (groups.has(key)) groups.get(key).push(run);
+      else groups.set(key, [run]);
+    }
+    return [...groups.values()];
+  }
+
+  /* A group of runs in pixels of the frame. */
+  function pieceOf(runs, map, size) {
+    const { across, down } = scalesOf(map, size);
+    const left = Math.min(...runs.map(({ from }) => from));
+    const right = Math.max(...runs.map(({ to }) => to));
+    const top = Math.min(...runs.map(({ y }) => y));
+    const bottom = Math.max(...runs.map(({ y }) => y)) + 1;
+    const strongest = runs.reduce((a, b) => (b.highest > a.highest ? b : a));
+    const pixels = (size[0] * size[1]) / (map.width * map.height);
+    let area = 0;
+    let excess = 0;
+    for (const { y, from, to, excess: part } of runs) {
+      area += (across(to) - across(from)) * (down(y + 1) - down(y));
+      excess += part;
+    }
+    return {
+      box: [across(left), down(top), across(right) - across(left), down(bottom) - down(top)],
+      area,
+      value: strongest.highest,
+      peak: [across(strongest.at), down(strongest.y)],
+      strength: excess * pixels,
+      runs,
+    };
+  }
+
+  /* Pixels of the smallest flagged region of a frame that is listed: as the threshold says, and in
+     large frames a ten-thousandth of them. */
+  function smallestRegion(score, size) {
+    const { smallest_region: recorded } = segunc.data.page.scores[score];
+    return Math.max(recorded, (size[0] * size[1]) / 10000);
+  }
+
+  /* The connected pieces of a map at or above a threshold, the largest first, and how many are
+     smaller than `smallest` pixels. */
+  function pieces(map, threshold, size, smallest) {
+    const rows = [];
+    for (let y = 0; y < map.height; y++) rows.push(runsOf(map, threshold, y));
+    const every = joined(rows).map((runs) => pieceOf(runs, map, size));
+    const found = every.filter(({ area }) => area >= smallest).sort((a, b) => b.area - a.area);
+    return { found, small: every.length - found.length };
+  }
+
+  /* A piece as it stands in a verdict, with the runs of its pixels, row by row. */
+  function regionOf({ box, area, value, runs }, map, score, threshold, size) {
+    const { across, down } = scalesOf(map, size);
+    const inOrder = [...runs].sort((a, b) => a.y - b.y || a.from - b.from);
+    const mask = [];
+    for (let first = 0; first < inOrder.length;) {
+      const { y } = inOrder[first];
+      let next = first;
+      while (next < inOrder.length && inOrder[next].y === y) next++;
+      const parts = inOrder.slice(first, next);
+      for (let line = down(y); line < down(y + 1); line++) {
+        for (const { from, to } of parts) {
+          mask.push(line * size[1] + across(from), across(to) - across(from));
+        }
+      }
+      first = next;
+    }
+    return { score, threshold, box, area, value, mask, size };
+  }
+
   function overlap([x, y, w, h], [x2, y2, w2, h2]) {
-    const across = Math.min(x + w, x2 + w2) - Math.max(x, x2), down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
+    const across = Math.min(x + w, x2 + w2) - Math.max(x, x2);
+    const down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
     const both = Math.max(0, across) * Math.max(0, down);
     return both / (w * h + w2 * h2 - both);
   }
 
-  /* What there is to judge on the frame that is seen: pieces at the threshold, with the verdict on the one they overlap most, and
-     regions with a verdict that are no piece now. */
+  /* The entry, of some on regions by a score, whose box overlaps another most: at least half. */
+  function nearest(entries, score, box) {
+    let best = null;
+    let most = 0.5;
+    for (const entry of entries) {
+      if (entry.region.score !== score) continue;
+      const share = overlap(entry.region.box, box);
+      if (share < most) continue;
+      best = entry;
+      most = share;
+    }
+    return best;
+  }
+
+  /* What there is to judge on the frame that is seen: pieces at the threshold, with the verdict on
+     the one they overlap most, and regions with a verdict that are no piece now. */
   function collect(index) {
-    const { score, threshold, flags } = state.get();
-    const map = flags && threshold !== null && score ? maps.peek(table.place(index), score) : null;
+    const { score, threshold, map } = flaggedMap(index);
     const key = `${index}/${score}/${threshold}`;
-    if (map && flagged.stamp !== key) flagged = { stamp: key, ...pieces(map, threshold, stage.size()) };
-    const judged = verdicts.regions(table.name(index)), taken = new Set();
-    const now = (map ? flagged.found : []).map((piece) => {
-      const near = judged.filter((entry) => entry.region.score === score && !taken.has(entry))
-        .map((entry) => [overlap(entry.region.box, piece.box), entry]).sort((a, b) => b[0] - a[0])[0];
-      if (!near || near[0] < 0.5) return { region: { score, threshold, ...piece }, entry: null };
-      taken.add(near[1]);
-      return { region: { score, threshold, ...piece }, entry: near[1] };
-    });
-    const rest = judged.filter((entry) => !taken.has(entry)).map((entry) => ({ region: entry.region, entry }));
-    note.textContent = map ? `${now.length} flagged region${now.length === 1 ? "" : "s"}${flagged.small ? `, ${flagged.small} smaller not listed` : ""}` : "";
-    return [...now, ...rest];
+    if (map && flagged.stamp !== key) {
+      const size = stage.size();
+      const { found, small } = pieces(map, threshold, size, smallestRegion(score, size));
+      const regions = found.map((piece) => regionOf(piece, map, score, threshold, size));
+      flagged = { stamp: key, found: regions, small };
+    }
+    const left = new Set(verdicts.regions(table.name(index)));
+    const rows = [];
+    for (const region of map ? flagged.found : []) {
+      const entry = nearest(left, score, region.box);
+      left.delete(entry);
+      rows.push({ region, entry });
+    }
+    note.textContent = map ? countWords(rows.length, flagged.small) : "";
+    for (const entry of left) rows.push({ region: entry.region, entry });
+    return rows;
+  }
+
+  /* The threshold by which the frame is flagged, and the map where it is loaded. */
+  function flaggedMap(index) {
+    const current = state.get();
+    const threshold = current.flags ? table.thresholdOf(current) : null;
+    const { score } = current;
+    const map = threshold !== null && score ? maps.peek(table.place(index), score) : null;
+    return { score, threshold, map };
+  }
+
+  function countWords(count, small) {
+    const words = `${count} flagged region${count === 1 ? "" : "s"}`;
+    return small ? `${words}, ${small} smaller not listed` : words;
   }
 
   function update(index) {
-    const { score, threshold, flags, region, view } = state.get();
+    const { region, view } = state.get();
     if (index === null || view !== "frame") return;
-    const loaded = flags && score ? Boolean(maps.peek(table.place(index), score)) : false;
-    const key = JSON.stringify([index, score, threshold, flags, region, loaded, verdicts.regions(table.name(index))]);
+    const { score, threshold, map } = flaggedMap(index);
+    const judged = verdicts.regions(table.name(index));
+    const key = JSON.stringify([index, score, threshold, region, Boolean(map), judged]);
     if (key === stamp) return;
     stamp = key;
     shown = collect(index);
@@ -95,82 +208,131 @@
     draw();
   }
 
-  const title = ({ region, entry }) => `${region.score ? `${region.area.toLocaleString("en")} px, max ${format(Number(region.value.toPrecision(3)))}` : "drawn"}`
-    + `${entry?.verdict ? ` · ${verdicts.REGION_WORDS[entry.verdict]}` : ""}`;
+  function title({ region, entry }) {
+    let words = "drawn";
+    if (region.score) {
+      const peak = region.value === null ? "" : `, max ${segunc.digits(region.value, 3)}`;
+      words = `${region.area.toLocaleString("en")} px${peak}`;
+    }
+    return entry?.verdict ? `${words} · ${verdicts.REGION_WORDS[entry.verdict]}` : words;
+  }
 
-  function row(one, position) {
-    return element("li", {}, element("button", {
-      type: "button", "aria-pressed": String(state.get().region === position), "data-verdict": one.entry?.verdict ?? "",
-      onclick: () => select(position),
-    }, `${position + 1} · ${title(one)}`));
+  function row(item, position) {
+    const attributes = {
+      type: "button",
+      "aria-pressed": String(state.get().region === position),
+      "data-verdict": item.entry?.verdict ?? "",
+      onclick: () => select(state.get().region === position ? null : position),
+    };
+    return element("li", {}, element("button", attributes, `${position + 1} · ${title(item)}`));
+  }
+
+  function rectangle([x, y, width, height]) {
+    return svg("rect", { x, y, width, height });
+  }
+
+  function outlineOf({ region, entry }, position) {
+    const classes = ["region", entry?.verdict ?? ""];
+    if (position === state.get().region) classes.push("chosen");
+    if (!region.score) classes.push("drawn");
+    const [x, y] = region.box;
+    const number = svg("text", { x, y }, String(position + 1));
+    const attributes = { class: classes.join(" ") };
+    return svg("g", attributes, rectangle(region.box), rectangle(region.box), number);
   }
 
   function draw() {
-    const [height, width] = stage.size(), chosen = state.get().region;
-    const group = (one, position) => {
-      const [x, y, w, h] = one.region.box, kind = `${position === chosen ? " chosen" : ""}${one.region.score ? "" : " drawn"}`;
-      const number = svg("text", { x, y }, String(position + 1));
-      const rect = svg("rect", { x, y, width: w, height: h });
-      return svg("g", { class: `region ${one.entry?.verdict ?? ""}${kind}` }, rect.cloneNode(), rect, number);
-    };
+    const [height, width] = stage.size();
+    const outlines = shown.map(outlineOf);
+    if (drawn) outlines.push(svg("g", { class: "region drawn chosen" }, rectangle(drawn)));
     stage.boxes.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    stage.boxes.replaceChildren(...shown.map(group), ...(drawn ? [svg("g", { class: "region drawn chosen" }, svg("rect", { x: drawn[0], y: drawn[1], width: drawn[2], height: drawn[3] }))] : []));
+    stage.boxes.replaceChildren(...outlines);
     stage.draw();
   }
 
   function select(position) {
     state.set({ region: position });
-    const one = shown[position];
-    if (!one) return;
-    const [x, y, w, h] = one.region.box, [height, width] = stage.size();
+    const item = shown[position];
+    if (!item) return;
+    const [x, y, w, h] = item.region.box;
+    const [height, width] = stage.size();
     if (state.get().zoom > 1) state.set({ x: (x + w / 2) / width, y: (y + h / 2) / height });
-    announce(`region ${position + 1} of ${shown.length}: ${title(one)}`);
+    announce(`region ${position + 1} of ${shown.length}: ${title(item)}`);
   }
 
   /* To the next or previous region; the first asks the threshold to show what it flags. */
   function step(by) {
     if (!state.get().flags && state.get().score) segunc.frame.toggle("flags");
-    if (!shown.length) return announce("no region at this threshold");
+    if (!shown.length) return announce("no region at this threshold", true);
     const now = state.get().region;
-    select(now === null ? (by > 0 ? 0 : shown.length - 1) : (now + by + shown.length) % shown.length);
+    if (now === null) select(by > 0 ? 0 : shown.length - 1);
+    else select((now + by + shown.length) % shown.length);
   }
 
   /* Whether a region was there to be judged. */
   function judge(verdict) {
-    const one = shown[state.get().region];
-    if (!one) return false;
-    if (verdict && !(verdict in verdicts.REGION_WORDS)) announce("a region is true, false, part of a missed object, or unsure", true);
-    else {
-      verdicts.set(table.name(stage.shown()), { verdict }, one.entry?.region ?? one.region);
-      announce(verdict ? `region: ${verdicts.REGION_WORDS[verdict]}` : "region: verdict taken back", true);
+    const item = shown[state.get().region];
+    if (!item) return false;
+    if (verdict && !Object.hasOwn(verdicts.REGION_WORDS, verdict)) {
+      announce("a region is true, false, part of a missed object, or unsure", true);
+      return true;
     }
+    verdicts.set(table.name(stage.shown()), { verdict }, item.entry?.region ?? item.region);
+    announce(`region: ${verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back"}`, true);
     return true;
   }
 
   /* The box between two places of the frame (shares of its width and height), inside of it. */
   function boxOf([[x1, y1], [x2, y2]]) {
-    const [height, width] = stage.size(), within = (share, side) => Math.round(Math.min(1, Math.max(0, share)) * side);
-    const [left, right] = [within(Math.min(x1, x2), width), within(Math.max(x1, x2), width)];
-    const [top, bottom] = [within(Math.min(y1, y2), height), within(Math.max(y1, y2), height)];
+    const [height, width] = stage.size();
+    const within = (share, side) => Math.round(Math.min(1, Math.max(0, share)) * side);
+    const left = within(Math.min(x1, x2), width);
+    const right = within(Math.max(x1, x2), width);
+    const top = within(Math.min(y1, y2), height);
+    const bottom = within(Math.max(y1, y2), height);
     return [left, top, right - left, bottom - top];
   }
 
-  /* Show the box that is being dragged; `done` marks what it holds as a missed object. */
-  function drag(corners, finished) {
-    drawn = boxOf(corners);
-    const [x, y, w, h] = drawn;
-    if (finished) {
-      drawn = null;
-      state.set({ marking: false });
-      if (w * h >= segunc.data.page.objects.smallest) {
-        const size = stage.size(), mask = Array.from({ length: h }, (_, i) => [(y + i) * size[1] + x, w]).flat();
-        const region = { score: null, threshold: null, value: null, box: [x, y, w, h], area: w * h, size, mask };
-        verdicts.set(table.name(stage.shown()), { verdict: "missed" }, region);
-        announce(`missed object marked at ${x}, ${y}, ${w} x ${h} pixels`, true);
-      } else announce("too small a box; nothing was marked", true);
-    }
+  /* Show the box between two places that is being dragged; null for none. */
+  function drag(corners) {
+    drawn = corners && boxOf(corners);
     draw();
   }
 
-  segunc.regions = { list, note, update, step, judge, drag, select, pieces, overlap, shown: () => shown };
+  /* Keep the box between two places as a missed object. */
+  function mark(corners) {
+    const box = boxOf(corners);
+    const [x, y, width, height] = box;
+    const area = width * height;
+    state.set({ marking: false });
+    drag(null);
+    if (area < segunc.data.page.objects.smallest) {
+      announce("too small a box; nothing was marked", true);
+      return;
+    }
+    const size = stage.size();
+    const mask = [];
+    for (let line = y; line < y + height; line++) mask.push(line * size[1] + x, width);
+    const region = { score: null, threshold: null, value: null, box, area, size, mask };
+    verdicts.set(table.name(stage.shown()), { verdict: "missed" }, region);
+    announce(`missed object marked at ${x}, ${y}, ${width} x ${height} pixels`, true);
+  }
+
+  segunc.regions = {
+    list,
+    note,
+    update,
+    step,
+    judge,
+    drag,
+    mark,
+    select,
+    pieces,
+    smallestRegion,
+    regionOf,
+    nearest,
+    overlap,
+    shown: () => shown,
+    chosen: () => shown[state.get().region] ?? null,
+  };
 })(segunc);

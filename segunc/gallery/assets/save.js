@@ -1,21 +1,29 @@
 "use strict";
-/* The view of the stage as a picture with its caption: photograph, layer, outlines and boxes at the size of the frame, and the legend. */
+/* The view of the stage as a picture with its caption: photograph, layer, outlines and boxes at the
+   size of the frame, and the legend. */
 (function (segunc) {
   const { table, state, layers, stage, format, announce } = segunc;
   const { page } = segunc.data;
   const LARGEST = 1600; // pixels of its width, at most
 
+  const joined = (words) => words.filter(Boolean).join(" · ");
+
   /* What the picture shows, in lines. */
   function caption(index) {
-    const { layer, flags, threshold, score } = state.get(), time = table.time(index);
-    const flagged = flags && threshold !== null ? `flagged: ${layers.name(score)} ≥ ${format(threshold)}` : "";
-    return [
-      [`frame ${table.name(index)}`, time === null ? "" : segunc.seconds(time), layers.title(layer), flagged].filter(Boolean).join(" · "),
-      [page.title, page.line, `${page.written}, ${new Date().toISOString().slice(0, 10)}`].filter(Boolean).join(" · "),
-    ];
+    const now = state.get();
+    const { layer, score } = now;
+    const time = table.time(index);
+    const threshold = now.flags ? table.thresholdOf(now) : null;
+    const words = [`frame ${table.name(index)}`, time === null ? "" : segunc.seconds(time)];
+    words.push(
+      layer === "overlay" ? `image, tinted by ${layers.name(score)}` : layers.title(layer),
+    );
+    if (threshold !== null) words.push(`flagged: ${layers.name(score)} ≥ ${format(threshold)}`);
+    const written = `${page.written}, ${new Date().toISOString().slice(0, 10)}`;
+    return [joined(words), joined([page.title, page.line, written])];
   }
 
-  /* The drawings of the stage as a picture of their own, with the styles that the page gives them. */
+  /* The drawings of the stage as a picture of their own, in the styles that the page gives them. */
   async function drawing(svg, width, height) {
     const copy = svg.cloneNode(true);
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
@@ -25,10 +33,20 @@
     copy.querySelectorAll("*").forEach((element, i) => {
       const style = getComputedStyle(originals[i]);
       element.removeAttribute("class");
-      for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "paint-order", "font", "transform"]) element.style.setProperty(name, style.getPropertyValue(name));
+      for (const name of [
+        "fill",
+        "stroke",
+        "stroke-width",
+        "stroke-dasharray",
+        "paint-order",
+        "font",
+        "transform",
+      ])
+        element.style.setProperty(name, style.getPropertyValue(name));
     });
     const picture = new Image();
-    picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+    const text = encodeURIComponent(new XMLSerializer().serializeToString(copy));
+    picture.src = `data:image/svg+xml;charset=utf-8,${text}`;
     await picture.decode();
     return picture;
   }
@@ -37,17 +55,23 @@
     const index = stage.shown();
     if (index === null) return;
     await segunc.frame.ready();
-    const [rows, columns] = stage.size(), scale = Math.min(LARGEST / columns, Math.max(1, 640 / columns));
-    const width = Math.round(columns * scale), height = Math.round(rows * scale), size = Math.max(14, Math.round(width / 60));
-    const canvas = document.createElement("canvas"), draw = canvas.getContext("2d"), { layer, opacity, flags, outline } = state.get();
-    const score = layers.scoreOf(layer), strip = Math.round(size * (score ? 6.6 : 3.6));
+    const [rows, columns] = stage.size();
+    const scale = Math.min(LARGEST / columns, Math.max(1, 640 / columns));
+    const width = Math.round(columns * scale);
+    const height = Math.round(rows * scale);
+    const size = Math.max(14, Math.round(width / 60)); // of the letters
+    const canvas = document.createElement("canvas");
+    const draw = canvas.getContext("2d");
+    const { layer, opacity, flags } = state.get();
+    const score = layers.scoreOf(layer);
+    const strip = Math.round(size * (score ? 6.6 : 3.6));
     Object.assign(canvas, { width, height: height + strip });
     draw.fillStyle = "#16161a";
     draw.fillRect(0, 0, width, height + strip);
     const photo = await stage.photoOf(index);
     draw.imageSmoothingEnabled = scale < 2;
     if (!photo.hidden) {
-      draw.filter = layer === "image" ? "none" : "grayscale(1) brightness(0.8)";
+      draw.filter = layers.onImage(layer) ? "none" : "grayscale(1) brightness(0.8)";
       draw.drawImage(photo, 0, 0, width, height);
       draw.filter = "none";
     }
@@ -57,18 +81,26 @@
       draw.globalAlpha = 1;
     }
     const [flagged, labelled, boxes] = stage.drawings();
-    for (const [svg, shown] of [[flagged, flags], [labelled, outline], [boxes, true]]) {
-      if (shown && svg.childElementCount) draw.drawImage(await drawing(svg, width, height), 0, 0, width, height);
+    for (const [svg, shown] of [
+      [flagged, flags],
+      [labelled, stage.outlined(index)],
+      [boxes, true],
+    ]) {
+      if (!shown || !svg.childElementCount) continue;
+      draw.drawImage(await drawing(svg, width, height), 0, 0, width, height);
     }
     draw.font = `${size}px system-ui, sans-serif`;
     draw.fillStyle = "#ececf0";
     const lines = caption(index);
-    lines.forEach((line, i) => draw.fillText(line, size, height + size * (1.5 + 1.5 * i), width - 2 * size));
+    lines.forEach((line, i) =>
+      draw.fillText(line, size, height + size * (1.5 + 1.5 * i), width - 2 * size),
+    );
     if (score) legend(draw, score, size, height + size * 3.7, width - 2 * size, size);
     canvas.toBlob((blob) => {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(blob);
-      link.download = `${[page.title, table.name(index), layer].join("-").replace(/[^\p{L}\p{N}._-]+/gu, "_")}.png`;
+      const name = [page.title, table.name(index), layer].join("-");
+      link.download = `${name.replace(/[^\p{L}\p{N}._-]+/gu, "_")}.png`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
       announce(`saved ${link.download}`, true);
@@ -76,9 +108,10 @@
   }
 
   function legend(draw, score, left, top, width, size) {
-    const { ticks, measured_to: measured } = page.scores[score], { ramp, css } = layers;
+    const { ticks, measured_to: measured } = page.scores[score];
+    const { ramp, css } = layers;
     for (let x = 0; x < width; x++) {
-      draw.fillStyle = css(ramp[Math.round(255 * x / width)]);
+      draw.fillStyle = css(ramp[Math.round((255 * x) / width)]);
       draw.fillRect(left + x, top, 1, size);
     }
     draw.strokeStyle = "#16161a";
@@ -90,7 +123,11 @@
     }
     draw.fillStyle = "#a8a8b2";
     const middle = measured === null ? ticks[1] : `${ticks[1]}, measured up to here`;
-    [["left", 0, ticks[0]], ["center", width / 2, middle], ["right", width, ticks[2]]].forEach(([align, x, words]) => {
+    [
+      ["left", 0, ticks[0]],
+      ["center", width / 2, middle],
+      ["right", width, ticks[2]],
+    ].forEach(([align, x, words]) => {
       draw.textAlign = align;
       draw.fillText(words, left + x, top + 2.3 * size);
     });

@@ -1,22 +1,48 @@
 "use strict";
-/* The panes of one frame, at the same place and zoom: on the first, the stage, the chosen layer; beside it others. Over each lie flagged
-   pixels, outline, boxes and probe. */
+/* The panes of one frame, at the same place and zoom: on the first, the stage, the chosen layer;
+   beside it others. Over each lie flagged pixels, outline, boxes and probe. */
 (function (segunc) {
-  const { element, svg, table, state, layers, maps } = segunc;
-  const COUNTS = [1, 2, 4], FIELDS = ["layer", "second", "third", "fourth"];
-  const grid = document.getElementById("panes"), stage = document.getElementById("stage");
-  const [flags, outline, boxes] = ["flags", "outline", "boxes"].map((name) => svg("svg", { class: `drawing ${name}`, preserveAspectRatio: "none", "aria-hidden": "true" }));
-  let size = [1, 1], shown = null, token = 0, pointer = null;
+  const { element, svg, table, state, layers, maps, verdicts } = segunc;
+  const COUNTS = [1, 2, 4];
+  const FIELDS = ["layer", "second", "third", "fourth"];
+  /* The lines of each drawing, the lowest first: what is flagged has one thin line, the label two,
+     so that neither their colours nor their lightness alone tell them apart. */
+  const LINES = {
+    flags: ["edge-dark", "edge-light"],
+    outline: ["edge-dark", "edge-light", "edge-core"],
+  };
+  const grid = document.getElementById("panes");
+  const stage = document.getElementById("stage");
+  const [flags, outline, boxes] = ["flags", "outline", "boxes"].map((name) =>
+    svg("svg", { class: `drawing ${name}`, preserveAspectRatio: "none", "aria-hidden": "true" }),
+  );
+  let size = [1, 1];
+  let shown = null;
+  let token = 0;
+  let pointer = null;
 
   const panes = FIELDS.map((field, number) => {
-    const choice = element("select", { "aria-label": `Layer of the ${field} pane`, onchange: () => state.set({ [field]: choice.value }) },
-      ...layers.every.map((layer) => element("option", { value: layer }, layers.title(layer))));
-    const photo = element("img", { alt: "", draggable: "false", hidden: true }), canvas = element("canvas", { class: "layer", hidden: true });
+    const choice = element(
+      "select",
+      {
+        "aria-label": `Layer of the ${field} pane`,
+        onchange: () => state.set({ [field]: choice.value }),
+      },
+      ...layers.every.map((layer) => element("option", { value: layer }, layers.title(layer))),
+    );
+    const photo = element("img", { alt: "", draggable: "false", hidden: true });
+    const canvas = element("canvas", { class: "layer", hidden: true });
     const drawings = element("div", {}, ...(number ? [] : [flags, outline, boxes]));
     const world = element("div", { class: "world" }, photo, canvas, drawings);
-    const probe = element("div", { class: "probe", "aria-hidden": "true" }), message = element("p", { class: "pane-message", role: "alert", hidden: true });
+    const probe = element("div", { class: "probe", "aria-hidden": "true" });
+    const message = element("p", { class: "pane-message", role: "alert", hidden: true });
     const pane = number ? element("div", { class: "pane", hidden: true }) : stage;
-    pane.append(world, probe, ...(number ? [element("div", { class: "pane-choice" }, choice)] : []), message);
+    pane.append(
+      world,
+      probe,
+      ...(number ? [element("div", { class: "pane-choice" }, choice)] : []),
+      message,
+    );
     return { field, choice, photo, canvas, drawings, world, probe, message, pane, painted: "" };
   });
 
@@ -24,8 +50,10 @@
 
   /* Screen pixels of a frame pixel, and where the frame's corner lies on a pane. */
   function geometry(pane = stage) {
-    const current = state.get(), [height, width] = size;
-    const scale = current.zoom * Math.min(pane.clientWidth / width, pane.clientHeight / height) || 1;
+    const current = state.get();
+    const [height, width] = size;
+    const scale =
+      current.zoom * Math.min(pane.clientWidth / width, pane.clientHeight / height) || 1;
     return {
       scale,
       left: pane.clientWidth / 2 - current.x * width * scale,
@@ -33,18 +61,28 @@
     };
   }
 
+  /* Whether the labelled anomaly of a frame is outlined: as was said, or else once the reviewer has
+     judged the frame, whom it must not lead. */
+  const outlined = (index) => state.get().outline ?? verdicts.judged(table.name(index));
+
   /* Outlines, flags and boxes are those of the stage. */
   function draw() {
     const current = state.get();
     flags.style.display = current.flags ? "" : "none";
-    outline.style.display = current.outline ? "" : "none";
-    for (const { drawings } of used(current).slice(1)) drawings.replaceChildren(...[flags, outline, boxes].map((drawing) => drawing.cloneNode(true)));
+    outline.style.display = shown !== null && outlined(shown) ? "" : "none";
+    for (const { drawings } of used(current).slice(1)) {
+      const copies = [flags, outline, boxes].map((drawing) => drawing.cloneNode(true));
+      drawings.replaceChildren(...copies);
+    }
     place();
   }
 
   /* A cross lies at the probe or, on the panes beside, below the pointer. */
   function place() {
-    const current = state.get(), [height, width] = size, pinned = current.probe?.split(",").map(Number);
+    const current = state.get();
+    const [height, width] = size;
+    const pinned = current.probe?.split(",").map(Number);
+    grid.classList.toggle("zoomed", current.zoom > 1);
     for (const { pane, world, canvas, probe } of used(current)) {
       const { scale, left, top } = geometry(pane);
       world.style.width = `${width}px`;
@@ -53,27 +91,37 @@
       world.classList.toggle("magnified", scale >= 2);
       world.style.setProperty("--screen-pixel", `${1 / scale}px`);
       canvas.style.opacity = current.opacity;
-      const at = pane !== stage && pointer ? [pointer[0] * width - 0.5, pointer[1] * height - 0.5] : pinned;
+      const at =
+        pane !== stage && pointer ? [pointer[0] * width - 0.5, pointer[1] * height - 0.5] : pinned;
       probe.hidden = !at || !(at[0] < width && at[1] < height);
-      if (at) probe.style.transform = `translate(${left + (at[0] + 0.5) * scale}px, ${top + (at[1] + 0.5) * scale}px)`;
+      if (!at) continue;
+      const across = left + (at[0] + 0.5) * scale;
+      const down = top + (at[1] + 0.5) * scale;
+      probe.style.transform = `translate(${across}px, ${down}px)`;
     }
   }
 
-  /* What each pane shows: the layer asked for, or else the image, prediction, entropy and what there is.
-     The stage falls back where the frame lacks a layer; another pane says so. */
+  /* What each pane shows: the layer asked for, or else the image, prediction, entropy and what
+     there is. The stage falls back where the frame lacks a layer; another pane says so. */
   function layersOf(index, current) {
     const there = layers.every.filter((layer) => layers.available(index, layer));
-    const first = there.includes(current.layer) ? current.layer : there[0] ?? null;
+    const first = there.includes(current.layer) ? current.layer : (there[0] ?? null);
     const wanted = ["image", "prediction", "entropy", segunc.data.page.ranking, ...there];
-    const asked = used(current).slice(1).map(({ field }) => (layers.every.includes(current[field]) ? current[field] : null));
-    const free = [...new Set(wanted)].filter((layer) => there.includes(layer) && layer !== first && !asked.includes(layer));
+    const asked = used(current)
+      .slice(1)
+      .map(({ field }) => (layers.every.includes(current[field]) ? current[field] : null));
+    const free = [...new Set(wanted)].filter(
+      (layer) => there.includes(layer) && layer !== first && !asked.includes(layer),
+    );
     return [first, ...asked.map((layer) => layer ?? free.shift() ?? "image")];
   }
 
   /* The maps of a layer of a frame, or the error that says what is missing. */
   async function load(index, layer, contents = layer ? layers.needs(layer) : []) {
     try {
-      if (contents.some((content) => !table.has(index, content))) throw new Error(`this frame has no ${layers.title(layer)}`);
+      if (contents.some((content) => !table.has(index, content))) {
+        throw new Error(`this frame has no ${layers.title(layer)}`);
+      }
       return await Promise.all(contents.map((content) => maps.get(table.place(index), content)));
     } catch (error) {
       return error;
@@ -82,32 +130,51 @@
 
   /* Bring a frame onto the panes; resolves when it is seen, false where another came in between. */
   async function show(index) {
-    const mine = ++token, current = state.get(), wanted = layersOf(index, current);
-    const score = current.flags && current.threshold !== null && current.score ? current.score : null;
-    const label = current.outline && table.objects(index) ? "label/anomaly" : null;
-    const [picture, over, truth, ...found] = await Promise.all([photoOf(index), load(index, score, score ? [score] : []),
-      load(index, label), ...wanted.map((layer) => load(index, layer))]);
+    const mine = ++token;
+    const current = state.get();
+    const wanted = layersOf(index, current);
+    const threshold = current.flags ? table.thresholdOf(current) : null;
+    const score = threshold === null ? null : current.score;
+    const label = outlined(index) && table.objects(index) ? "label/anomaly" : null;
+    const [picture, over, truth, ...found] = await Promise.all([
+      photoOf(index),
+      load(index, score, score ? [score] : []),
+      load(index, label),
+      ...wanted.map((layer) => load(index, layer)),
+    ]);
     if (mine !== token) return false;
     size = table.size(index) ?? [picture.naturalHeight || 1, picture.naturalWidth || 1];
     shown = index;
     grid.dataset.count = current.panes;
+    grid.style.setProperty("--shape", `${size[1]} / ${size[0]}`);
     panes.forEach((pane, i) => {
       pane.pane.hidden = i >= wanted.length;
-      if (i < wanted.length) paint(pane, index, wanted[i], found[i], picture, i ? [] : [over, truth]);
+      const more = i ? [] : [over, truth];
+      if (i < wanted.length) paint(pane, index, wanted[i], found[i], picture, more);
     });
-    edges(flags, over[0], `${index}/${score}/${current.threshold}`, (place) => over[0].value(place) >= current.threshold);
+    edges(
+      flags,
+      over[0],
+      `${index}/${score}/${threshold}`,
+      (place) => over[0].value(place) >= threshold,
+    );
     edges(outline, truth[0], index, (place) => truth[0].codes[place] === 1);
     draw();
     return true;
   }
 
   function paint(pane, index, layer, found, picture, more) {
-    const failures = [found, ...more].filter((part) => part instanceof Error).map(({ message }) => message);
-    const shown = picture.cloneNode(), key = found[0] ? `${index}/${layer}/${state.get().only}` : "";
+    const failures = [found, ...more]
+      .filter((part) => part instanceof Error)
+      .map(({ message }) => message);
+    const shown = picture.cloneNode();
+    const { only, score } = state.get();
+    const key = found[0] ? `${index}/${layer}/${layer === "overlay" ? score : only}` : "";
     pane.choice.value = layer;
-    shown.classList.toggle("under-colours", layer !== null && layer !== "image");
-    if (pane.photo.getAttribute("src") === shown.getAttribute("src")) pane.photo.className = shown.className;
-    else {
+    shown.classList.toggle("under-colours", layer !== null && !layers.onImage(layer));
+    if (pane.photo.getAttribute("src") === shown.getAttribute("src")) {
+      pane.photo.className = shown.className;
+    } else {
       pane.photo.replaceWith(shown);
       pane.photo = shown;
     }
@@ -123,10 +190,13 @@
     pane.message.hidden = !failures.length;
   }
 
-  const KEPT = 60, kept = new Map(); // frame -> promise of the address of its picture, least recently used first
+  const KEPT = 60;
+  const kept = new Map(); // frame -> promise of the address of its picture, least recent first
   const photos = {
     get(index) {
-      const promise = kept.get(index) ?? segunc.pictureOf(`frames/${table.folder(index)}/image`).catch(() => null);
+      const promise =
+        kept.get(index) ??
+        segunc.pictureOf(`frames/${table.folder(index)}/image`).catch(() => null);
       kept.delete(index);
       kept.set(index, promise);
       if (kept.size > KEPT) {
@@ -142,7 +212,9 @@
   async function photoOf(index) {
     const file = table.has(index, "image") ? await photos.get(index) : null;
     const picture = element("img", { alt: "", draggable: "false", hidden: !file, src: file });
-    await picture.decode().catch(() => { picture.hidden = true; });
+    await picture.decode().catch(() => {
+      picture.hidden = true;
+    });
     return picture;
   }
 
@@ -150,19 +222,26 @@
   function prepare(index) {
     const current = state.get();
     photoOf(index);
-    for (const layer of [...layersOf(index, current), current.flags ? current.score : null]) load(index, layer);
+    const wanted = [...layersOf(index, current), current.flags ? current.score : null];
+    for (const layer of wanted) load(index, layer);
   }
 
-  /* The edges between pixels that `holds` and the rest as one path, sharp at every zoom: dark below, light above. */
+  /* The edges between pixels that `holds` and the rest as one path, sharp at every zoom: dark
+     below, light above. */
   function edges(drawing, map, key, holds) {
     if (drawing.dataset.key === String(map ? key : "")) return;
     drawing.dataset.key = map ? key : "";
     drawing.replaceChildren();
     if (!map) return;
     // In pixels of the frame, of which a condensed map has fewer.
-    const { width, height } = map, steps = [], across = size[1] / width, down = size[0] / height;
-    // One row and one column of nothing around what holds, so that every edge lies between two places.
-    const wide = width + 2, mask = new Uint8Array(wide * (height + 2));
+    const { width, height } = map;
+    const steps = [];
+    const across = size[1] / width;
+    const down = size[0] / height;
+    // One row and one column of nothing around what holds, so that every edge lies between two
+    // places.
+    const wide = width + 2;
+    const mask = new Uint8Array(wide * (height + 2));
     for (let y = 0, place = 0; y < height; y++) {
       for (let x = 0; x < width; x++, place++) if (holds(place)) mask[(y + 1) * wide + x + 1] = 1;
     }
@@ -176,37 +255,97 @@
         }
       }
     };
-    runs(height, width, (y) => (y + 1) * wide + 1, 1, wide, (y, from, to) => `M${from * across} ${y * down}H${to * across}`);
-    runs(width, height, (x) => wide + x + 1, wide, 1, (x, from, to) => `M${x * across} ${from * down}V${to * down}`);
+    runs(
+      height,
+      width,
+      (y) => (y + 1) * wide + 1,
+      1,
+      wide,
+      (y, from, to) => `M${from * across} ${y * down}H${to * across}`,
+    );
+    runs(
+      width,
+      height,
+      (x) => wide + x + 1,
+      wide,
+      1,
+      (x, from, to) => `M${x * across} ${from * down}V${to * down}`,
+    );
     drawing.setAttribute("viewBox", `0 0 ${size[1]} ${size[0]}`);
-    drawing.append(...["edge-dark", "edge-light"].map((name) => svg("path", { class: name, d: steps.join("") })));
+    const d = steps.join("");
+    const lines = drawing === flags ? LINES.flags : LINES.outline;
+    drawing.append(...lines.map((name) => svg("path", { class: name, d })));
   }
 
   /* The place on the frame below a place on the screen, as shares of its width and height. */
   function framePlace(event) {
-    const pane = event.currentTarget, box = pane.getBoundingClientRect(), { scale, left, top } = geometry(pane);
-    return [(event.clientX - box.left - left) / scale / size[1], (event.clientY - box.top - top) / scale / size[0]];
+    const pane = event.currentTarget;
+    const box = pane.getBoundingClientRect();
+    const { scale, left, top } = geometry(pane);
+    return [
+      (event.clientX - box.left - left) / scale / size[1],
+      (event.clientY - box.top - top) / scale / size[0],
+    ];
   }
 
   /* Zoom so that a point of the frame (shares; its middle when not given) stays where it is. */
   function zoomTo(zoom, point) {
     const current = state.get();
-    const wanted = Math.min(64, Math.max(1, zoom)), keep = point ?? [current.x, current.y];
-    const moved = (middle, at) => Math.min(1, Math.max(0, at + (middle - at) * current.zoom / wanted));
-    state.set(wanted === 1 ? { zoom: 1, x: 0.5, y: 0.5 } : { zoom: wanted, x: moved(current.x, keep[0]), y: moved(current.y, keep[1]) });
+    const wanted = Math.min(64, Math.max(1, zoom));
+    const keep = point ?? [current.x, current.y];
+    const moved = (middle, at) =>
+      Math.min(1, Math.max(0, at + ((middle - at) * current.zoom) / wanted));
+    state.set(
+      wanted === 1
+        ? { zoom: 1, x: 0.5, y: 0.5 }
+        : { zoom: wanted, x: moved(current.x, keep[0]), y: moved(current.y, keep[1]) },
+    );
   }
+
+  function zoomButton(words, label, zoom) {
+    const attributes = { type: "button", "aria-label": label, title: label, onclick: zoom };
+    return element("button", attributes, words);
+  }
+
+  const zoomBy = (factor) => () => zoomTo(state.get().zoom * factor);
+  const zooms = element(
+    "div",
+    { class: "zooms", role: "group", "aria-label": "Zoom" },
+    zoomButton("+", "Zoom in (+)", zoomBy(1.5)),
+    zoomButton("−", "Zoom out (-)", zoomBy(1 / 1.5)),
+    zoomButton("⤢", "Whole frame (f)", () => zoomTo(1)),
+  );
 
   stage.tabIndex = 0;
   stage.setAttribute("role", "application");
-  stage.setAttribute("aria-label", "Picture of the frame. Arrow keys move the probe, plus and minus zoom.");
-  grid.append(...panes.slice(1).map(({ pane }) => pane));
+  stage.setAttribute(
+    "aria-label",
+    "Picture of the frame. Arrow keys move the probe, plus and minus zoom.",
+  );
+  grid.append(...panes.slice(1).map(({ pane }) => pane), zooms);
   new ResizeObserver(place).observe(stage);
 
   segunc.stage = {
-    show, prepare, draw, place, framePlace, zoomTo, layersOf, boxes, element: stage, panes: panes.map(({ pane }) => pane),
+    show,
+    prepare,
+    draw,
+    place,
+    framePlace,
+    zoomTo,
+    layersOf,
+    outlined,
+    boxes,
+    element: stage,
+    panes: panes.map(({ pane }) => pane),
     /* A cross where the pointer is (shares of the frame; null for none). */
-    point: (at) => { pointer = at; place(); },
-    nextCount: () => state.set({ panes: String(COUNTS[(COUNTS.indexOf(Number(state.get().panes)) + 1) % COUNTS.length]) }),
+    point: (at) => {
+      pointer = at;
+      place();
+    },
+    nextCount: () =>
+      state.set({
+        panes: String(COUNTS[(COUNTS.indexOf(Number(state.get().panes)) + 1) % COUNTS.length]),
+      }),
     size: () => size,
     photoOf,
     canvas: () => panes[0].canvas,

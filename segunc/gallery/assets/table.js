@@ -5,18 +5,37 @@
   const count = frames.length;
   const scores = Object.keys(page.scores);
   const indices = new Map(frames.map(({ name }, index) => [name, index]));
-  const contents = frames.map((frame) => new Set(frame.contents)), ever = new Set(frames.flatMap((frame) => frame.contents));
+  const contents = frames.map((frame) => new Set(frame.contents));
+  const ever = new Set(frames.flatMap((frame) => frame.contents));
 
   /* The statistics that any frame has of a score. */
-  const statisticsOf = (score) => [...new Set(frames.flatMap(({ statistics }) => Object.keys(statistics[score] ?? {})))];
+  const statisticsOf = (score) => [
+    ...new Set(frames.flatMap(({ statistics }) => Object.keys(statistics[score] ?? {}))),
+  ];
 
   /* A statistic of a frame; null where there is none. */
   const value = (index, score, statistic) => frames[index].statistics[score]?.[statistic] ?? null;
 
-  /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without an object. */
-  function outcome(index, score, threshold) {
-    const upTo = frames[index].found[score] ?? null;
-    return upTo === null || threshold === null || !revealed(index) ? null : upTo >= threshold ? "found" : "missed";
+  /* From which value on the run itself says that a pixel is flagged; null of maps that record
+     none. */
+  const recordedThreshold = (score) => page.scores[score]?.region_from ?? null;
+
+  /* The threshold that is set, or else the recorded one. */
+  const thresholdOf = ({ score, threshold }) => threshold ?? recordedThreshold(score);
+
+  /* How many labelled objects of a frame are flagged: {flagged, of}; null without one. */
+  function flaggedObjects(index, state) {
+    const upTo = frames[index].found[state.score] ?? null;
+    const threshold = thresholdOf(state);
+    if (upTo === null || threshold === null || !revealed(index)) return null;
+    return { flagged: upTo.filter((value) => value >= threshold).length, of: upTo.length };
+  }
+
+  /* "found" or "missed": whether all labelled objects of a frame are flagged; null without one. */
+  function outcome(index, state) {
+    const objects = flaggedObjects(index, state);
+    if (!objects) return null;
+    return objects.flagged === objects.of ? "found" : "missed";
   }
 
   const revealed = (index) => segunc.verdicts.revealed(frames[index].name);
@@ -27,50 +46,69 @@
   /* Whether a statistic is in the unit of its score; those of regions have units of their own. */
   const inUnit = (statistic) => statistic !== "component" && statistic !== "region";
 
-  /* The statistic that ranks frames by a score: the strongest region where it has one, since a mean hides a small object. `now` stays
-     where the score has it. */
+  /* The statistic that ranks frames by a score: the strongest region where it has one, since a mean
+     hides a small object. `now` stays where the score has it. */
   function usual(score, now = "region") {
     const known = score ? statisticsOf(score) : [];
-    return known.includes(now) ? now : known.includes("region") ? "region" : known.includes("mean") || !known.length ? "mean" : known[0];
+    for (const statistic of [now, "region", "mean"]) {
+      if (known.includes(statistic)) return statistic;
+    }
+    return known[0] ?? "mean";
   }
 
-  /* From which value on pixels belong to regions in the run's own statistics; else the middle of the colours. */
+  /* From which value on pixels belong to regions in the run's own statistics; else the middle of
+     the colours. */
   function usualThreshold(score) {
     const { low, high, region_from: from } = page.scores[score];
     return from ?? Number(((low + high) / 2).toPrecision(4));
   }
 
-  /* Whether the frame is at or above the threshold, of regions by its maximum; null where either lacks. */
+  /* Whether the frame is at or above the threshold, of regions by its maximum; null where either
+     lacks. */
   function reaches(index, state) {
-    const number = inUnit(state.statistic) ? ranked(index, state) : value(index, state.score, "max");
-    return number === null || state.threshold === null ? null : number >= state.threshold;
+    const statistic = inUnit(state.statistic) ? state.statistic : "max";
+    const number = value(index, state.score, statistic);
+    const threshold = thresholdOf(state);
+    return number === null || threshold === null ? null : number >= threshold;
   }
 
   const SHOW = {
     all: ["all frames", () => true],
     flagged: ["at or above the threshold", (i, s) => reaches(i, s) === true],
     below: ["below the threshold", (i, s) => reaches(i, s) === false],
-    missed: ["labelled anomaly below the threshold", (i, s) => outcome(i, s.score, s.threshold) === "missed"],
-    found: ["labelled anomaly flagged at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "found"],
-    normal: ["label without an anomaly", (i) => frames[i].objects === 0],
-    unlabelled: ["no anomaly label", (i) => frames[i].objects === null],
+    missed: ["a labelled object is not flagged", (i, s) => outcome(i, s) === "missed"],
+    found: ["all labelled objects are flagged", (i, s) => outcome(i, s) === "found"],
+    normal: ["label without an anomaly", (i) => revealed(i) && frames[i].objects === 0],
+    unlabelled: ["no anomaly label", (i) => revealed(i) && frames[i].objects === null],
     problems: ["something could not be shown", (i) => frames[i].problems.length > 0],
   };
   const ORDERS = { highest: "highest first", lowest: "lowest first", source: "source order" };
 
-  /* The frames to show, in order: indices into the table. Frames without the statistic come last. */
+  /* Indices of the frames to show, in order. Frames without the statistic come last. */
   function select(state, verdicts) {
-    const words = state.search.toLowerCase().split(/\s+/).filter(Boolean), shown = SHOW[state.show][1];
+    const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
+    const shown = SHOW[state.show][1];
     const chosen = [...frames.keys()].filter((index) => {
-      const { name } = frames[index], lowered = name.toLowerCase();
-      return words.every((word) => lowered.includes(word)) && shown(index, state)
-        && (state.verdict === "all" || verdictMatches(name, verdicts, state.verdict));
+      const { name } = frames[index];
+      const lowered = name.toLowerCase();
+      return (
+        words.every((word) => lowered.includes(word)) &&
+        shown(index, state) &&
+        (state.verdict === "all" || verdictMatches(name, verdicts, state.verdict))
+      );
     });
     if (state.order === "source") return chosen;
     const sign = state.order === "highest" ? -1 : 1;
     // Frames without a region are told apart by their means.
-    const keys = (statistic) => new Map(chosen.map((index) => [index, sign * (value(index, state.score, statistic) ?? sign * Infinity)]));
-    const first = keys(state.statistic), second = keys("mean");
+    const keys = (statistic) =>
+      new Map(
+        chosen.map((index) => [
+          index,
+          sign * (value(index, state.score, statistic) ?? sign * Infinity),
+        ]),
+      );
+    const first = keys(state.statistic);
+    const second = keys("mean");
     const compare = (of, a, b) => (of.get(a) < of.get(b) ? -1 : of.get(a) > of.get(b) ? 1 : 0);
     return chosen.sort((a, b) => compare(first, a, b) || compare(second, a, b) || a - b);
   }
@@ -80,12 +118,16 @@
   /* Whether two frames are of one moment: by their times. */
   function near(one, other) {
     const [a, b] = [frames[one].time, frames[other].time];
-    return a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < page.apart;
+    return (
+      a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < page.apart
+    );
   }
 
-  /* The first of each moment in an order, and how many frames of it follow; those of the frame `opened` behind it. */
+  /* The first of each moment in an order, and how many frames of it follow; those of the frame
+     `opened` behind it. */
   function moments(order, opened) {
-    const members = new Map(), heads = [];
+    const members = new Map();
+    const heads = [];
     for (const index of order) {
       const head = heads.find((other) => near(index, other));
       if (head !== undefined) members.get(head).push(index);
@@ -94,24 +136,45 @@
         heads.push(index);
       }
     }
-    return [[...members].flatMap(([head, rest]) => [head, ...(head === opened ? rest : [])]), members];
+    return [
+      [...members].flatMap(([head, rest]) => [head, ...(head === opened ? rest : [])]),
+      members,
+    ];
   }
 
   function verdictMatches(name, verdicts, wanted) {
     if (wanted === "disagree") return verdicts.disagree(name);
-    const entry = verdicts.get(name);
+    const entry = verdicts.usual(name);
     if (wanted === "none") return !entry?.verdict;
     return wanted === "note" ? Boolean(entry?.note) : entry?.verdict === wanted;
   }
 
   segunc.table = {
-    count, scores, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, usualThreshold, select, moments, statisticsOf,
-    has: (index, content) => contents[index].has(content) && (!content.startsWith("label/") || revealed(index)),
+    count,
+    scores,
+    SHOW,
+    ORDERS,
+    value,
+    ranked,
+    recordedThreshold,
+    thresholdOf,
+    flaggedObjects,
+    outcome,
+    inUnit,
+    usual,
+    usualThreshold,
+    select,
+    moments,
+    statisticsOf,
+    has: (index, content) =>
+      contents[index].has(content) && (!content.startsWith("label/") || revealed(index)),
     name: (index) => frames[index].name,
     place: (index) => frames[index].place,
     folder: (index) => String(frames[index].place).padStart(6, "0"),
     size: (index) => frames[index].size,
     time: (index) => frames[index]?.time ?? null,
+    /* Peak and area of the strongest region at the recorded threshold; null without one. */
+    strongest: (index, score) => frames[index].strongest[score] ?? null,
     objects: (index) => (revealed(index) ? frames[index].objects : null),
     problems: (index) => frames[index].problems,
     index: (name) => indices.get(name) ?? null,

@@ -4,30 +4,76 @@
   const { element, svg, table, state, verdicts, gallery, seconds } = segunc;
   const { page } = segunc.data;
   const footer = document.getElementById("timeline");
-  const play = element("button", { type: "button", id: "play", title: "Play or pause (space)", onclick: togglePlay }, "▶ Play");
-  const label = element("p", { id: "timeline-label" }), legend = element("p", { id: "timeline-legend" });
-  const cursor = element("i", { id: "cursor" }), ends = element("span", { class: "ends" }), axis = element("span", { class: "axis" });
-  const curves = svg("svg", { viewBox: `0 0 ${Math.max(1, table.count - 1)} 100`, preserveAspectRatio: "none" }), marks = element("span");
+  const play = element(
+    "button",
+    { type: "button", id: "play", title: "Play or pause (space)", onclick: togglePlay },
+    "▶ Play",
+  );
+  const label = element("p", { id: "timeline-label" });
+  const legend = element("p", { id: "timeline-legend" });
+  const cursor = element("i", { id: "cursor" });
+  const ends = element("span", { class: "ends" });
+  const axis = element("span", { class: "axis" });
+  const curves = svg("svg", {
+    viewBox: `0 0 ${Math.max(1, table.count - 1)} 100`,
+    preserveAspectRatio: "none",
+  });
+  const marks = element("span");
   const plot = element("div", { class: "plot" }, curves, marks, cursor, axis);
-  const chart = element("div", { id: "chart", class: "chart", tabindex: "0", role: "slider", "aria-label": "Frame in the order of the source", "aria-valuemin": "1" }, ends, plot);
-  const SPEEDS = [0.25, 0.5, 1, 2, 4], AHEAD = 6; // frames that are decoded before they are seen
-  const speed = element("select", { id: "speed", "aria-label": "Speed", title: "Speed ({ and })" }, ...SPEEDS.map((factor) => element("option", { value: factor, selected: factor === 1 }, `${factor} ×`)));
+  const chart = element(
+    "div",
+    {
+      id: "chart",
+      class: "chart",
+      tabindex: "0",
+      role: "slider",
+      "aria-label": "Frame in the order of the source",
+      "aria-valuemin": "1",
+    },
+    ends,
+    plot,
+  );
+  const SPEEDS = [0.25, 0.5, 1, 2, 4];
+  const AHEAD = 6; // frames that are decoded before they are seen
+  const speed = element(
+    "select",
+    { id: "speed", "aria-label": "Speed", title: "Speed ({ and })" },
+    ...SPEEDS.map((factor) =>
+      element("option", { value: factor, selected: factor === 1 }, `${factor} ×`),
+    ),
+  );
   const indices = Array.from({ length: table.count }, (_, index) => index);
-  let timer = null, due = 0, peaks = [], drawn = "";
+  let timer = null;
+  let due = 0;
+  let peaks = [];
+  let drawn = "";
 
-  /* Frames whose statistic is the largest of the second (or the 25th of the set) around them, and above the mean. */
+  /* Frames whose statistic is the largest of the second (or the 25th of the set) around them, and
+     above the mean. */
   function findPeaks(values) {
     const reach = Math.max(1, Math.round((page.fps ?? table.count / 25) / 2));
-    const numbers = values.filter((v) => v !== null), mean = numbers.reduce((a, b) => a + b, 0) / numbers.length;
-    return indices.filter((i) => values[i] !== null && values[i] > mean
-      && values.slice(Math.max(0, i - reach), i + reach + 1).every((value, j) =>
-        value === null || value < values[i] || (value === values[i] && Math.max(0, i - reach) + j >= i)));
+    const numbers = values.filter((v) => v !== null);
+    const mean = numbers.reduce((a, b) => a + b, 0) / numbers.length;
+    return indices.filter(
+      (i) =>
+        values[i] !== null &&
+        values[i] > mean &&
+        values
+          .slice(Math.max(0, i - reach), i + reach + 1)
+          .every(
+            (value, j) =>
+              value === null ||
+              value < values[i] ||
+              (value === values[i] && Math.max(0, i - reach) + j >= i),
+          ),
+    );
   }
 
   const at = () => table.index(state.get().frame) ?? 0;
   const xOf = (index) => (table.count > 1 ? index / (table.count - 1) : 0.5);
 
-  /* Where the frame is, on a chart that is drawn anew only when it shows something else: frames pass quickly. */
+  /* Where the frame is, on a chart that is drawn anew only when it shows something else: frames
+     pass quickly. */
   function draw() {
     const current = state.get();
     if (!current.score) return;
@@ -42,19 +88,39 @@
 
   function drawChart({ score, statistic, threshold }) {
     const values = indices.map((i) => table.value(i, score, statistic));
-    // One scale for the whole set, written at its ends: that of the set's own values, or slow changes would be flat.
+    // One scale for the whole set, written at its ends: that of the set's own values, or slow
+    // changes would be flat.
     const every = values.filter((value) => value !== null);
-    let low = every.reduce((a, b) => Math.min(a, b), Infinity), high = every.reduce((a, b) => Math.max(a, b), -Infinity);
+    let low = every.reduce((a, b) => Math.min(a, b), Infinity);
+    let high = every.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!(low < high)) [low, high] = [low - 0.5, low + 0.5];
-    const yOf = (value) => 80 - (value - low) / (high - low) * 66;
-    const curve = (of) => of.map((value, i) => (value === null ? "" : `${(of[i - 1] ?? null) === null ? "M" : "L"}${i} ${yOf(value)}`)).join("");
+    const yOf = (value) => 80 - ((value - low) / (high - low)) * 66;
+    const curve = (of) =>
+      of
+        .map((value, i) =>
+          value === null ? "" : `${(of[i - 1] ?? null) === null ? "M" : "L"}${i} ${yOf(value)}`,
+        )
+        .join("");
     const line = (name, d) => svg("path", { class: name, d });
     // Below the curves: where an anomaly is labelled, and where a verdict was given.
-    const wide = Math.max(0.8, table.count / 800), verdict = (i) => verdicts.get(table.name(i))?.verdict;
-    const stripe = (name, y, holds) => line(`stripe ${name}`, indices.filter(holds).map((i) => `M${i - wide / 2} ${y}h${wide}`).join(""));
-    const flagged = threshold !== null && table.inUnit(statistic) && threshold >= low && threshold <= high;
-    curves.replaceChildren(line("threshold", flagged ? `M0 ${yOf(threshold)}H${table.count - 1}` : ""), line("first", curve(values)),
-      stripe("labelled", 89, (i) => table.objects(i)), ...Object.keys(verdicts.WORDS).map((name) => stripe(name, 96, (i) => verdict(i) === name)));
+    const wide = Math.max(0.8, table.count / 800);
+    const verdict = (i) => verdicts.usual(table.name(i))?.verdict;
+    const stripe = (name, y, holds) =>
+      line(
+        `stripe ${name}`,
+        indices
+          .filter(holds)
+          .map((i) => `M${i - wide / 2} ${y}h${wide}`)
+          .join(""),
+      );
+    const flagged =
+      threshold !== null && table.inUnit(statistic) && threshold >= low && threshold <= high;
+    curves.replaceChildren(
+      line("threshold", flagged ? `M0 ${yOf(threshold)}H${table.count - 1}` : ""),
+      line("first", curve(values)),
+      stripe("labelled", 89, (i) => table.objects(i)),
+      ...Object.keys(verdicts.WORDS).map((name) => stripe(name, 96, (i) => verdict(i) === name)),
+    );
     peaks = findPeaks(values);
     const place = (words, index, top) => {
       const mark = element("span", {}, words);
@@ -64,54 +130,86 @@
     };
     marks.replaceChildren(...peaks.map((index) => place("▾", index, yOf(values[index]))));
     axis.replaceChildren(...ticks().map(([index, words]) => place(words, index)));
-    ends.replaceChildren(...[high, low].map((end) => element("span", {}, gallery.short(statistic, end))));
+    ends.replaceChildren(
+      ...[high, low].map((end) => element("span", {}, gallery.short(statistic, end))),
+    );
   }
 
   const LANES = 3;
 
-  /* Bars of the events, which lead to their peaks: the strongest first, each in the first lane that has room for it. */
+  /* Bars of the events, which lead to their peaks: the strongest first, each in the first lane that
+     has room for it. */
   function eventBars() {
     const lanes = Array.from({ length: LANES }, () => []);
-    return [...segunc.alarms.leaders].flatMap(([number, alarm]) => {
-      const { start: from, end: to, peak, frames } = page.events[number];
-      const lane = lanes.findIndex((taken) => taken.every(([a, b]) => to < a || from > b));
-      if (lane < 0) return [];
+    const bars = [];
+    for (const [number, alarm] of segunc.alarms.leaders) {
+      const { start: from, end: to } = page.events[number];
+      const isFree = (taken) => taken.every(([first, last]) => to < first || from > last);
+      const lane = lanes.findIndex(isFree);
+      if (lane < 0) continue;
       lanes[lane].push([from, to]);
-      const words = `event ${seconds(table.time(from))} to ${seconds(table.time(to))}, ${frames} frame${frames === 1 ? "" : "s"}: click for its peak at ${seconds(table.time(peak))}`;
-      const bar = element("i", { title: words, "data-lane": lane, onclick: () => segunc.alarms.open(alarm) });
+      const bar = element("i", {
+        title: eventWords(page.events[number]),
+        "data-lane": lane,
+        onclick: () => segunc.alarms.openRecorded(alarm),
+      });
       bar.style.left = `${100 * xOf(from)}%`;
       bar.style.width = `${100 * (xOf(to) - xOf(from))}%`;
-      return [bar];
-    });
+      bars.push(bar);
+    }
+    return bars;
+  }
+
+  function eventWords({ start: from, end: to, peak, frames }) {
+    const [first, last, middle] = [from, to, peak].map((index) => seconds(table.time(index)));
+    const count = `${frames} frame${frames === 1 ? "" : "s"}`;
+    return `event ${first} to ${last}, ${count}: click for its peak at ${middle}`;
   }
 
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
 
   /* Places of the axis and their words: times where they go on and on, else numbers of frames. */
   function ticks() {
-    const times = indices.map(table.time), timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
-    const span = timed ? times.at(-1) - times[0] : table.count, most = Math.max(2, Math.floor(innerWidth / 110));
+    const times = indices.map(table.time);
+    const timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
+    const span = timed ? times.at(-1) - times[0] : table.count;
+    const most = Math.max(2, Math.floor(innerWidth / 110));
     const step = STEPS.find((s) => span / s <= most) ?? 3600 * Math.ceil(span / 3600 / most);
-    if (!timed) return indices.filter((index) => index % step === 0).map((index) => [index, String(index + 1)]);
+    if (!timed) {
+      const numbered = indices.filter((index) => index % step === 0);
+      return numbered.map((index) => [index, String(index + 1)]);
+    }
     let next = Math.ceil(times[0] / step) * step;
-    return times.flatMap((time, index) => {
-      if (time < next) return [];
-      const words = seconds(next).replace(/\.00$/, "");
+    const places = [];
+    times.forEach((time, index) => {
+      if (time < next) return;
+      places.push([index, seconds(next).replace(/\.00$/, "")]);
       next = (Math.floor(time / step) + 1) * step;
-      return [[index, words]];
     });
+    return places;
   }
 
-  function showLabel({ score, statistic }) {
-    const index = at(), time = table.time(index), value = table.value(index, score, statistic);
-    const name = `${gallery.statisticWords(statistic, score)} of ${segunc.layers.name(score)}`;
-    const words = [`frame ${index + 1} of ${table.count}`, time === null ? null : seconds(time), `${name} ${value === null ? "–" : gallery.short(statistic, value)}`].filter(Boolean);
+  function showLabel(current) {
+    const index = at();
+    const time = table.time(index);
+    const words = [`frame ${index + 1} of ${table.count}`];
+    if (time !== null) words.push(seconds(time));
+    const statistic = gallery.statisticOf(index, current) ?? "no value";
+    words.push(`${segunc.layers.name(current.score)}: ${statistic}`);
     label.textContent = words.join(" · ");
-    legend.textContent = [`${name}, every frame`, "▾ peaks", page.events.length ? "bars: events" : null,
-      table.everHas("label/anomaly") ? "blue below: labelled anomaly" : null].filter(Boolean).join(" · ");
+    legend.textContent = legendWords(current).join(" · ");
     chart.setAttribute("aria-valuenow", index + 1);
     chart.setAttribute("aria-valuemax", table.count);
     chart.setAttribute("aria-valuetext", words.join(", "));
+  }
+
+  function legendWords({ score, statistic }) {
+    const name = gallery.statisticWords(statistic, score);
+    const sum = statistic === "region" ? ", area times excess," : "";
+    const words = [`${name}${sum} of ${segunc.layers.name(score)}, every frame`, "▾ peaks"];
+    if (page.events.length) words.push("bars: events");
+    if (table.everHas("label/anomaly")) words.push("blue below: labelled anomaly");
+    return words;
   }
 
   function go(index) {
@@ -120,19 +218,21 @@
 
   function scrub(event) {
     const box = plot.getBoundingClientRect();
-    go(Math.round((event.clientX - box.left) / box.width * (table.count - 1)));
+    go(Math.round(((event.clientX - box.left) / box.width) * (table.count - 1)));
   }
 
   function jump(direction) {
     const index = at();
-    const target = direction > 0 ? peaks.find((peak) => peak > index) : peaks.findLast((peak) => peak < index);
+    const target =
+      direction > 0 ? peaks.find((peak) => peak > index) : peaks.findLast((peak) => peak < index);
     if (target === undefined) segunc.announce("no further peak");
     else go(target);
   }
 
   const playing = () => timer !== null;
 
-  /* Frame after frame, no faster than the source; a frame that takes longer is waited for, none is left out. */
+  /* Frame after frame, no faster than the source; a frame that takes longer is waited for, none is
+     left out. */
   function togglePlay() {
     if (playing()) stop();
     else {
@@ -149,12 +249,17 @@
     play.textContent = "▶ Play";
   }
 
-  /* Frames are due at their times, and one that is late does not delay the next beyond its own; what comes is decoded meanwhile. */
+  /* Frames are due at their times, and one that is late does not delay the next beyond its own;
+     what comes is decoded meanwhile. */
   function tick() {
-    const index = at(), [from, to] = [table.time(index), table.time(index + 1)];
-    const pause = (from === null || to === null || to < from ? 200 : Math.min(1000, 1000 * (to - from))) / Number(speed.value);
+    const index = at();
+    const [from, to] = [table.time(index), table.time(index + 1)];
+    const pause =
+      (from === null || to === null || to < from ? 200 : Math.min(1000, 1000 * (to - from))) /
+      Number(speed.value);
     due = Math.max(due + pause, performance.now());
-    for (let ahead = index + 1; ahead <= Math.min(index + AHEAD, table.count - 1); ahead++) segunc.stage.prepare(ahead);
+    for (let ahead = index + 1; ahead <= Math.min(index + AHEAD, table.count - 1); ahead++)
+      segunc.stage.prepare(ahead);
     timer = setTimeout(async () => {
       if (at() >= table.count - 1) return stop();
       segunc.frame.go(at() + 1);
@@ -170,10 +275,42 @@
   }
 
   function onKey(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -25, PageDown: 25, Home: -table.count, End: table.count }[event.key];
+    const step = {
+      ArrowLeft: -1,
+      ArrowRight: 1,
+      PageUp: -25,
+      PageDown: 25,
+      Home: -table.count,
+      End: table.count,
+    }[event.key];
     if (step === undefined) return;
     event.preventDefault();
     go(at() + step);
+  }
+
+  function toolButton(words, title, onclick) {
+    const attributes = { type: "button", title, "aria-label": title, onclick };
+    return element("button", attributes, words);
+  }
+
+  function buildTools() {
+    return element(
+      "div",
+      { class: "timeline-tools" },
+      toolButton("◂", "Frame before, in source order (,)", () => go(at() - 1)),
+      play,
+      toolButton("▸", "Frame after, in source order (.)", () => go(at() + 1)),
+      speed,
+      toolButton("⇤ Peak", "Previous peak ([)", () => jump(-1)),
+      toolButton("Peak ⇥", "Next peak (])", () => jump(1)),
+      label,
+      legend,
+    );
+  }
+
+  function buildEvents() {
+    const attributes = { id: "events", "aria-hidden": "true", hidden: !page.events.length };
+    return element("div", attributes, ...eventBars());
   }
 
   function start() {
@@ -181,14 +318,15 @@
       footer.hidden = true;
       return;
     }
-    const peak = (words, by) => element("button", { type: "button", title: words, "aria-label": words, onclick: () => jump(by) }, by < 0 ? "⇤ Peak" : "Peak ⇥");
-    footer.append(element("div", { class: "timeline-tools" }, play, speed, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), element("div", { id: "events", "aria-hidden": "true", hidden: !page.events.length }, ...eventBars()), chart);
+    footer.append(buildTools(), buildEvents(), chart);
     chart.addEventListener("pointerdown", (event) => {
       chart.setPointerCapture(event.pointerId);
       scrub(event);
       chart.addEventListener("pointermove", scrub);
-      chart.addEventListener("pointerup", () => chart.removeEventListener("pointermove", scrub), { once: true });
     });
+    for (const name of ["pointerup", "pointercancel"]) {
+      chart.addEventListener(name, () => chart.removeEventListener("pointermove", scrub));
+    }
     chart.addEventListener("keydown", onKey);
     verdicts.onChange(() => {
       drawn = "";
@@ -198,7 +336,8 @@
 
   function update(current, changed) {
     if (changed.has("view") && current.view !== "frame" && playing()) stop();
-    if (["frame", "score", "statistic", "model", "threshold", "view"].some((field) => changed.has(field))) draw();
+    const fields = ["frame", "score", "statistic", "threshold", "view"];
+    if (fields.some((field) => changed.has(field))) draw();
   }
 
   segunc.timeline = { start, update, jump, go, faster, togglePlay, playing, peaks: () => peaks };

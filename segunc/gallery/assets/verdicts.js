@@ -1,27 +1,104 @@
 "use strict";
-/* What reviewers decided on frames and on regions of them: kept in this browser under the run's id, over what was imported. */
+/* What reviewers decided on frames and on regions of them: kept in this browser under the run's
+   id, over what was imported. */
 (function (segunc) {
   const { page, verdicts: imported } = segunc.data;
-  const KEY = `segunc-review:${page.run}`, NAME_KEY = "segunc-review-name";
-  const WORDS = { "nothing-wrong": "nothing wrong", "true-alarm": "true alarm", "false-alarm": "false alarm", missed: "missed", unsure: "unsure" };
-  const REGION_WORDS = { "true-alarm": "true", "false-alarm": "false", missed: "part of a missed object", unsure: "unsure" };
-  /* What the verdicts on regions say of their frame where it has none of its own, the gravest first. */
-  const GRAVEST = ["missed", "true-alarm", "false-alarm", "unsure"];
+  const { table } = segunc;
+  const KEY = `segunc-review:${page.run}`;
+  const NAME_KEY = "segunc-review-name";
+  const DAMAGED_KEY = `${KEY}:damaged`;
+  const DAY = 86_400_000; // milliseconds by which clocks of two machines may differ
+  /* Of a frame and, in the words of a list, of a region; the kinds are those that `review --import`
+     reads (maps/verdicts.py). */
+  const WORDS = page.verdicts.frame;
+  const REGION_WORDS = page.verdicts.region;
+  /* What the verdicts on regions say of their frame where it has none of its own. */
+  const GRAVEST = page.verdicts.gravest;
   const listeners = [];
   const entries = new Map(); // key -> {frame, region, reviewer, verdict, note, time}
-  const done = [], undone = []; // changes of this visit: [key, before, after]
-  let storable = true, name = null;
+  const done = []; // changes of this visit: [key, before, after]
+  const undone = [];
+  let storable = true;
+  let name = null;
+  let leftOut = 0; // entries of this browser that no verdict can be read from
 
   /* A region is known by its score (none where it was drawn by hand) and its box. */
   const regionKey = (region) => (region ? `${region.score ?? ""}:${region.box.join(",")}` : "");
   const keyOf = (entry) => JSON.stringify([entry.frame, regionKey(entry.region), entry.reviewer]);
 
-  /* Add entries; of two by one reviewer on one thing the later stays. Gives how many were taken. */
+  const isText = (value) => typeof value === "string";
+  const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+  const isCounts = (list, length = list?.length) =>
+    Array.isArray(list) && list.length === length && list.every(isCount);
+  const isNumberOrNull = (value) => value === null || Number.isFinite(value);
+  /* Half of a pair of UTF-16 codes is no text in a file. */
+  const wellFormed = (text) => text.replace(/\p{Surrogate}/gu, "\ufffd");
+
+  /* Whether runs [start, length, start, length, ...] follow each other within so many pixels. */
+  function areRuns(mask, pixels) {
+    if (!isCounts(mask) || mask.length % 2) return false;
+    let end = 0;
+    for (let i = 0; i < mask.length; i += 2) {
+      if (mask[i] < end) return false;
+      end = mask[i] + mask[i + 1];
+    }
+    return end <= pixels;
+  }
+
+  /* A region as `review --import` reads it, within its frame; undefined for anything else. */
+  function cleanRegion(raw, frame) {
+    if (raw === null || raw === undefined) return null;
+    const { box, area, size, mask, score = null, threshold = null, value = null } = raw;
+    if (!isCounts(box, 4) || !isCounts(size, 2) || !isCount(area)) return undefined;
+    const index = table.index(frame);
+    const known = index === null ? null : table.size(index);
+    if (known && (known[0] !== size[0] || known[1] !== size[1])) return undefined;
+    const [left, top, width, height] = box;
+    const [rows, columns] = size;
+    if (left + width > columns || top + height > rows || area > rows * columns) return undefined;
+    if (!areRuns(mask, rows * columns)) return undefined;
+    if (score !== null && !isText(score)) return undefined;
+    if (!isNumberOrNull(threshold) || !isNumberOrNull(value)) return undefined;
+    return { box, area, size, mask, score: score && wellFormed(score), threshold, value };
+  }
+
+  /* A time of the form that this page writes; "", which every other time is later than, for any
+     other text and for the future, which no correction could follow. */
+  function cleanTime(text) {
+    const written = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(text);
+    return written && Date.parse(text) <= Date.now() + DAY ? text : "";
+  }
+
+  /* An entry out of a file or of this browser's storage with its fields as `review --import` reads
+     them; null where it is none. */
+  function clean(raw) {
+    if (raw === null || typeof raw !== "object") return null;
+    const { frame, verdict, note, time } = raw;
+    const reviewer = raw.reviewer ?? "";
+    if (![frame, verdict, note, time, reviewer].every(isText)) return null;
+    // A page of some of the frames keeps what was said of the others.
+    if (table.index(frame) === null && table.count === page.total) return null;
+    const region = cleanRegion(raw.region, frame);
+    if (region === undefined) return null;
+    if (verdict && !Object.hasOwn(region ? REGION_WORDS : WORDS, verdict)) return null;
+    return {
+      frame,
+      region,
+      reviewer: wellFormed(reviewer),
+      verdict,
+      note: wellFormed(note),
+      time: cleanTime(time),
+    };
+  }
+
+  /* Add clean entries; of two by one reviewer on one thing the later stays. Gives how many were
+     taken. */
   function merge(list) {
     let taken = 0;
-    for (const { frame, verdict, note, time, region = null, reviewer = "" } of list) {
-      const entry = { frame, region, reviewer, verdict, note, time }, key = keyOf(entry), old = entries.get(key);
-      if (!old || old.time < time) {
+    for (const entry of list) {
+      const key = keyOf(entry);
+      const old = entries.get(key);
+      if (!old || old.time < entry.time) {
         entries.set(key, entry);
         taken++;
       }
@@ -38,131 +115,219 @@
     }
   }
 
-  function save() {
+  function store(key, text) {
     try {
-      localStorage.setItem(KEY, JSON.stringify(all(true)));
-      storable = true;
+      localStorage.setItem(key, text);
+      return true;
     } catch {
-      storable = false;
+      return false;
     }
+  }
+
+  function save() {
+    storable = store(KEY, JSON.stringify(all(true)));
+    tell();
+  }
+
+  function tell() {
     for (const listener of listeners) listener();
   }
 
   const written = (entry) => Boolean(entry.verdict || entry.note);
 
-  /* All entries in the order of the frames, frames before their regions; with those that were taken back, whose time still counts. */
+  /* All entries in the order of the frames, frames before their regions; with those that were taken
+     back, whose time still counts. */
   function all(withEmpty = false) {
-    const place = (entry) => segunc.table.index(entry.frame) ?? Infinity;
-    const rows = [...entries.values()].sort((a, b) => place(a) - place(b) || Number(Boolean(a.region)) - Number(Boolean(b.region)));
+    const place = (entry) => table.index(entry.frame) ?? Infinity;
+    const rows = [...entries.values()].sort(
+      (a, b) => place(a) - place(b) || Number(Boolean(a.region)) - Number(Boolean(b.region)),
+    );
     return withEmpty ? rows : rows.filter(written);
   }
 
-  /* Change the verdict or the note on a frame, or on a region of it, in the name of the reviewer. */
+  /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. */
   function set(frame, changes, region = null) {
     const blank = { frame, region, reviewer: name ?? "", verdict: "", note: "", time: "" };
-    const key = keyOf(blank), before = entries.get(key) ?? blank, after = { ...before, ...changes };
+    const key = keyOf(blank);
+    const before = entries.get(key) ?? blank;
+    const after = { ...before, ...changes };
+    after.note = wellFormed(after.note);
     if (after.verdict === before.verdict && after.note === before.note) return;
-    put(key, after);
     const last = done.at(-1);
     // One note is one change, however many letters it has.
-    if (last?.[0] === key && last[2].verdict === after.verdict && before.note && !undone.length) last[2] = after;
+    const goesOn = last?.[0] === key && last[2].verdict === after.verdict && before.note;
+    if (goesOn && !undone.length) last[2] = after;
     else done.push([key, before, after]);
     undone.length = 0;
+    put(key, after);
   }
 
+  /* Keep an entry as the latest of its reviewer on its thing, also where another machine's clock is
+     ahead. */
   function put(key, entry) {
-    entries.set(key, { ...entry, time: new Date().toISOString() });
+    const now = Date.now();
+    const before = Date.parse(entries.get(key)?.time ?? "");
+    const time = Number.isNaN(before) ? now : Math.max(now, before + 1);
+    entries.set(key, { ...entry, time: new Date(time).toISOString() });
     save();
   }
 
-  /* Take the last change back (or `again`); gives the frame it was on and a line that says what was done, or null. */
+  /* Take the last change back (or `again`); gives the frame it was on and a line that says what was
+     done, or null. */
   function undo(again = false) {
     const change = (again ? undone : done).pop();
     if (!change) return null;
-    const [key, before, after] = change, entry = again ? after : before;
+    const [key, before, after] = change;
+    const entry = again ? after : before;
     (again ? done : undone).push(change);
     put(key, entry);
-    const what = after.verdict !== before.verdict ? WORDS[after.verdict] || `no longer ${WORDS[before.verdict]}` : "the note";
-    return { frame: entry.frame, words: `${again ? "Done again" : "Undone"}: ${what} on ${entry.region ? "a region of " : ""}${entry.frame}` };
+    let what = "the note";
+    if (after.verdict !== before.verdict) {
+      what = WORDS[after.verdict] || `no longer ${WORDS[before.verdict]}`;
+    }
+    const subject = `${entry.region ? "a region of " : ""}${entry.frame}`;
+    return {
+      frame: entry.frame,
+      words: `${again ? "Done again" : "Undone"}: ${what} on ${subject}`,
+    };
   }
 
-  const on = (frame) => byFrame().get(frame) ?? [];
-  let index = null, others = new Set(); // frame -> its entries, until the next change; the other reviewers
+  /* Entries by frame, and the other reviewers, until the next change. */
+  let index = null;
+  let others = new Set();
   function byFrame() {
     if (index) return index;
     index = new Map();
     others = new Set(all().map(({ reviewer }) => reviewer));
-    others.delete(name ?? "");
-    for (const entry of all()) index.set(entry.frame, [...(index.get(entry.frame) ?? []), entry]);
+    if (name !== null) others.delete(name);
+    for (const entry of all()) {
+      index.set(entry.frame, [...(index.get(entry.frame) ?? []), entry]);
+    }
     return index;
   }
 
-  /* Whether labels and the verdicts of others are hidden until one has judged: where it was asked for, else from who has a name where one
-     other has judged, whom a second reviewer must not follow. With two or more, differences are settled, and all is seen. */
-  const second = () => page.blind === null && byFrame() && others.size === 1;
-  const blind = () => page.blind ?? (second() && name !== null);
+  const on = (frame) => byFrame().get(frame) ?? [];
+  const isOwn = ({ reviewer }) => name !== null && reviewer === name;
+  const countOthers = () => byFrame() && others.size;
 
-  /* Whether a frame's labels and the verdicts of others may be seen. A verdict on a region of it is no verdict on the frame. */
-  const revealed = (frame) => !blind() || on(frame).some(({ reviewer, region, verdict }) => reviewer === (name ?? "") && !region && verdict);
+  /* Whether labels and the verdicts of others are hidden until one has judged: where it was asked
+     for, else from whoever has a name, which is whoever judges. Where two others have judged,
+     differences are settled, and all is seen. */
+  const blind = () => page.blind ?? (name !== null && countOthers() < 2);
 
-  /* The verdict of each reviewer on a frame: {reviewer, verdict, note, derived}, derived where only its regions have verdicts. */
+  /* Whether the reviewer has a verdict on the frame. One on a region of it is none on the frame. */
+  const judged = (frame) => on(frame).some((one) => isOwn(one) && !one.region && one.verdict);
+
+  /* Whether a frame's labels and the verdicts of others may be seen. */
+  const revealed = (frame) => !blind() || judged(frame);
+
+  /* The verdict of each reviewer on a frame: {reviewer, verdict, note, derived}, derived where only
+     its regions have verdicts. */
   function opinions(frame) {
-    const found = new Map(), seen = revealed(frame);
-    for (const { reviewer, region, verdict, note, time } of on(frame)) {
-      if (!seen && reviewer !== (name ?? "")) continue;
-      const one = found.get(reviewer) ?? { reviewer, verdict: "", note: "", time: "", derived: false, regions: [] };
-      found.set(reviewer, one);
-      if (region) one.regions.push(verdict);
-      else Object.assign(one, { verdict, note });
-      if (time > one.time) one.time = time;
+    const found = new Map();
+    const seen = revealed(frame);
+    for (const entry of on(frame)) {
+      if (!seen && !isOwn(entry)) continue;
+      const { reviewer, region, verdict, note, time } = entry;
+      const opinion = found.get(reviewer) ?? blankOpinion(reviewer);
+      found.set(reviewer, opinion);
+      if (region) opinion.regions.push(verdict);
+      else Object.assign(opinion, { verdict, note });
+      if (time > opinion.time) opinion.time = time;
     }
-    for (const one of found.values()) {
-      if (one.verdict) continue;
-      one.verdict = GRAVEST.find((verdict) => one.regions.includes(verdict)) ?? "";
-      one.derived = Boolean(one.verdict);
+    for (const opinion of found.values()) {
+      if (opinion.verdict) continue;
+      opinion.verdict = GRAVEST.find((verdict) => opinion.regions.includes(verdict)) ?? "";
+      opinion.derived = Boolean(opinion.verdict);
     }
-    return [...found.values()].filter((one) => one.verdict || one.note);
+    return [...found.values()].filter(written);
   }
 
-  /* The reviewer's own; that of anybody, the latest, while nobody has given a name. */
-  function get(frame) {
-    const known = opinions(frame);
-    if (name !== null) return known.find(({ reviewer }) => reviewer === name) ?? null;
-    return known.reduce((a, b) => (a && a.time >= b.time ? a : b), null);
+  function blankOpinion(reviewer) {
+    return { reviewer, verdict: "", note: "", time: "", derived: false, regions: [] };
   }
 
-  const disagree = (frame) => new Set(opinions(frame).map(({ verdict }) => verdict).filter(Boolean)).size > 1;
+  /* The reviewer's own opinion on a frame; null without one, and for whoever has given no name. */
+  const get = (frame) => opinions(frame).find(isOwn) ?? null;
+
+  /* The opinion that filters and the timeline go by: the reviewer's own, or the latest of anybody
+     for a reader without a name. */
+  function usual(frame) {
+    if (name !== null) return get(frame);
+    let latest = null;
+    for (const opinion of opinions(frame)) {
+      if (!latest || opinion.time > latest.time) latest = opinion;
+    }
+    return latest;
+  }
+
+  function disagree(frame) {
+    const kinds = opinions(frame).map(({ verdict }) => verdict);
+    return new Set(kinds.filter(Boolean)).size > 1;
+  }
 
   function setName(text) {
-    name = text.trim();
-    try {
-      localStorage.setItem(NAME_KEY, name);
-    } catch { /* the name lasts as long as the page */ }
-    for (const listener of listeners) listener();
+    name = cleanName(text);
+    store(NAME_KEY, name); // where that fails, the name lasts as long as the page
+    tell();
   }
 
-  merge(imported.verdicts);
-  name = stored(NAME_KEY);
-  const earlier = () => {
-    try {
-      return JSON.parse(stored(KEY) ?? "[]");
-    } catch {
-      return []; // somebody else's text under our key
-    }
-  };
-  merge(earlier());
-  listeners.push(() => { index = null; });
-  // Another tab with the same run may write too.
-  addEventListener("storage", (event) => {
-    if (event.key === KEY && merge(earlier())) for (const listener of listeners) listener();
-  });
+  const cleanName = (text) => wellFormed(text).normalize("NFC").replace(/\s+/g, " ").trim();
 
+  /* The entries that this browser keeps. What is none is left out, counted, and kept under another
+     key, since the next verdict overwrites it. */
+  function kept() {
+    const text = stored(KEY);
+    if (text === null) return [];
+    let list = null;
+    try {
+      list = JSON.parse(text);
+    } catch {
+      // somebody else's text under our key
+    }
+    const whole = Array.isArray(list) ? list : [null];
+    const known = whole.map(clean).filter(Boolean);
+    leftOut = whole.length - known.length;
+    if (leftOut) store(DAMAGED_KEY, text);
+    return known;
+  }
+
+  function start() {
+    merge(imported.verdicts.map(clean).filter(Boolean));
+    const storedName = stored(NAME_KEY);
+    name = storedName === null ? null : cleanName(storedName);
+    merge(kept());
+    listeners.push(() => {
+      index = null;
+    });
+    // Another tab with the same run may write too.
+    addEventListener("storage", (event) => {
+      if (event.key === KEY && merge(kept())) tell();
+    });
+  }
+
+  start();
   segunc.verdicts = {
-    blind, revealed, WORDS,
-    /* Whether who gives a name will be blind. */
-    blindOnceNamed: () => second() && name === null, REGION_WORDS, all, set, get, opinions, disagree, undo, setName,
+    blind,
+    judged,
+    revealed,
+    WORDS,
+    REGION_WORDS,
+    /* Whether another person has judged, whom who gives no name could follow. */
+    followsAnother: () => page.blind === null && name === null && countOthers() === 1,
+    all,
+    clean,
+    set,
+    get,
+    usual,
+    opinions,
+    disagree,
+    undo,
+    canUndo: () => done.length > 0,
+    canRedo: () => undone.length > 0,
+    setName,
     /* What the reviewer said of regions of a frame. */
-    regions: (frame) => on(frame).filter(({ region, reviewer }) => region && reviewer === (name ?? "")),
+    regions: (frame) => on(frame).filter((entry) => entry.region && isOwn(entry)),
     reviewer: () => name,
     add(list) {
       const taken = merge(list);
@@ -171,6 +336,7 @@
     },
     /* Whether the browser keeps them; where it does not, only an export does. */
     kept: () => storable,
+    leftOut: () => leftOut,
     onChange: (listener) => listeners.push(listener),
   };
 })(segunc);

@@ -1,0 +1,319 @@
+"""Whose verdicts a browser shows, what it takes into them and gives out again, and what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.gallery.page import run_id, write_verdicts
+from segunc.maps.reader import MapsReader
+from segunc.maps.verdicts import JudgedRegion, Verdict, read_verdicts
+from tests.gallery.scenes import (
+    NAMES,
+    SIZE,
+    Scene,
+    Visit,
+    carried,
+    name_reviewer,
+    write_page,
+)
+
+TIME = "2026-01-01T00:00:00.000Z"
+FRAME = NAMES[0]
+REGION = {"box": [1, 0, 2, 2], "area": 4, "size": list(SIZE), "mask": [1, 2, 41, 2]}
+REGION |= {"score": "entropy", "threshold": 0.5, "value": 0.7}
+ENTRY = {"frame": FRAME, "verdict": "missed", "note": "", "time": TIME, "reviewer": "Ben"}
+
+
+@pytest.fixture(scope="module")
+def index(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("reviewer") / "review"
+    return write_page(scene.maps, out, anomaly_labels=scene.anomaly)
+
+
+@pytest.fixture
+def second(scene: Scene, tmp_path: Path) -> Path:
+    """A page that shows the verdict of another reviewer."""
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    verdict = Verdict(FRAME, "true-alarm", time=TIME, reviewer="Ben")
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), [verdict])
+    return index
+
+
+def export(visit: Visit, path: Path) -> Path:
+    with visit.page.expect_download() as download:
+        visit.page.click("#export-json")
+    download.value.save_as(path)
+    return path
+
+
+def write_file(scene: Scene, path: Path, *verdicts: Any) -> Path:
+    head = {"format": "segunc-verdicts", "version": 2, "run": run_id(MapsReader(scene.maps))}
+    path.write_text(json.dumps(head | {"verdicts": verdicts}))
+    return path
+
+
+def test_a_name_that_is_typed_at_once_is_kept(index: Path, visit: Visit) -> None:
+    visit.open_frame(index, FRAME)
+    visit.page.click("#verdict-bar [data-verdict='missed']")
+    visit.page.keyboard.type("Ana")
+    visit.page.keyboard.press("Enter")
+    visit.shown("#reviewer-button", "Reviewer: Ana")
+    visit.shown("#progress", "1 of 6 judged")
+
+
+def test_a_name_that_is_not_given_judges_nothing_and_says_so(index: Path, visit: Visit) -> None:
+    visit.open_frame(index, FRAME)
+    visit.page.keyboard.press("m")
+    visit.page.keyboard.press("Escape")
+    visit.shown("#live", "no name was given, so nothing was judged")
+    assert visit.page.evaluate("segunc.verdicts.all().length") == 0
+
+
+def test_a_browser_without_a_name_has_no_verdict_of_its_own(second: Path, visit: Visit) -> None:
+    visit.open_frame(second, FRAME)
+    visit.shown("#progress", "0 of 6 judged")
+    assert visit.page.locator("#verdict-bar [aria-pressed='true']").count() == 0
+    visit.shown("#others", "Ben: true alarm")
+
+
+def test_a_reader_without_a_name_filters_by_the_verdicts_of_others(
+    second: Path, visit: Visit
+) -> None:
+    page = visit.open(second)
+    page.select_option("#filter-verdict", "true-alarm")
+    assert visit.names() == [FRAME]
+
+
+def test_whoever_judges_sees_no_label_before(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    assert "labelled" in page.inner_text("#cards")
+    name_reviewer(visit, "Ana")
+    assert "labelled" not in page.inner_text("#cards")
+    visit.open_frame(index, FRAME)
+    page.keyboard.press("a")
+    page.keyboard.press("g")
+    visit.shown("#cards", "1 of 1 labelled object flagged")
+
+
+def test_the_label_is_outlined_once_the_frame_is_judged(index: Path, visit: Visit) -> None:
+    visit.open_frame(index, FRAME)
+    assert visit.page.locator("#stage .outline path").count() == 0
+    visit.page.keyboard.press("a")
+    visit.page.keyboard.type("Ana")
+    visit.page.keyboard.press("Enter")
+    visit.until("document.querySelector('#stage .outline path') !== null")
+
+
+def test_the_image_is_seen_through_the_first_layer(index: Path, visit: Visit) -> None:
+    visit.open_frame(index, FRAME)
+    assert visit.page.evaluate("segunc.state.get().layer") == "overlay"
+    alpha = visit.pixels("#stage canvas")[:, 3]
+    assert alpha.max() <= 128
+    assert alpha.min() < 16
+
+
+def test_two_outlines_are_told_apart_by_their_lines(index: Path, visit: Visit) -> None:
+    visit.open_frame(index, FRAME, "&outline=1")
+    visit.until("document.querySelector('#stage .outline path') !== null")
+    widths = visit.page.evaluate(
+        """['flags', 'outline'].map((name) =>
+          [...document.querySelectorAll(`#stage .${name} path`)].map((path) =>
+            parseFloat(getComputedStyle(path).strokeWidth)))"""
+    )
+    flagged, labelled = widths
+    assert (len(flagged), len(labelled)) == (2, 3)  # one line on its edge; two with a core
+    assert labelled[1] > 2 * flagged[1]
+
+
+def test_a_card_counts_the_flagged_objects(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "search=c%2520")
+    # A bright object and a dark one, which no threshold of .5 reaches.
+    assert "1 of 2 labelled objects flagged" in page.inner_text("#cards")
+
+
+def test_a_card_names_peak_and_area_of_the_strongest_region(
+    index: Path, scene: Scene, visit: Visit
+) -> None:
+    values = MapsReader(scene.maps).read(FRAME, "entropy")
+    _, numbers = cv2.connectedComponents((values >= 0.5).astype(np.uint8), connectivity=8)
+    strengths = np.bincount(numbers.ravel(), (values - 0.5).ravel())
+    strongest = numbers == 1 + strengths[1:].argmax()
+    page = visit.open(index, "search=dark")
+    peak = f"peak {float(values[strongest].max()):.3g}"
+    assert f"{peak} · {strongest.sum()} px" in page.inner_text("#cards .value")
+
+
+def test_alarms_follow_the_threshold_that_is_set(index: Path, scene: Scene, visit: Visit) -> None:
+    reader = MapsReader(scene.maps)
+    regions = 0
+    for name in NAMES:
+        high = (carried(reader.read(name, "entropy")) >= 0.8).astype(np.uint8)
+        _, _, boxes, _ = cv2.connectedComponentsWithStats(high, connectivity=8)
+        regions += min(5, int((boxes[1:, cv2.CC_STAT_AREA] >= 10).sum()))
+    page = visit.open(index, "view=alarms")
+    recorded = page.locator("#alarm-list > li").count()
+    page.fill("#alarm-threshold", "0.8")
+    visit.shown("#alarm-note", "entropy ≥ 0.8")
+    assert page.locator("#alarm-list > li").count() == regions != recorded
+    page.click("#alarm-recorded")
+    visit.shown("#alarm-note", "entropy ≥ 0.5")
+    assert page.locator("#alarm-list > li").count() == recorded
+
+
+def test_a_verdict_on_an_alarm_has_the_threshold_that_is_set(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "view=alarms&threshold=0.8")
+    name_reviewer(visit, "Ana")
+    page.locator("#alarm-list [data-verdict='true-alarm']").first.click()
+    visit.shown("#alarm-list li:first-child .verdict", "true")
+    (region,) = page.evaluate("segunc.verdicts.all().map(({ region }) => region)")
+    assert region["threshold"] == 0.8
+    assert region["area"] == sum(region["mask"][1::2])
+
+
+def test_a_verdict_on_an_alarm_is_never_one_on_another_region(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "view=alarms")
+    name_reviewer(visit, "Ana")
+    page.evaluate(
+        """segunc.regions.pieces = () =>
+          ({ found: [{ box: [0, 0, 1, 1], area: 1, value: 1, runs: [] }], small: 0 })"""
+    )
+    page.locator("#alarm-list [data-verdict='true-alarm']").first.click()
+    visit.shown("#live", "too small to be judged by itself")
+    assert page.evaluate("segunc.verdicts.all().length") == 0
+
+
+def test_an_empty_search_has_a_way_back(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    page.fill("#search", "nowhere")
+    visit.shown("#empty", "No frame with “nowhere” in its name")
+    page.click("#reset")
+    assert len(visit.names()) == len(NAMES)
+    assert page.input_value("#search") == ""
+
+
+def test_a_notice_on_the_address_goes_with_it(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "frame=gone")
+    visit.shown("#notices", "frame gone")
+    page.evaluate("location.hash = ''")
+    visit.until("!document.querySelector('#notices').textContent.includes('frame gone')")
+
+
+def test_the_advice_to_give_a_name_goes_with_the_name(second: Path, visit: Visit) -> None:
+    page = visit.open(second)
+    visit.shown("#notices", "give your name first")
+    name_reviewer(visit, "Ana")
+    assert "give your name" not in page.inner_text("#notices")
+
+
+def test_back_leads_to_the_card_of_the_frame(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "moments=all&order=source")
+    page.locator("#cards a").nth(2).click()
+    visit.shown("#frame-name", NAMES[2])
+    page.keyboard.press("j")
+    visit.shown("#frame-name", NAMES[3])
+    page.wait_for_timeout(300)  # the address is written a little later
+    page.go_back()
+    visit.until("document.activeElement.closest('#cards') !== null")
+    assert page.locator("#cards a:focus .name").inner_text() == NAMES[3]
+
+
+def test_the_run_is_summed_up_before_its_record(index: Path, visit: Visit) -> None:
+    page = visit.open(index, "view=run")
+    headings = page.locator("#run-view section h2").all_inner_texts()
+    assert headings[:4] == ["Model", "Run", "Frames", "Scores and their thresholds"]
+    assert "FPN mobilenet_v2" in page.inner_text("#run-view section")
+    assert page.get_attribute("#record", "open") is None
+
+
+STRANGE = ["5", "null", "{}", "[null]", '[{"frame": 5}]', "not JSON", '[{"frame": "a dark"}]']
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_any_text_in_the_browsers_storage_leaves_a_working_page(
+    text: str, index: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    page.evaluate(f"localStorage.setItem('segunc-review:' + segunc.data.page.run, {text!r})")
+    visit.open_frame(index, FRAME)
+    visit.shown("#notices", "that this browser kept for the run are no verdicts")
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("m")
+    visit.shown("#progress", "1 of 6 judged")
+    page.reload()
+    visit.shown("#progress", "1 of 6 judged")
+    assert "that this browser kept" not in page.inner_text("#notices")  # said once
+
+
+# What `review --import` refuses, and what the page must not hand on.
+DAMAGED = [
+    {"verdict": "toString"},
+    {"verdict": "nothing-wrong", "region": REGION},
+    {"reviewer": 5},
+    {"time": None},
+    {"region": REGION | {"area": "4"}},
+    {"region": REGION | {"area": -1}},
+    {"region": REGION | {"score": 1}},
+    {"region": REGION | {"threshold": "0.5"}},
+    {"region": REGION | {"value": [0.7]}},
+    {"region": REGION | {"mask": [1, 2.5]}},
+    {"region": REGION | {"box": [1e300, 0, 2, 2]}},
+    {"region": 5},
+]
+
+
+@pytest.mark.parametrize("change", DAMAGED)
+def test_a_verdict_that_the_import_refuses_is_not_taken(
+    change: dict[str, Any], index: Path, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    visit.open(index)
+    file = write_file(scene, tmp_path / "damaged.json", ENTRY | change)
+    visit.page.set_input_files("#import-file", file)
+    visit.shown("#notices", "0 verdicts taken, 0 were here or newer, 1 are damaged")
+    assert visit.page.evaluate("segunc.verdicts.all().length") == 0
+
+
+def test_what_the_page_takes_the_import_reads(
+    index: Path, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    visit.open(index)
+    half = "\ud83d"  # the first code of a pair of UTF-16
+    taken = [
+        ENTRY,
+        ENTRY | {"region": REGION},
+        ENTRY | {"reviewer": None, "note": half},
+        ENTRY | {"reviewer": half, "region": REGION | {"score": None, "value": None}},
+        ENTRY | {"frame": NAMES[1], "time": "yesterday"},
+    ]
+    file = write_file(scene, tmp_path / "taken.json", *taken)
+    visit.page.set_input_files("#import-file", file)
+    visit.shown("#notices", "5 verdicts taken, 0 were here or newer.")
+    run = run_id(MapsReader(scene.maps))
+    verdicts = read_verdicts(export(visit, tmp_path / "out.json"), run, NAMES)
+    region = JudgedRegion((1, 0, 2, 2), 4, SIZE, (1, 2, 41, 2), "entropy", 0.5, 0.7)
+    drawn = JudgedRegion((1, 0, 2, 2), 4, SIZE, (1, 2, 41, 2), None, 0.5, None)
+    assert verdicts == [
+        Verdict(FRAME, "missed", "", TIME, "Ben"),
+        Verdict(FRAME, "missed", "\ufffd", TIME, ""),
+        Verdict(FRAME, "missed", "", TIME, "Ben", region),
+        Verdict(FRAME, "missed", "", TIME, "\ufffd", drawn),
+        Verdict(NAMES[1], "missed", "", "", "Ben"),
+    ]
+
+
+def test_a_correction_beats_a_verdict_that_is_dated_in_the_future(
+    index: Path, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    visit.open_frame(index, FRAME)
+    name_reviewer(visit, "Ben")
+    file = write_file(scene, tmp_path / "future.json", ENTRY | {"time": "2999-01-01T00:00:00Z"})
+    visit.page.set_input_files("#import-file", file)
+    visit.shown("#notices", "1 verdicts taken")
+    visit.page.keyboard.press("s")
+    visit.page.set_input_files("#import-file", file)
+    visit.shown("#notices", "0 verdicts taken")
+    (kept,) = visit.page.evaluate("segunc.verdicts.all().map(({ verdict }) => verdict)")
+    assert kept == "false-alarm"

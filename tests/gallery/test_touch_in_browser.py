@@ -1,0 +1,180 @@
+"""The page on a phone: judged, boxed, zoomed and taken back with fingers alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page
+
+VIEWS = ("gallery", "alarms", "frame", "run")
+SMALLEST_TARGET = 40  # pixels on each side of what a finger touches
+SMALL_TARGETS = """() => {
+  const controls = document.querySelectorAll("button, select, input, textarea, a, summary");
+  const small = [];
+  for (const control of controls) {
+    const { width, height } = control.getBoundingClientRect();
+    const style = getComputedStyle(control);
+    if (!width || style.visibility === "hidden" || control.id === "skip") continue;
+    if (width < SIDE || height < SIDE) small.push(`${control.id} ${control.textContent} ${width} x ${height}`);
+  }
+  return small;
+}""".replace("SIDE", str(SMALLEST_TARGET))
+
+
+@pytest.fixture(scope="module")
+def index(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("touch") / "review"
+    return write_page(scene.maps, out, anomaly_labels=scene.anomaly)
+
+
+@pytest.fixture
+def phone(browser: Any) -> Iterator[Visit]:
+    settings = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    visitor = Visit(browser, **settings)
+    yield visitor
+    visitor.close()
+
+
+class Fingers:
+    """Touches of a page, as the browser gets them from a screen."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._session = visit.page.context.new_cdp_session(visit.page)
+
+    def put(self, kind: str, *places: tuple[float, float]) -> None:
+        points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
+        event: Any = {"type": f"touch{kind}", "touchPoints": points}
+        self._session.send("Input.dispatchTouchEvent", event)
+
+
+def give_name(visit: Visit, name: str) -> None:
+    visit.page.keyboard.type(name)
+    visit.page.tap("#reviewer button[type=submit]")
+
+
+def open_judged(visit: Visit, index: Path) -> None:
+    """Open the first frame, with a verdict on it."""
+    visit.open_frame(index, NAMES[0])
+    visit.page.tap("#verdict-bar [data-verdict='false-alarm']")
+    give_name(visit, "Ana")
+    visit.shown("#progress", "1 of 6 judged")
+
+
+@pytest.mark.parametrize("width", [320, 360, 390, 430])
+def test_nothing_is_wider_than_the_screen(width: int, index: Path, phone: Visit) -> None:
+    phone.page.set_viewport_size({"width": width, "height": 740})
+    for view in VIEWS:
+        page = phone.open(index, f"view={view}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+        assert page.evaluate("innerWidth") == width, view
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_control_has_room_for_a_finger(view: str, index: Path, phone: Visit) -> None:
+    page = phone.open(index, f"view={view}&flags=1&region=0")
+    page.tap("#menu")
+    assert page.evaluate(SMALL_TARGETS) == []
+
+
+def test_verdicts_stay_in_reach_while_the_panel_scrolls(index: Path, phone: Visit) -> None:
+    phone.open_frame(index, NAMES[0])
+    phone.page.evaluate("document.getElementById('frame-view').scrollTop = 1e6")
+    for button in phone.page.locator("#verdict-bar .buttons button").all():
+        box = button.bounding_box()
+        assert 0 <= box["x"] <= 390 - box["width"]
+        assert 0 <= box["y"] <= 844 - box["height"]
+
+
+def test_a_frame_is_judged_and_left_for_the_next(index: Path, phone: Visit) -> None:
+    open_judged(phone, index)
+    pressed = "#verdict-bar [data-verdict='false-alarm'][aria-pressed='true']"
+    assert phone.page.locator(pressed).count() == 1
+    name = phone.page.inner_text("#frame-name")
+    phone.page.tap("#next-open")
+    phone.until(f"document.getElementById('frame-name').innerText !== {name!r}")
+    assert phone.page.locator("#verdict-bar [aria-pressed='true']").count() == 0
+
+
+def test_a_verdict_is_taken_back_at_its_frame(index: Path, phone: Visit) -> None:
+    open_judged(phone, index)
+    phone.page.tap("#verdict-bar [data-verdict='']")
+    phone.shown("#progress", "0 of 6 judged")
+
+
+def test_the_last_verdict_is_undone_and_done_again(index: Path, phone: Visit) -> None:
+    open_judged(phone, index)
+    phone.page.tap("#undo")
+    phone.shown("#progress", "0 of 6 judged")
+    assert phone.page.is_disabled("#undo")
+    phone.page.tap("#redo")
+    phone.shown("#progress", "1 of 6 judged")
+
+
+def test_a_region_is_chosen_judged_and_left(index: Path, phone: Visit) -> None:
+    phone.open_frame(index, NAMES[0])
+    page = phone.page
+    page.tap("#regions button")
+    phone.shown("#subject", "Judging region 1")
+    assert page.is_disabled("#verdict-bar [data-verdict='nothing-wrong']")
+    page.tap("#verdict-bar [data-verdict='true-alarm']")
+    give_name(phone, "Ana")
+    phone.shown("#regions", "true")
+    page.tap("#whole")
+    phone.shown("#subject", "Judging the frame")
+
+
+def test_a_missed_object_is_boxed(index: Path, phone: Visit) -> None:
+    phone.open_frame(index, NAMES[0], "&flags=0")
+    page = phone.page
+    page.tap("#mark")
+    page.evaluate("document.getElementById('frame-view').scrollTop = 0")
+    box = page.locator("#stage .world").bounding_box()
+    scale = box["width"] / SIZE[1]
+    fingers = Fingers(phone)
+    fingers.put("Start", (box["x"] + 4 * scale, box["y"] + 3 * scale))
+    for step in range(1, 5):
+        fingers.put("Move", (box["x"] + (4 + 3 * step) * scale, box["y"] + (3 + 2 * step) * scale))
+    fingers.put("End")
+    give_name(phone, "Ana")
+    phone.shown("#regions", "drawn · part of a missed object")
+    assert page.evaluate("segunc.regions.shown()[0].region.box") == [4, 3, 12, 8]
+
+
+def test_two_fingers_zoom(index: Path, phone: Visit) -> None:
+    phone.open_frame(index, NAMES[0])
+    box = phone.page.locator("#stage").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    fingers = Fingers(phone)
+    fingers.put("Start", (x - 20, y))
+    fingers.put("Start", (x - 20, y), (x + 20, y))
+    for apart in (30, 40, 50, 60):
+        fingers.put("Move", (x - apart, y), (x + apart, y))
+    fingers.put("End")
+    phone.until("segunc.state.get().zoom > 2.5")
+    assert phone.page.evaluate("segunc.state.get().zoom") == pytest.approx(3, abs=0.01)
+
+
+def test_an_alarm_is_judged_and_taken_back(index: Path, phone: Visit) -> None:
+    page = phone.open(index, "view=alarms")
+    first = page.locator("#alarm-list > li").first
+    first.locator("[data-verdict='true-alarm']").tap()
+    give_name(phone, "Ana")
+    phone.shown("#alarm-list li:first-child .verdict", "true")
+    first.locator("[data-verdict='']").tap()
+    phone.until("document.querySelector('#alarm-list .verdict').hidden")
+    assert page.evaluate("segunc.verdicts.all().length") == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_where_a_region_is_judged(theme: str, index: Path, phone: Visit) -> None:
+    phone.page.emulate_media(color_scheme=theme)
+    phone.open_frame(index, NAMES[0], "&region=0")
+    phone.page.tap("#verdict-bar [data-verdict='unsure']")
+    give_name(phone, "Ana")
+    phone.shown("#regions", "unsure")
+    options = {"resultTypes": ["violations"], "preload": False}
+    found = Axe().run(phone.page, options=options)
+    assert not found.violations_count, found.generate_report()
