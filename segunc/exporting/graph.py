@@ -35,25 +35,9 @@ _RESIZES = {
 }  # how many arguments stand before the scales
 # The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0. A smaller bound would be 0 in float32, as it is written.
 _DECOMPOSED = {torch.ops.aten.special_entr.default: lambda p: -p * p.clamp_min(1e-37).log()}
-_GUARD_SIDES = (
-    *range(32, 72),
-    96,
-    97,
-    128,
-    192,
-    224,
-    256,
-    320,
-    384,
-    448,
-    512,
-    640,
-    800,
-    1024,
-    1536,
-    2048,
-    4096,
-)
+_SMALL_SIDES = (32, 33, 40, 47, 48, 56, 63, 64, 65, 96, 97, 128, 192, 224, 256)
+_LARGE_SIDES = (320, 384, 448, 512, 640, 800, 1024, 1536, 2048, 4096)
+_GUARD_SIDES = _SMALL_SIDES + _LARGE_SIDES
 _GUARD_SIZES = sorted(
     itertools.product(_GUARD_SIDES, _GUARD_SIDES), key=lambda size: (size[0] * size[1], size)
 )
@@ -80,9 +64,8 @@ class SizeGuard:
 
     condition: str  # with H and W for the height and the width of the frame
     place: str  # file and line of the code that asked
-    sizes: tuple[
-        tuple[int, int], ...
-    ]  # (height, width) for which it is false, the smallest frame first
+    # (height, width) for which it is false, the smallest frame first
+    sizes: tuple[tuple[int, int], ...]
 
 
 def size_guards(graph: Any) -> list[SizeGuard]:
