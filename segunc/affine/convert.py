@@ -4,6 +4,7 @@ its class as a base, its parameters, buffers and mode. While draws are active, i
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -64,7 +65,7 @@ class StochasticSite:
             ):  # backward is running, and recomputes
                 raise self._without_gradient("is called again in backward, when its draw is gone")
             return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
-        x, *others = (*args, *kwargs.values())
+        x, others = layer_input(args, kwargs)
         if any(other is not None for other in others):
             message = f"a normalisation layer of type {type(self).__name__} is called with more than its input"
             raise InputError(message, hint="leave further arguments out")
@@ -80,6 +81,12 @@ class StochasticSite:
             f"a normalisation layer of type {type(self).__name__} {reason}",
             hint="switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
         )
+
+
+def layer_input(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, list[Any]]:
+    """Return the input of a call of a layer, which may be given by keyword, and its further arguments."""
+    x, *others = (*args, *kwargs.values())
+    return x, others
 
 
 def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:

@@ -288,11 +288,13 @@ class Learner:
         each = -(-len(lessons) // settings.batch_size)
         shuffled = (random.permutation(len(lessons)) for _ in range(settings.epochs))
         order = [part for numbers in shuffled for part in np.array_split(numbers, each)]
-        rates = {settings.lr: self.parameters, HEAD_RATE * settings.lr: [*self.head.parameters()]}
-        optimizer = make_optimizer(
-            "adamw", [{"params": p, "lr": lr} for lr, p in rates.items()], settings.lr
-        )
-        schedule = make_schedule(optimizer, "onecycle", len(order), [*rates])
+        head_lr = HEAD_RATE * settings.lr
+        groups = [
+            {"params": self.parameters, "lr": settings.lr},
+            {"params": list(self.head.parameters()), "lr": head_lr},
+        ]
+        optimizer = make_optimizer("adamw", groups, settings.lr)
+        schedule = make_schedule(optimizer, "onecycle", len(order), [settings.lr, head_lr])
         losses: list[dict[str, float]] = []
         for step, numbers in enumerate(ConsoleProgress(label="student", unit="step").follow(order)):
             for lesson in (lessons[number].part(settings.crop, random) for number in numbers):

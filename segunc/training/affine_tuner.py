@@ -130,10 +130,11 @@ class AffineTuner(nn.Module, Generic[P]):
         draws = draws.frozen_outside(self._chosen)
         if self._row_order.is_kept(self.layout, images):
             return self._drawn_logits(images, draws)
-        logits = []
-        for row in range(len(images)):
-            logits.append(self._drawn_logits(images[row : row + 1], draws.part(row, row + 1)))
-        return torch.cat(logits)
+        alone = (
+            self._drawn_logits(images[row : row + 1], draws.part(row, row + 1))
+            for row in range(len(images))
+        )
+        return torch.cat(list(alone))
 
     def _drawn_logits(self, images: Tensor, draws: FoldedDraws) -> Tensor:
         with self.layout.active(draws):

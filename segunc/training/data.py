@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -45,6 +46,29 @@ def class_ids(labels: Tensor) -> Tensor:
         message = f"labels of the type {labels.dtype} hold fractions, not class ids"
         raise InputError(message, hint="read them as whole numbers: ToTensor divides by 255")
     return ids
+
+
+def count_batches(loader: Iterable[Any], most: int = 0) -> int:
+    """Return how many batches a pass over a loader gives. One without a length is gone through, but for no more than ``most`` batches
+    where this is not 0, so that a loader that never ends can be used.
+
+    Raises:
+        InputError: no batch, or an iterator, which gives its batches only once.
+    """
+    if isinstance(loader, Iterator):
+        message = (
+            f"the training loader is a {type(loader).__name__}, which can be gone through once"
+        )
+        raise InputError(message, hint="give a DataLoader, or a list of its batches")
+    try:
+        batches = len(cast(Sequence[Any], loader))
+    except TypeError:
+        counted = islice(loader, most) if most else loader
+        batches = sum(1 for _ in counted)
+    if not batches:
+        hint = "check its data set and batch size"
+        raise InputError("the training loader holds no batch", hint=hint)
+    return batches
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:

@@ -101,10 +101,11 @@ def passes(task: Any, images: Tensor) -> int:
 
 def test_a_network_of_another_order_runs_image_by_image_and_says_so() -> None:
     task = abnn_task(network(SequenceFirst()))
-    with pytest.warns(NoteWarning, match=r"differ by .* the images run one by one") as notes:
+    with pytest.warns(NoteWarning, match=r"differ by .* the images run one by one"):
         assert passes(task, IMAGES) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoteWarning)  # once is enough
         assert passes(task, torch.rand(2, 3, 8, 8)) == 2
-    assert len(notes) == 1
 
 
 def test_tokens_that_the_draws_do_not_divide_run_image_by_image() -> None:
@@ -131,8 +132,8 @@ class OtherOrderWhenLarge(SequenceFirst):
 
 def test_each_size_is_looked_at() -> None:
     task = abnn_task(network(OtherOrderWhenLarge()))
+    assert passes(task, torch.rand(2, 3, 4, 8)) == 1
     with pytest.warns(NoteWarning, match="one by one"):
-        assert passes(task, torch.rand(2, 3, 4, 8)) == 1
         assert passes(task, torch.rand(2, 3, 8, 8)) == 2
 
 
