@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, Literal, Self, cast
@@ -333,10 +333,19 @@ def with_own_statistics(
     device = next(network.parameters()).device
     pairs = []
     for member in range(plain.members):
-        batches = (images.to(device) for images, _ in islice(epoch(), STATISTICS_BATCHES))
+        batches = _images_on(device, network, islice(epoch(), STATISTICS_BATCHES))
         pairs.append(reestimate(network, plain, member, batches, seed))
     rescale, reshift = (torch.stack([pair[i].cpu() for pair in pairs]) for i in (0, 1))
     return ABNNPosterior(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
+
+
+def _images_on(
+    device: torch.device, network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]
+) -> Iterator[Tensor]:
+    """Yield the images of batches on a device; they are checked before, as a GPU would be waited for."""
+    for images, _ in batches:
+        check_images(images, network)
+        yield images.to(device)
 
 
 @torch.no_grad()
@@ -364,7 +373,6 @@ def reestimate(
             gathered.append(RunningStatistics.of(layer))
     count = 0
     for count, images in enumerate(batches, start=1):
-        check_images(images, network)
         draw = posterior.affine(base, [member + posterior.members * (count - 1)], seed)
         drawn.store(draw.weight[0], draw.bias[0])
         twin(images)

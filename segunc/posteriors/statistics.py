@@ -57,13 +57,13 @@ class StatisticsOfBatches(RunningStatistics):
 
     def __init__(self, layer: Any) -> None:
         super().__init__(layer)
-        self._sum = torch.zeros((), dtype=torch.float64)
-        self._squares = torch.zeros((), dtype=torch.float64)
+        self._sum = torch.zeros_like(layer.running_mean, dtype=torch.float64)
+        self._squares = torch.zeros_like(layer.running_mean, dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
         values = x.transpose(0, 1).flatten(1)
-        self._sum = self._sum.to(x.device) + values.sum(1)
-        self._squares = self._squares.to(x.device) + values.square().sum(1)
+        self._sum += values.sum(1)
+        self._squares += values.square().sum(1)
         self.count += values.shape[1]
         # One value a channel, of a batch of one behind a pooling to 1 x 1, has no variance: the layer takes its running statistics.
         self.layer.train(values.shape[1] > 1)
@@ -84,8 +84,8 @@ class StatisticsOfFrames(RunningStatistics):
 
     def __init__(self, layer: Any) -> None:
         super().__init__(layer)
-        self._means = torch.zeros((), dtype=torch.float64)
-        self._variances = torch.zeros((), dtype=torch.float64)
+        self._means = torch.zeros_like(layer.running_mean, dtype=torch.float64)
+        self._variances = torch.zeros_like(layer.running_mean, dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
         values = x.flatten(2)
@@ -93,8 +93,8 @@ class StatisticsOfFrames(RunningStatistics):
             name = type(self.layer).__name__
             message = f"a {name} behind a pooling to 1 x 1 has no variance within a frame"
             raise InputError(message, hint=HINT)
-        self._means = self._means.to(x.device) + values.mean(2).sum(0)
-        self._variances = self._variances.to(x.device) + values.var(2).sum(0)
+        self._means += values.mean(2).sum(0)
+        self._variances += values.var(2).sum(0)
         self.count += len(values)
 
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:

@@ -272,6 +272,7 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"layers": ["body.nothing"]}, "layer 'body.nothing'"),
+        ({"layers": []}, "layers is empty"),
         ({"encoder": "test_efficientnet"}, "has no weights"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
     ],
