@@ -144,7 +144,11 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     """Return the kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module."""
     module = cast(Any, layer)
     kind = _kind_by_class(layer)
-    if kind is None and _has_running_statistics(layer) and _has_affine(layer, "weight", "bias"):
+    if (
+        kind is None
+        and _has_running_statistics(layer)
+        and _has_channel_values(layer, "weight", "bias")
+    ):
         kind = "batch"  # somebody's own, frozen or not: its forward decides below
     if kind is None:
         reason = f"{type(layer).__name__} has no known per-channel affine"
@@ -197,15 +201,15 @@ def _looks_like_normalisation(layer: nn.Module) -> bool:
     if named_so and any(True for _ in layer.parameters(recurse=False)):
         return True
     pairs = (("weight", "bias"), ("gamma", "beta"))
-    affine = any(_has_affine(layer, *names) for names in pairs)
+    affine = any(_has_channel_values(layer, *names) for names in pairs)
     return affine or _has_running_statistics(layer)
 
 
 def _has_running_statistics(layer: nn.Module) -> bool:
-    return _has_affine(layer, "running_mean", "running_var")
+    return _has_channel_values(layer, "running_mean", "running_var")
 
 
-def _has_affine(layer: nn.Module, *names: str) -> bool:
+def _has_channel_values(layer: nn.Module, *names: str) -> bool:
     """Return whether a layer has parameters or buffers of these names, each with one number for each of the same channels."""
     sizes = set()
     for name in names:

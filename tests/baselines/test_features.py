@@ -393,6 +393,9 @@ def test_sums_of_sums_and_scores_without_spread_are_refused(
             tmp_path / "out",
             device="cpu",
         )
+    unweighted = FitConfig(AnomalyConfig(parts=["deterministic-entropy"], weights=[]), data)
+    with pytest.raises(InputError, match="weights has 0 numbers for 1 parts"):
+        fit_sum(base.base, unweighted, tmp_path / "out", device="cpu")
     with torch.no_grad():
         network = load_network(base.base)
         network.body.segmentation_head[0].weight.zero_()
