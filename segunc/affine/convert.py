@@ -4,6 +4,7 @@ its class as a base, its parameters, buffers and mode. While draws are active, i
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -17,6 +18,8 @@ from segunc.core.errors import InputError
 
 Kind = Literal["batch", "group", "layer", "layer-2d", "rms", "instance"]
 """``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with running statistics."""
+USUAL_EPS = 1e-5
+"""Of a frozen BatchNorm that does not say its own; the comparison with its forward decides."""
 ORIGIN, FRAMES, DRAWS = "segunc_origin", "frames", "draws"
 """Attribute by which the engine marks tensors (:mod:`segunc.sampling.shortcuts`): those with the value :data:`FRAMES` have
 one row for each frame, the same for all draws, those with :data:`DRAWS` one for each draw and frame."""
@@ -64,7 +67,7 @@ class StochasticSite:
             ):  # backward is running, and recomputes
                 raise self._without_gradient("is called again in backward, when its draw is gone")
             return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
-        x, *others = (*args, *kwargs.values())
+        x, others = layer_input(args, kwargs)
         if any(other is not None for other in others):
             message = f"a normalisation layer of type {type(self).__name__} is called with more than its input"
             raise InputError(message, hint="leave further arguments out")
@@ -80,6 +83,12 @@ class StochasticSite:
             f"a normalisation layer of type {type(self).__name__} {reason}",
             hint="switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
         )
+
+
+def layer_input(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, list[Any]]:
+    """Return the input of a call of a layer, which may be given by keyword, and its further arguments."""
+    x, *others = (*args, *kwargs.values())
+    return x, others
 
 
 def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
@@ -133,34 +142,17 @@ def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.
 
 def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     """Return the kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module."""
-    from timm.layers.norm_act import FrozenBatchNormAct2d
-    from torchvision.ops import FrozenBatchNorm2d
-
     module = cast(Any, layer)
-    kind: Kind | None = None
-    if isinstance(layer, _InstanceNorm):
-        kind = (
-            "batch"
-            if module.track_running_stats and module.running_mean is not None
-            else "instance"
-        )
-    elif isinstance(layer, (_BatchNorm, FrozenBatchNorm2d, FrozenBatchNormAct2d)):
-        kind = "batch"
-    elif isinstance(layer, nn.GroupNorm):
-        kind = "group"
-    elif isinstance(layer, nn.LayerNorm):
-        kind = "layer"
-    elif "rmsnorm" in type(layer).__name__.lower():  # every library writes its own
-        kind = "rms"
+    kind = _kind_by_class(layer)
+    if (
+        kind is None
+        and _has_running_statistics(layer)
+        and _has_channel_values(layer, "weight", "bias")
+    ):
+        kind = "batch"  # somebody's own, frozen or not: its forward decides below
     if kind is None:
-        named_so = "norm" in type(layer).__name__.lower() and next(layer.children(), None) is None
-        has_parameters = any(True for _ in layer.parameters(recurse=False))
-        return (
-            None,
-            f"{type(layer).__name__} has no known per-channel affine"
-            if named_so and has_parameters
-            else "",
-        )
+        reason = f"{type(layer).__name__} has no known per-channel affine"
+        return None, reason if _looks_like_normalisation(layer) else ""
     if getattr(layer, "weight", None) is None:
         return None, "it has no affine parameters"
     if "forward" in vars(layer):
@@ -181,6 +173,53 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     return None, f"the forward of {type(layer).__name__} is not that of a {kind} normalisation"
 
 
+def _kind_by_class(layer: nn.Module) -> Kind | None:
+    from timm.layers.norm_act import FrozenBatchNormAct2d
+    from torchvision.ops import FrozenBatchNorm2d
+
+    if isinstance(layer, _InstanceNorm):
+        tracks = layer.track_running_stats and layer.running_mean is not None
+        return "batch" if tracks else "instance"
+    if isinstance(layer, (_BatchNorm, FrozenBatchNorm2d, FrozenBatchNormAct2d)):
+        return "batch"
+    if isinstance(layer, nn.GroupNorm):
+        return "group"
+    if isinstance(layer, nn.LayerNorm):
+        return "layer"
+    if "rmsnorm" in type(layer).__name__.lower():  # every library writes its own
+        return "rms"
+    return None
+
+
+def _looks_like_normalisation(layer: nn.Module) -> bool:
+    """Return whether a layer that is of no known class is built or named like a normalisation with parameters or buffers of its own."""
+    other_kinds = (nn.modules.conv._ConvNd, nn.Linear, nn.Bilinear, nn.Embedding)
+    if isinstance(layer, other_kinds) or next(layer.children(), None) is not None:
+        return False
+    name = type(layer).__name__
+    named_so = "norm" in name.lower() or "BN" in name
+    if named_so and any(True for _ in layer.parameters(recurse=False)):
+        return True
+    pairs = (("weight", "bias"), ("gamma", "beta"))
+    affine = any(_has_channel_values(layer, *names) for names in pairs)
+    return affine or _has_running_statistics(layer)
+
+
+def _has_running_statistics(layer: nn.Module) -> bool:
+    return _has_channel_values(layer, "running_mean", "running_var")
+
+
+def _has_channel_values(layer: nn.Module, *names: str) -> bool:
+    """Return whether a layer has parameters or buffers of these names, each with one number for each of the same channels."""
+    sizes = set()
+    for name in names:
+        tensor = layer._parameters.get(name, layer._buffers.get(name))
+        if tensor is None or tensor.ndim == 0 or tensor.numel() != max(tensor.shape):
+            return False
+        sizes.add(tensor.numel())
+    return len(sizes) == 1
+
+
 def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
     """Return the layer's own gamma and beta, flat ``[C]`` float32 (beta 0 where it has none)."""
     weight = cast(Tensor, layer.weight).detach().float().flatten()
@@ -194,9 +233,9 @@ def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
     if kind != "batch":
         zeros = torch.zeros(module.weight.numel(), device=module.weight.device)
         return zeros, zeros + 1.0
-    return module.running_mean.detach().float(), torch.rsqrt(
-        module.running_var.detach().float() + module.eps
-    )
+    eps = getattr(layer, "eps", USUAL_EPS)
+    inverse = torch.rsqrt(module.running_var.detach().float().flatten() + eps)
+    return module.running_mean.detach().float().flatten(), inverse
 
 
 def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,7 +265,10 @@ def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
     layer.eval()
     try:
         with torch.no_grad():
-            expected = layer(probe)
+            given = probe.clone()
+            expected = layer(given)
+            if not torch.equal(given, probe):  # in place: the network may go on with its input
+                return False
             scale, shift = fold(*own_affine(layer), *statistics(layer, kind))
             actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
             if actual.shape != expected.shape:
@@ -237,7 +279,7 @@ def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
                 for t in (scale, shift)
             )
             terms = (_normalise(layer, kind, probe) * factor).abs() + offset.abs()
-    except (RuntimeError, ValueError, AssertionError, AttributeError):
+    except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError, LookupError):
         return False
     finally:
         layer.train(training)
@@ -284,7 +326,8 @@ class ConversionReport:
         )
         if self.left:
             reasons = sorted({layer.reason for layer in self.left})
-            text += f"; {len(self.left)} normalisation layers were left ({'; '.join(reasons)})"
+            what = f"{len(self.left)} normalisation layers were left, e.g. {self.left[0].name}"
+            text += f"; {what} ({'; '.join(reasons)})"
         return text
 
     def to_json(self) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def fit_sum(
             f"'{sums[0]}' is a sum of scores itself and cannot be a part of one",
             hint="leave it out",
         )
-    weights = tuple(settings.weights or [1.0] * len(parts))
+    weights = tuple([1.0] * len(parts) if settings.weights is None else settings.weights)
     if len(weights) != len(parts):
         message = f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts"
         raise InputError(message, hint="give one weight a part")

@@ -36,6 +36,7 @@ from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.frames.sources import open_source
 from segunc.networks.files import WEIGHTS, load_network, save_network
+from segunc.networks.gradients import run_with_gradients
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.weights import load_state
 from segunc.posteriors.methods import Method
@@ -56,39 +57,55 @@ HEAD, SIGN = "student_head", "student_sign"  # names beside the parameters of th
 
 
 class LogitLayer:
-    """The last Conv2d or Linear with as many outputs as classes; InputError where there is none, or what follows mixes frames."""
+    """The last Conv2d or Linear with as many outputs as the network has that makes the logits; InputError where there is none, or what
+    follows mixes frames. Auxiliary heads, which a network may call later, do not make them."""
 
     def __init__(self, network: SegmentationNetwork) -> None:
-        self.network, called = network, list[nn.Module]()
+        self.network = network
         hint = "distil a network that ends in one"
-        handles = [
-            module.register_forward_hook(lambda module, _, __: called.append(module))
-            for module in network.modules()
-            if isinstance(module, nn.Conv2d | nn.Linear)
-            and len(module.weight) == network.description.num_classes
-        ]
         images = torch.zeros(1, 3, 64, 64, device=next(network.parameters()).device)
-        try:
-            with torch.inference_mode():
-                expected = network(images)
-        finally:
-            for handle in handles:
-                handle.remove()
+        called, expected = self._called_layers(images)
+        name = type(network.body).__name__
         if not called:
-            name = type(network.body).__name__
             raise InputError(
                 f"{name} has no convolution or linear layer that makes its logits", hint=hint
             )
-        self.module: Any = called[-1]
-        with torch.inference_mode(), self.changed(lambda x: torch.cat([x, 2 * x + 1])):
-            stacked = network(images)
-        if stacked.shape != (2, *expected.shape[1:]) or not torch.allclose(
-            stacked[:1], expected, rtol=1e-3, atol=1e-4
-        ):
-            raise InputError(
-                f"{type(network.body).__name__} does more with its logits than upsample them",
-                hint=hint,
-            )
+        for layer in reversed(called):
+            self.module: Any = layer
+            if self._makes_logits(images, expected):
+                return
+        raise InputError(f"{name} does more with its logits than upsample them", hint=hint)
+
+    def _called_layers(self, images: Tensor) -> tuple[list[nn.Module], Tensor]:
+        """Return the layers that may be it, in the order of their calls, and the logits."""
+        description = self.network.description
+        outputs = description.num_classes + len(description.dropped_outputs)
+        called: list[nn.Module] = []
+        handles = [
+            module.register_forward_hook(lambda module, _, __: called.append(module))
+            for module in self.network.modules()
+            if isinstance(module, nn.Conv2d | nn.Linear) and len(module.weight) == outputs
+        ]
+        try:
+            # Not in inference mode: what the network keeps from here is trained with.
+            with torch.no_grad():
+                logits = self.network(images)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return called, logits
+
+    def _makes_logits(self, images: Tensor, expected: Tensor) -> bool:
+        """Return whether a second frame, put into the layer, comes out beside the first as logits of its own."""
+        try:
+            with torch.no_grad(), self.changed(lambda x: torch.cat([x, 2 * x + 1])):
+                stacked = self.network(images)
+        except RuntimeError as error:  # of another head, which is joined with what has one frame
+            if is_out_of_memory(error):
+                raise
+            return False
+        same_shape = stacked.shape == (2, *expected.shape[1:])
+        return same_shape and torch.allclose(stacked[:1], expected, rtol=1e-3, atol=1e-4)
 
     @contextmanager
     def changed(self, change_input: Any = None, change_output: Any = None) -> Iterator[None]:
@@ -111,8 +128,9 @@ class LogitLayer:
                 handle.remove()
 
 
-def make_head(layer: Any, channels: int, classes: int) -> nn.Sequential:
-    """Return a head with random weights, from the input of a last layer to ``classes`` values at each place of its output."""
+def make_head(layer: Any, channels: int) -> nn.Sequential:
+    """Return a head with random weights, from the input of a last layer to as many values as it has, at each place of its output."""
+    outputs = len(layer.weight)
     if isinstance(layer, nn.Conv2d):
         geometry: dict[str, Any] = {
             "kernel_size": layer.kernel_size,
@@ -121,9 +139,9 @@ def make_head(layer: Any, channels: int, classes: int) -> nn.Sequential:
             "dilation": layer.dilation,
         }
         first = nn.Conv2d(layer.in_channels, channels, **geometry)
-        return nn.Sequential(first, nn.ReLU(), nn.Conv2d(channels, classes, 1))
+        return nn.Sequential(first, nn.ReLU(), nn.Conv2d(channels, outputs, 1))
     return nn.Sequential(
-        nn.Linear(layer.in_features, channels), nn.ReLU(), nn.Linear(channels, classes)
+        nn.Linear(layer.in_features, channels), nn.ReLU(), nn.Linear(channels, outputs)
     )
 
 
@@ -260,9 +278,7 @@ class Learner:
     def __init__(self, network: SegmentationNetwork, settings: DistilConfig) -> None:
         self.network, self.settings = network.eval().requires_grad_(False), settings
         self.place = LogitLayer(network)
-        self.head = make_head(
-            self.place.module, settings.head_channels, network.description.num_classes
-        )
+        self.head = make_head(self.place.module, settings.head_channels)
         self.head.to(network.mean.device)
         layers = [module for module in network.modules() if classify(module)[0] is not None]
         trained = [p for layer in (*layers, self.place.module) for p in layer.parameters()]
@@ -277,7 +293,8 @@ class Learner:
             return torch.cat([logits + difference, logits - difference])
 
         with self.place.changed(lambda x: seen.append(x) or x, both):  # type: ignore[func-returns-value]
-            return cast(Tensor, self.network(images.contiguous(memory_format=torch.channels_last)))
+            images = images.contiguous(memory_format=torch.channels_last)
+            return run_with_gradients(self.network, images)
 
     def train(self, lessons: Sequence[Lesson]) -> dict[str, float]:
         """Learn each lesson once an epoch, and return the mean parts of the loss over the last epoch."""
@@ -288,11 +305,13 @@ class Learner:
         each = -(-len(lessons) // settings.batch_size)
         shuffled = (random.permutation(len(lessons)) for _ in range(settings.epochs))
         order = [part for numbers in shuffled for part in np.array_split(numbers, each)]
-        rates = {settings.lr: self.parameters, HEAD_RATE * settings.lr: [*self.head.parameters()]}
-        optimizer = make_optimizer(
-            "adamw", [{"params": p, "lr": lr} for lr, p in rates.items()], settings.lr
-        )
-        schedule = make_schedule(optimizer, "onecycle", len(order), [*rates])
+        head_lr = HEAD_RATE * settings.lr
+        groups = [
+            {"params": self.parameters, "lr": settings.lr},
+            {"params": list(self.head.parameters()), "lr": head_lr},
+        ]
+        optimizer = make_optimizer("adamw", groups, settings.lr)
+        schedule = make_schedule(optimizer, "onecycle", len(order), [settings.lr, head_lr])
         losses: list[dict[str, float]] = []
         for step, numbers in enumerate(ConsoleProgress(label="student", unit="step").follow(order)):
             for lesson in (lessons[number].part(settings.crop, random) for number in numbers):
@@ -422,7 +441,7 @@ def load_student(folder: Path, record: Mapping[str, Any]) -> Model:
     """Return the student that a record describes."""
     network, tensors, tensors_sha256 = load_base(folder, record)
     layer = LogitLayer(network).module
-    head = make_head(layer, record["head_channels"], network.description.num_classes)
+    head = make_head(layer, record["head_channels"])
     load_state(head, tensors, str(folder / TENSORS))
     student = Student(network, head.eval(), layer)
     digest = posterior_hash(tensors_sha256, student)

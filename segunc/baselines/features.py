@@ -172,6 +172,8 @@ class FeaturesConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
+        if self.layers == []:
+            raise InputError("features.layers is empty", hint="leave it out for the deepest map")
 
     def kinds(self) -> list[Corruption]:
         """Return the corruptions; InputError for an unknown one."""
@@ -184,7 +186,8 @@ class TrainingFeatures:
     def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
         opened, deepest = _open_encoder(network, settings, say)
         self.settings, self.encoder = settings, opened.to(next(network.parameters()).device)
-        self.layers, self.count = tuple(settings.layers or [deepest]), 0
+        self.layers = (deepest,) if settings.layers is None else tuple(settings.layers)
+        self.count = 0
         self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
         self.maps = [
             Sample(settings.bank, settings.seed)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from math import ceil
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -22,11 +22,14 @@ from torch import Tensor, nn
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Prior
+from segunc.affine.rows import RowOrder
 from segunc.baselines.swag import Point
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
+from segunc.networks.gradients import run_with_gradients
+from segunc.networks.network import check_images
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
@@ -114,6 +117,7 @@ class FisherSum:
         self.layout = AffineLayout(network)
         self.affine = affine.to(self.layout.device)
         self._mask = self.layout.free(scope)
+        self._row_order = RowOrder(network, scope)
         rows = 3 if structure == "block" else 2
         self.total = torch.zeros(
             rows, self.layout.total, dtype=torch.float64, device=self.layout.device
@@ -123,35 +127,47 @@ class FisherSum:
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
         """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are ignored (255) is read; the seed is that of
         the sampled labels, of which each image has ``samples`` maps, a backward pass each."""
+        check_images(images, self.network)
         device = self.layout.device
-        images, ignored = (
-            images.to(device).contiguous(memory_format=torch.channels_last),
-            labels.to(device) == IGNORE,
-        )
-        rows = len(images)
-        gamma, beta = (row.expand(rows, -1).clone().requires_grad_() for row in self.affine)
+        images = images.to(device).contiguous(memory_format=torch.channels_last)
+        ignored = labels.to(device) == IGNORE
+        rows = len(images) if self._row_order.is_kept(self.layout, images) else 1
+        for first in range(0, len(images), rows):
+            self._add_part(images, ignored, slice(first, first + rows), seed, samples)
+        self.pixels += samples * int((~ignored).sum())
+        self.gradients += samples * len(images)
+
+    def _add_part(
+        self, images: Tensor, ignored: Tensor, part: slice, seed: int, samples: int
+    ) -> None:
+        """Add the gradients of a part of a batch in one pass; the sampled labels are those of the whole batch."""
+        gamma, beta = self._rows_of_affine(len(images[part]))
         with self.layout.active(AffineDraws(gamma, beta)):
-            logits = cast(Tensor, self.network(images)).float()
+            logits = run_with_gradients(self.network, images[part]).float()
         cumulative = logits.detach().softmax(1).cumsum(1)
         for sample in range(samples):
             generator = torch.Generator().manual_seed(mix_seed(seed, sample))
-            uniform = torch.rand((rows, 1, *logits.shape[2:]), generator=generator).to(device)
+            uniform = torch.rand((len(images), 1, *logits.shape[2:]), generator=generator)
             # Rounding may leave the last sum below 1.
-            drawn = (cumulative < uniform).sum(1).clamp_max(logits.shape[1] - 1)
-            loss = F.cross_entropy(
-                logits, drawn.masked_fill(ignored, IGNORE), ignore_index=IGNORE, reduction="sum"
-            )
+            drawn = (cumulative < uniform[part].to(cumulative)).sum(1)
+            drawn = drawn.clamp_max(logits.shape[1] - 1).masked_fill(ignored[part], IGNORE)
+            loss = F.cross_entropy(logits, drawn, ignore_index=IGNORE, reduction="sum")
             slopes = torch.autograd.grad(loss, (gamma, beta), retain_graph=sample + 1 < samples)
-            gradients = torch.stack(slopes, 1).double() * self._mask
-            if not bool(torch.isfinite(gradients).all()):
-                raise InputError(
-                    "a gradient of the network is NaN or infinite", hint="check its weights"
-                )
-            self.total[:2] += gradients.square().sum(0)
-            if len(self.total) == 3:
-                self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
-        self.pixels += samples * int((~ignored).sum())
-        self.gradients += samples * rows
+            self._add_gradients(torch.stack(slopes, 1).double() * self._mask)
+
+    def _rows_of_affine(self, rows: int) -> list[Tensor]:
+        """Return gamma and beta, ``[rows, T]`` each, in which gradients are taken."""
+        return [row.expand(rows, -1).clone().requires_grad_() for row in self.affine]
+
+    def _add_gradients(self, gradients: Tensor) -> None:
+        """Add the outer products of gradients ``[n, 2, T]``."""
+        if not bool(torch.isfinite(gradients).all()):
+            raise InputError(
+                "a gradient of the network is NaN or infinite", hint="check its weights"
+            )
+        self.total[:2] += gradients.square().sum(0)
+        if len(self.total) == 3:
+            self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
 
     def mean(self) -> Tensor:
         """Return F, the Fisher of the mean pixel, float32 on the CPU, in the shape of ``total``."""

@@ -18,6 +18,7 @@ from segunc.baselines.dynamics import LogDensity
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataset, collate
+from segunc.networks.gradients import run_with_gradients
 from segunc.training.data import Batch
 from segunc.training.losses import check_labels
 
@@ -50,7 +51,7 @@ class LogPosterior:
             memory_format=torch.channels_last
         )
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
-            logits: Tensor = self.network(images)
+            logits = run_with_gradients(self.network, images)
         labels = labels.to(logits.device, torch.long)
         check_labels(labels, logits.shape[1])
         losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,12 +13,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import json_sha256, read_json, write_file, write_json
 from segunc.core.registry import Registry
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
-from segunc.networks.weights import check_finite, load_state, read_state
+from segunc.networks.weights import check_finite, load_state, read_state, tensor_state
 
 WEIGHTS, DESCRIPTION, POSTERIOR = "network.safetensors", "network.json", "posterior.json"
 Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
@@ -42,9 +43,8 @@ def build_network(description: NetworkDescription) -> SegmentationNetwork:
 def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
     """Return the SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors in the order of their names."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(
-        (state.state_dict() if isinstance(state, nn.Module) else state).items()
-    ):
+    tensors = tensor_state(state) if isinstance(state, nn.Module) else state
+    for name, tensor in sorted(tensors.items()):
         value = tensor.detach().cpu().contiguous()
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
         digest.update(value.flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
@@ -67,13 +67,25 @@ def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
         hint = 'name the function that makes it: segunc.wrap(module, ..., factory="package.module:function")'
         raise InputError("this module could not be built again from a model folder", hint=hint)
     folder = Path(folder)
-    state = {k: v.detach().cpu().contiguous() for k, v in network.body.state_dict().items()}
+    _note_extra_state(network.body)
+    state = {k: v.detach().cpu().contiguous() for k, v in tensor_state(network.body).items()}
     check_finite(state, "the network to save")
     # Tied weights are stored once per name: safetensors refuses tensors that share memory.
     write_file(folder / WEIGHTS, save({k: v.clone() for k, v in state.items()}))
     digest = network_sha256(network.body, network.description)
     write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
     return digest
+
+
+def _note_extra_state(body: nn.Module) -> None:
+    """Say what a model folder does not hold of a module."""
+    tensors = tensor_state(body)
+    extra = [name for name in body.state_dict() if name not in tensors]
+    if extra:
+        what = (
+            f"the network stores more than tensors ({extra[0]}), which a model folder does not hold"
+        )
+        warnings.warn(f"{what}; its factory has to make that again", NoteWarning, stacklevel=3)
 
 
 def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> SegmentationNetwork:

@@ -99,7 +99,8 @@ def settle_size(network: SegmentationNetwork) -> None:
 
     def takes(*size: int) -> bool:
         try:
-            with torch.inference_mode():
+            # Not in inference mode: a constant that the network keeps from here may be trained with.
+            with torch.no_grad():
                 network(torch.full((1, 3, *size), 0.5, device=network.mean.device))
         except Exception:  # whatever the network raises where sizes do not match
             return False

@@ -15,6 +15,7 @@ from segunc.core.registry import Registry
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork, check_logits
+from segunc.networks.weights import tensor_state
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ def read_python(name: str, wishes: Wishes) -> Found:
     stride = int(arguments.pop("stride", 1))
     options = {"arguments": arguments, "stride": stride}
     description = wishes.description("python", name, options=options)
-    return Found(
-        description, None if wishes.state is not None else _run(code, arguments).state_dict()
-    )
+    if wishes.state is not None:
+        return Found(description)
+    return Found(description, tensor_state(_run(code, arguments)))
 
 
 def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -17,6 +18,15 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import open_file
 
 COUNTER = "num_batches_tracked"
+EXTRA_STATE = "_extra_state"  # of ``nn.Module.get_extra_state``, under which torch stores it
+DERIVED = ("relative_position_index", "relative_coords_table", "attn_mask", "position_ids")
+"""Last parts of the names of buffers that networks make of their sizes alone; newer versions of a network no longer store them."""
+
+
+def tensor_state(module: nn.Module) -> dict[str, Tensor]:
+    """Return the state dict of a module without what modules store beside tensors (``get_extra_state``), which no model folder holds."""
+    state = module.state_dict()
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def check_finite(state: Mapping[str, Tensor], source: str) -> None:
@@ -35,7 +45,7 @@ def read_checkpoint(path: Path) -> Any:
         raise InputError(f"checkpoint {path} does not exist")
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            return _read_safetensors(path)
         with open_file(path) as file, warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
@@ -56,6 +66,19 @@ def read_checkpoint(path: Path) -> Any:
         raise InputError(
             f"checkpoint {path} is damaged ({one_line(error)})", hint="copy or save it again"
         ) from error
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file. Of tied weights ``safetensors.torch.save_model`` stores one, and notes the others in the metadata,
+    as name -> name of the one that is stored."""
+    state: dict[str, Tensor] = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+    stored = set(state)
+    for name, same in metadata.items():
+        if same in stored and name not in stored:
+            state[name] = state[same]
+    return state
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -93,7 +116,7 @@ def _flatten(content: Any, name: str, state: dict[str, Tensor], seen: set[int]) 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Load a state dict whose names and shapes are the module's; half-precision weights are widened. Counters of batches may be missing, as
     nothing reads them in eval mode. InputError for another architecture, quantised or sparse weights, or NaN weights."""
-    own = module.state_dict()
+    own = tensor_state(module)
     counters = {name for name in own if name.endswith(COUNTER)}
     shapes = {n: (tuple(state[n].shape), tuple(own[n].shape)) for n in own if n in state}
     parts = {
@@ -128,7 +151,9 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
                 message, hint="take the checkpoint from before quantisation or pruning"
             )
     check_finite(state, source)
-    module.load_state_dict({**{name: own[name] for name in counters}, **state})
+    # What torch asks for beside the weights stays as the module has it.
+    kept = {n: v for n, v in module.state_dict().items() if n not in own or n in counters}
+    module.load_state_dict({**kept, **state})
 
 
 def _converts(theirs: torch.dtype, ours: torch.dtype) -> bool:
@@ -220,13 +245,19 @@ def _matches(
                 yield Match(weights, others, prefix, wrapper)
 
 
+_NEW_WEIGHT_NORM = re.compile(r"\bparametrizations\.(\w+)\.original([01])$")
+"""``parametrizations.weight.original0`` is ``weight_g``, and 1 ``weight_v`` (torch.nn.utils.parametrizations.weight_norm)."""
+
+
 def _flat(name: str) -> str:
     return _unwrapped(name).replace(".", "_")
 
 
 def _unwrapped(name: str) -> str:
-    """Return a name without the parts that torch.compile and DataParallel put into it."""
-    return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
+    """Return a name without the parts that torch.compile and DataParallel put into it, and with those of the older weight norm in the
+    place of the newer one's."""
+    plain = ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
+    return _NEW_WEIGHT_NORM.sub(lambda match: f"{match[1]}_{'gv'[int(match[2])]}", plain)
 
 
 def load_foreign(
@@ -235,13 +266,15 @@ def load_foreign(
     """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each. What a file holds
     under the same prefix inside parts that the network has makes it another network (a deeper one, say), and is refused; in parts that it
     has not, such as an auxiliary head or a classifier, it is left out and counted."""
-    own = module.state_dict()
+    own = tensor_state(module)
     match = match_names(state, own, source, key)
     wrapper = match.wrapper or ("model." if all(name.startswith("model.") for name in own) else "")
     names, inside, left = [_flat(name) for name in own], dict[str, Tensor](), list[str]()
     for name, tensor in match.others.items():
         part = name.removeprefix(wrapper).partition(".")[0]
-        if part.isdigit() or any(mine.startswith(_flat(f"{wrapper}{part}.")) for mine in names):
+        if _is_derived(name, tensor, module, source):
+            left.append(name)
+        elif part.isdigit() or any(mine.startswith(_flat(f"{wrapper}{part}.")) for mine in names):
             inside[name] = tensor
         else:
             left.append(name)
@@ -260,6 +293,24 @@ def load_foreign(
     return [
         f"{source}: took the weights{where}; left out {len(left)} tensors, e.g. {', '.join(left[:3])}"
     ]
+
+
+def _is_derived(name: str, tensor: Tensor, module: nn.Module, source: str) -> bool:
+    """Return whether a tensor that a module does not store is what the module makes itself: extra state, or a buffer with these values.
+
+    Raises:
+        InputError: the module's buffer has other values, so that the file is of another network.
+    """
+    if EXTRA_STATE in name.split("."):
+        return True
+    buffer = dict(module.named_buffers()).get(name)
+    if buffer is None:
+        return name.rpartition(".")[2] in DERIVED
+    values = tensor.to(buffer) if tensor.shape == buffer.shape else None
+    if values is None or not torch.allclose(values, buffer, rtol=1e-3, atol=1e-6, equal_nan=True):
+        message = f"{source}: {name} differs from the one that the network makes itself"
+        raise InputError(message, hint="check the sizes that the network is built with")
+    return True
 
 
 def load_weights(module: nn.Module, path: Path) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, Literal, Self, cast
@@ -21,13 +20,14 @@ from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, one_line
-from segunc.networks.network import SegmentationNetwork
+from segunc.networks.network import SegmentationNetwork, check_images
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
+from segunc.posteriors.statistics import RunningStatistics
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.data import unpack_batch
+from segunc.training.data import count_batches, unpack_batch
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
 
@@ -113,10 +113,14 @@ class ABNNPosterior(Posterior):
         )
 
 
+FIT_EPOCHS = 2  # of each member on a loader, where no number is given
+
+
 @dataclass(frozen=True)
 class ABNN(AffineTrainingConfig):
     """How ABNN members are made; epochs and steps are those of each member. Training and re-estimated statistics
-    need data: 0 epochs with frozen statistics need none. By default nothing is trained, because training
+    need data: 0 epochs with frozen statistics need none. Without ``epochs``, ``fit`` trains two on a loader, and
+    ``segunc finetune`` none. By default nothing is trained, because training
     brought no significant gain on four bases (docs/results.md); the publication trains, ``members=3, epochs=2, random_classes=3``.
 
     Args:
@@ -136,7 +140,7 @@ class ABNN(AffineTrainingConfig):
     members: PositiveInt = 1
     alpha: NonNegativeFloat = 0.1
     statistics: Literal["auto", "frozen", "reestimated"] = "auto"
-    epochs: NonNegativeInt = 0
+    epochs: NonNegativeInt | None = None  # type: ignore[assignment]
     lr: PositiveFloat = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
     schedule: Schedule = "poly"
@@ -150,10 +154,11 @@ class ABNN(AffineTrainingConfig):
     @property
     def uses_data(self) -> dict[str, str]:
         """The splits that are looked at, each with the setting that asks for it."""
-        reasons = [f"abnn.epochs {self.epochs}"] * bool(self.epochs) + [
-            "abnn.statistics reestimated"
-        ] * self.reestimates
-        return {"train": reasons[0]} if reasons else {}
+        if self.epochs:
+            return {"train": f"abnn.epochs {self.epochs}"}
+        if self.reestimates:
+            return {"train": "abnn.statistics reestimated"}
+        return {}
 
     @property
     def reestimates(self) -> bool:
@@ -166,13 +171,14 @@ class ABNN(AffineTrainingConfig):
 
         Args:
             base: of :func:`segunc.load` or :func:`segunc.wrap`.
-            train: a loader with a length, of ``(image, label)`` pairs or dictionaries with these keys: float images ``[N, 3, H, W]`` in
-                0..1 and class ids ``[N, H, W]``, 255 ignored. The members are trained on it, for two epochs each where ``epochs`` is 0.
-                None trains nothing: the members are the base network with noise of scale ``alpha``.
+            train: a loader of ``(image, label)`` pairs or dictionaries with these keys: float images ``[N, 3, H, W]`` in 0..1 and class
+                ids ``[N, H, W]`` or ``[N, 1, H, W]``, 255 ignored. The members are trained on it for ``epochs`` each, two where
+                none are given; 0 epochs train nothing, and re-estimate the statistics alone. One without a length is counted in a pass of
+                its own. None trains nothing: the members are the base network with noise of scale ``alpha``.
             device: ``auto``, ``cpu`` or ``cuda[:N]``, on which the model is left.
 
         Raises:
-            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, statistics that
+            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, epochs or statistics that
                 need data without any, or a ``class_weight_power``, which needs the frequencies of a data set.
             PartialFailure: the loss becomes NaN or infinite.
         """
@@ -180,6 +186,9 @@ class ABNN(AffineTrainingConfig):
             raise InputError(
                 "the base is Bayesian already", hint="load its deterministic base with segunc.load"
             )
+        if train is None and self.epochs:
+            hint = "give a loader, or leave epochs out"
+            raise InputError(f"epochs {self.epochs} need data", hint=hint)
         if train is None and self.statistics == "reestimated":
             raise InputError(
                 "statistics reestimated needs data", hint="give a loader, or take frozen statistics"
@@ -187,10 +196,7 @@ class ABNN(AffineTrainingConfig):
         if train is not None and self.class_weight_power:
             message = f"class_weight_power {self.class_weight_power} needs class frequencies, which a loader does not say"
             raise InputError(message, hint="leave it 0, or take segunc.finetune")
-        statistics: Any = "frozen" if self.statistics == "auto" else self.statistics
-        settings = replace(
-            self, epochs=0 if train is None else self.epochs or 2, statistics=statistics
-        )
+        settings = self._settled(with_data=train is not None)
         network = copy.deepcopy(base.network)
         report = convert(network.body)
         network.to(resolve_device(device)).to(memory_format=torch.channels_last)
@@ -200,12 +206,25 @@ class ABNN(AffineTrainingConfig):
             posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
             in_scope(self.scope, layout.names)
             return Model(network, posterior, base.sha256, "", report, record)
-        posterior = _train(network, settings, train)
+        if settings.epochs:
+            posterior = _train(network, settings, train)
+        else:
+            posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
+            in_scope(self.scope, layout.names)
         if settings.reestimates:
             posterior = with_own_statistics(
                 network, posterior, lambda: map(unpack_batch, train), self.seed
             )
         return Model(network, posterior, base.sha256, "", report, record)
+
+    def _settled(self, *, with_data: bool) -> ABNN:
+        """Return the settings of a fit, with a number of epochs, and statistics that are frozen or re-estimated."""
+        epochs = self.epochs
+        if epochs is None:
+            epochs = FIT_EPOCHS if with_data else 0
+        settled = replace(self, epochs=epochs)
+        reestimates = settled.reestimates and with_data
+        return replace(settled, statistics="reestimated" if reestimates else "frozen")
 
 
 def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -> ABNNPosterior:
@@ -214,12 +233,9 @@ def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -
     tuner = AffineTuner(
         network, classes, lambda layout: Members(layout, classes, settings), settings
     ).to(device)
-    batches = len(cast(Sequence[Any], train))
-    if not batches:
-        raise InputError(
-            "the training loader holds no batch", hint="check its data set and batch size"
-        )
-    steps = int(min(batches * settings.epochs, settings.max_steps or math.inf)) * settings.members
+    batches = count_batches(train, settings.max_steps)
+    epochs = settings.epochs or 0
+    steps = int(min(batches * epochs, settings.max_steps or math.inf)) * settings.members
     optimizer, schedule = tuner.optimizer(steps)
     passes = chain.from_iterable(train for _ in range(-(-steps // batches)))
     for step, (images, labels) in enumerate(map(unpack_batch, islice(passes, steps))):
@@ -317,10 +333,19 @@ def with_own_statistics(
     device = next(network.parameters()).device
     pairs = []
     for member in range(plain.members):
-        batches = (images.to(device) for images, _ in islice(epoch(), STATISTICS_BATCHES))
+        batches = _images_on(device, network, islice(epoch(), STATISTICS_BATCHES))
         pairs.append(reestimate(network, plain, member, batches, seed))
     rescale, reshift = (torch.stack([pair[i].cpu() for pair in pairs]) for i in (0, 1))
     return ABNNPosterior(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
+
+
+def _images_on(
+    device: torch.device, network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]
+) -> Iterator[Tensor]:
+    """Yield the images of batches on a device; they are checked before, as a GPU would be waited for."""
+    for images, _ in batches:
+        check_images(images, network)
+        yield images.to(device)
 
 
 @torch.no_grad()
@@ -332,27 +357,20 @@ def reestimate(
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
-    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Sites outside of the
+    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch, and InstanceNorm layers
+    with each frame, see :mod:`segunc.posteriors.statistics`. Sites outside of the
     posterior's scope keep the base's statistics, so that what lies before the first site of a narrow scope is the same for all members."""
     try:
         base, twin = AffineLayout(network), copy.deepcopy(network)
     except RuntimeError as error:
         message = f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks"
         raise InputError(message, hint="call torch.nn.utils.remove_weight_norm") from error
-    drawn, moments, values = AffineLayout(twin), dict[Any, Tensor](), Counter[Any]()
-
-    def gather(layer: nn.Module, inputs: tuple[Tensor]) -> None:
-        x = inputs[0].transpose(0, 1).flatten(1).double()
-        moments[layer] = moments.get(layer, 0) + torch.stack([x.sum(1), x.square().sum(1)])
-        values[layer] += x.shape[1]  # of all calls: a network may call a layer more than once
-        # One value a channel, of a batch of one behind a pooling to 1 x 1, has no variance: the layer takes its running statistics.
-        layer.train(x.shape[1] > 1)
-
+    drawn = AffineLayout(twin)
+    gathered = []
     for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):
         layer = cast(Any, twin.get_submodule(name))
         if chosen and layer.segunc_site.kind == "batch" and hasattr(layer, "reset_running_stats"):
-            layer.register_forward_pre_hook(gather)
-            layer.train()
+            gathered.append(RunningStatistics.of(layer))
     count = 0
     for count, images in enumerate(batches, start=1):
         draw = posterior.affine(base, [member + posterior.members * (count - 1)], seed)
@@ -363,13 +381,8 @@ def reestimate(
             "there is no batch to re-estimate statistics from",
             hint="lower data.batch_size, or --abnn.statistics frozen",
         )
-    for layer, sums in moments.items():
-        if values[layer] < 2:
-            message = f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two"
-            raise InputError(message, hint="give more frames, or --abnn.statistics frozen")
-        mean, square = sums / values[layer]
-        layer.running_mean.copy_(mean)
-        layer.running_var.copy_(square - mean.square())
+    for statistics in gathered:
+        statistics.store()
     member_layout = AffineLayout(twin)
     return member_layout.inverse / base.inverse, (
         base.mean - member_layout.mean

@@ -458,12 +458,26 @@ def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
         raise InputError(message, hint="install a newer version, or the package that made it")
     network, tensors, actual = load_base(folder, record)
     report = convert(network.body)
+    check_sites(folder, record, report)
     posterior = method.restore(tensors, record)
     if prepare := getattr(posterior, "prepare", None):
         prepare(network)
     return Model(
         network, posterior, network.sha256, posterior_hash(actual, posterior), report, record
     )
+
+
+def check_sites(folder: Path, record: Mapping[str, Any], report: ConversionReport) -> None:
+    """Raise an InputError where a posterior was made over other normalisation layers than this version draws."""
+    conversion = record.get("conversion")
+    if conversion is None:
+        return
+    recorded = [site["name"] for site in conversion["sites"]]
+    drawn = [site.name for site in report.sites]
+    others = sorted({*recorded} ^ {*drawn})
+    if others:
+        message = f"the posterior in {folder} has {len(recorded)} normalisation layers, this version draws {len(drawn)}"
+        raise InputError(f"{message} (e.g. {others[0]})", hint="fine-tune the base again")
 
 
 def load_base(

@@ -25,7 +25,10 @@ class AffineTask(AffineTuner[P], L.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         images, labels = unpack_batch(batch)
-        loss, added = self.terms(images, labels, self.global_step, self.global_rank)
+        # Lightning begins a step with each epoch, so that this holds after resuming, too.
+        accumulated = batch_idx % self.trainer.accumulate_grad_batches
+        batch_of_step = accumulated * self.trainer.world_size + self.global_rank
+        loss, added = self.terms(images, labels, self.global_step, batch_of_step)
         logged = {"train/loss": loss, f"train/{self.trained.regulariser_name}": added}
         self.log_dict(logged, prog_bar=True, batch_size=len(images))
         return loss + added

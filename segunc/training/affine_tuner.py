@@ -11,18 +11,22 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from segunc.affine.convert import convert, is_converted
-from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
+from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws, in_scope
 from segunc.affine.noise import TrainingNoise, mix_seed
 from segunc.affine.posterior import P, Trainable
+from segunc.affine.rows import RowOrder
 from segunc.core.errors import InputError
+from segunc.networks.gradients import run_with_gradients
 from segunc.networks.network import check_images, check_logits
 from segunc.training import losses
 from segunc.training.config import AffineTrainingConfig
+from segunc.training.data import class_ids
 
 
 class AffineTuner(nn.Module, Generic[P]):
     """Train a posterior's parameters over one frozen network, in a loop of one's own. Each row of a batch meets one draw of the posterior
-    as it is, made by its own ``affine()``. The loss is the negative log posterior of this package divided by N_eff: mean-pixel
+    as it is, made by its own ``affine()``. Where the network does not keep the batch outermost, the rows run one at a time, which a note
+    says (:mod:`segunc.affine.rows`). The loss is the negative log posterior of this package divided by N_eff: mean-pixel
     cross-entropy, of the classes with C ``class_weights``, plus the regulariser. The network stays in eval mode. Steps are counted from 0.
 
     Args:
@@ -56,12 +60,13 @@ class AffineTuner(nn.Module, Generic[P]):
         self._layout = AffineLayout(network)
         self.trained = make(self._layout)
         self._chosen = in_scope(self.trained.scope, self._layout.names)
+        self._row_order = RowOrder(network, self.trained.scope)
         self.seed, self.lr = config.seed, config.lr
         self.optimizer_name: losses.OptimizerName = getattr(config, "optimizer", "sgd")
         self.schedule: losses.Schedule = getattr(config, "schedule", "poly")
         weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
-        self._checked = False  # what goes in and comes out, with the first batch
+        self._checked = False  # what comes out, with the first batch
 
     @property
     def layout(self) -> AffineLayout:
@@ -85,26 +90,26 @@ class AffineTuner(nn.Module, Generic[P]):
     def member(self, step: int) -> int:
         return step % self.trained.members
 
-    def training_draws(self, rows: int, step: int, process: int = 0) -> AffineDraws:
-        """Return one independent draw of the step's member for each row of the batch of a process, with gradients."""
-        noise = TrainingNoise(mix_seed(self.seed, step, process))
+    def training_draws(self, rows: int, step: int, batch: int = 0) -> AffineDraws:
+        """Return one independent draw of the step's member for each row of a batch, with gradients; see :meth:`terms`."""
+        noise = TrainingNoise(mix_seed(self.seed, step, batch))
         draws = [row * self.trained.members + self.member(step) for row in range(rows)]
         return self.trained.posterior(self.layout).affine(self.layout, draws, noise)
 
     def terms(
-        self, images: Tensor, labels: Tensor, step: int, process: int = 0
+        self, images: Tensor, labels: Tensor, step: int, batch: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Return the two terms of a step's loss, that of the pixels and the regulariser, for images ``[N, 3, H, W]``, which go to the
-        network as they are, and labels ``[N, H, W]`` int64, 255 ignored. ``process`` is the number of one in a distributed run."""
-        if not self._checked:
-            check_images(images, self.network)
-        images = images.contiguous(memory_format=torch.channels_last)
-        # Without gradients where nothing is trained.
-        draws = self.layout.fold(self.training_draws(len(images), step, process)).frozen_outside(
-            self._chosen
-        )
-        with self.layout.active(draws):
-            logits: Tensor = self.network(images)
+        """Return the two terms of a step's loss, that of the pixels and the regulariser.
+
+        Args:
+            images: ``[N, 3, H, W]``, which go to the network as they are.
+            labels: ``[N, H, W]`` int64, 255 ignored.
+            step: number of the optimiser step, from 0.
+            batch: number of this batch among those whose gradients the step adds, of all processes of a distributed run. Each batch
+                has noise of its own.
+        """
+        check_images(images, self.network)
+        logits = self._training_logits(images, step, batch)
         if not self._checked:
             check_logits(self.network, logits.detach(), images)
             self._checked = True
@@ -117,12 +122,30 @@ class AffineTuner(nn.Module, Generic[P]):
             raise losses.diverged("the loss", step)
         return loss, added
 
-    def loss(self, images: Tensor, labels: Tensor, step: int) -> Tensor:
+    def _training_logits(self, images: Tensor, step: int, batch: int) -> Tensor:
+        """Return the logits of images, each with its own draw: as one batch where that is right, else one by one."""
+        images = images.contiguous(memory_format=torch.channels_last)
+        draws = self.layout.fold(self.training_draws(len(images), step, batch))
+        # Without gradients where nothing is trained.
+        draws = draws.frozen_outside(self._chosen)
+        if self._row_order.is_kept(self.layout, images):
+            return self._drawn_logits(images, draws)
+        alone = (
+            self._drawn_logits(images[row : row + 1], draws.part(row, row + 1))
+            for row in range(len(images))
+        )
+        return torch.cat(list(alone))
+
+    def _drawn_logits(self, images: Tensor, draws: FoldedDraws) -> Tensor:
+        with self.layout.active(draws):
+            return run_with_gradients(self.network, images)
+
+    def loss(self, images: Tensor, labels: Tensor, step: int, batch: int = 0) -> Tensor:
         """Return the loss of a step, a scalar, see :meth:`terms`; only the step's member gets gradients, so no momentum moves the others."""
         others = set(self.trained.others(self.member(step)))
         for parameter in self.trained.parameters():
             parameter.requires_grad_(parameter not in others)
-        loss, added = self.terms(images, labels.long(), step)
+        loss, added = self.terms(images, class_ids(labels), step, batch)
         return loss + added
 
     def optimizer(self, steps: int) -> tuple[Optimizer, LRScheduler]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -17,15 +18,57 @@ Batch = tuple[Tensor, Tensor]  # images ``[N, 3, H, W]`` in 0..1 and labels ``[N
 
 
 def unpack_batch(batch: Any) -> Batch:
-    """Return images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary with these keys."""
+    """Return images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary with these keys; labels may be
+    ``[N, 1, H, W]``."""
     if isinstance(batch, Mapping) and {"image", "label"} <= set(batch):
-        return batch["image"], batch["label"].long()
+        return batch["image"], class_ids(batch["label"])
     if isinstance(batch, Sequence) and len(batch) >= 2:
-        return batch[0], batch[1].long()
+        return batch[0], class_ids(batch[1])
     kind = type(batch).__name__
     raise InputError(
         f"a batch of type {kind} is neither (image, label) nor a dictionary with these keys"
     )
+
+
+def class_ids(labels: Tensor) -> Tensor:
+    """Return labels ``[N, H, W]`` or ``[N, 1, H, W]`` as int64 ``[N, H, W]``.
+
+    Raises:
+        InputError: another number of axes, or numbers between the class ids.
+    """
+    if labels.ndim == 4 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 3:
+        message = f"labels of shape {tuple(labels.shape)} are neither [N, H, W] nor [N, 1, H, W]"
+        raise InputError(message, hint="give a class id for each pixel")
+    ids = labels.long()
+    if labels.is_floating_point() and not bool((ids == labels).all()):
+        message = f"labels of the type {labels.dtype} hold fractions, not class ids"
+        raise InputError(message, hint="read them as whole numbers: ToTensor divides by 255")
+    return ids
+
+
+def count_batches(loader: Iterable[Any], most: int = 0) -> int:
+    """Return how many batches a pass over a loader gives. One without a length is gone through, but for no more than ``most`` batches
+    where this is not 0, so that a loader that never ends can be used.
+
+    Raises:
+        InputError: no batch, or an iterator, which gives its batches only once.
+    """
+    if isinstance(loader, Iterator):
+        message = (
+            f"the training loader is a {type(loader).__name__}, which can be gone through once"
+        )
+        raise InputError(message, hint="give a DataLoader, or a list of its batches")
+    try:
+        batches = len(cast(Sequence[Any], loader))
+    except TypeError:
+        counted = islice(loader, most) if most else loader
+        batches = sum(1 for _ in counted)
+    if not batches:
+        hint = "check its data set and batch size"
+        raise InputError("the training loader holds no batch", hint=hint)
+    return batches
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:

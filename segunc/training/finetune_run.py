@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -47,8 +48,11 @@ class FinetuneRun(Generic[S]):
     ) -> None:
         from segunc.training.base import trainer_settings
 
-        self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
         self.options = cast(Any, config.settings)
+        if getattr(self.options, "epochs", 0) is None:
+            self.options = replace(self.options, epochs=0)
+            config = replace(config, settings=self.options)
+        self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
         self.seed_everything()
         self.network = load_network(base)
         self.classes = self.network.description.classes

@@ -83,5 +83,6 @@ def diverged(what: str, step: int) -> InputError | PartialFailure:
 def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:
     """Raise :func:`diverged` before a checkpoint is written that is not finite, so that the good one before it stays."""
     for name, tensor in state.items():
-        if not bool(torch.isfinite(tensor).all()):
+        # Modules may store more than tensors (get_extra_state).
+        if isinstance(tensor, Tensor) and not bool(torch.isfinite(tensor).all()):
             raise diverged(name, step)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from segunc.affine.convert import StochasticSite, convert, is_converted, revert
-from segunc.affine.draws import AffineLayout
+from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_difference
@@ -157,3 +157,85 @@ def test_sequence_first_networks_differ_as_a_batch() -> None:
     images = torch.randn(1, 3, 6, 8)
     assert conversion_difference(network, images) <= IDENTITY_BOUND
     assert batch_difference(network, images) > 1e-3
+
+
+class OwnFrozen(nn.Module):
+    """The frozen BatchNorm of detection frameworks: four buffers and an eps that only its code knows."""
+
+    def __init__(self, behind: Any = None) -> None:
+        super().__init__()
+        self.behind = behind
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.linspace(0.5, 1.5, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = self.weight * (self.running_var + 1e-5).rsqrt()
+        shift = self.bias - self.running_mean * scale
+        y = x * scale[:, None, None] + shift[:, None, None]
+        return y if self.behind is None else self.behind(y)
+
+
+class InPlaceBN(OwnFrozen):
+    """Changes its input in place, with which the network may go on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.copy_(super().forward(x))
+
+
+def test_a_frozen_batch_norm_of_the_users_own_is_drawn() -> None:
+    torch.manual_seed(0)
+    network = Pixelwise(OwnFrozen()).eval()
+    plain = copy.deepcopy(network)
+    assert [site.kind for site in convert(network).sites] == ["batch"]
+    images = torch.rand(1, 3, 6, 8)
+    layout = AffineLayout(network)
+    gamma = torch.linspace(-1.0, 2.0, 8)
+    with layout.active(AffineDraws(gamma[None], layout.bias[None])):
+        drawn = network(images)
+    plain.norm.weight.copy_(gamma)
+    torch.testing.assert_close(drawn, plain(images))
+
+
+class OwnScale(nn.Module):
+    """Ends in gamma * x + beta, under names of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(8, 1, 1))
+        self.beta = nn.Parameter(torch.zeros(8, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gamma * (x - x.mean(1, keepdim=True)) + self.beta
+
+
+class ABN(nn.Module):
+    """Named like a normalisation, with a weight alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale[:, None, None]
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (OwnFrozen(behind=torch.relu), "the forward of OwnFrozen is not that of a batch"),
+        (InPlaceBN(), "the forward of InPlaceBN is not that of a batch"),
+        (OwnScale(), "OwnScale has no known per-channel affine"),
+        (ABN(), "ABN has no known per-channel affine"),
+    ],
+)
+def test_what_looks_like_a_normalisation_and_is_not_drawn_is_named(
+    layer: nn.Module, reason: str
+) -> None:
+    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), layer, nn.BatchNorm2d(8)).eval())
+    assert [left.name for left in report.left] == ["1"]
+    assert f"e.g. 1 ({reason}" in str(report)
+
+
+def test_layers_with_weights_for_channels_are_not_all_normalisations() -> None:
+    others = [nn.Conv2d(8, 8, 1, groups=8), nn.Linear(1, 1), nn.PReLU(8), nn.Embedding(8, 1)]
+    assert not convert(nn.Sequential(*others, nn.BatchNorm2d(8)).eval()).left

@@ -17,7 +17,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from segunc.affine.convert import ORIGIN
 from segunc.affine.posterior import Branch, Deterministic
-from segunc.baselines.distil import DistilConfig, Learner, Lesson, Student, distillation_loss
+from segunc.baselines.distil import (
+    DistilConfig,
+    Learner,
+    Lesson,
+    LogitLayer,
+    Student,
+    distillation_loss,
+)
 from segunc.baselines.mixtures import Ensemble
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
@@ -254,3 +261,63 @@ def test_what_cannot_be_a_student_is_one_sentence(
     monkeypatch.setattr("segunc.baselines.distil.Sampler.__call__", full)
     with pytest.raises(torch.OutOfMemoryError):  # which the command line calls what it is
         finetune(replace(made, out=out))
+
+
+class TwoHeads(nn.Module):
+    """Calls an auxiliary head after its main one; ``joined`` also adds it to the logits, stacked."""
+
+    def __init__(self, classes: int, *, joined: bool = False) -> None:
+        super().__init__()
+        self.main = nn.Conv2d(3, classes, 1)
+        self.auxiliary = nn.Conv2d(3, classes, 1)
+        self.joined = joined
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.main(images)
+        auxiliary = self.auxiliary(images)
+        return torch.stack([logits, auxiliary]).mean(0) if self.joined else logits
+
+
+def of_two_heads(*, dropped: tuple[int, ...] = (), joined: bool = False) -> SegmentationNetwork:
+    torch.manual_seed(0)
+    description = NetworkDescription("two", "", ("a", "b", "c"), dropped_outputs=dropped)
+    body = TwoHeads(3 + len(dropped), joined=joined)
+    return SegmentationNetwork(body, description, stride=1).eval()
+
+
+def test_an_auxiliary_head_that_is_called_last_makes_no_logits() -> None:
+    made = of_two_heads()
+    assert LogitLayer(made).module is made.body.main
+
+
+def test_logits_that_two_heads_make_are_refused() -> None:
+    with pytest.raises(InputError, match="does more with its logits"):
+        LogitLayer(of_two_heads(joined=True))
+
+
+def test_a_student_of_a_network_with_dropped_outputs() -> None:
+    """Its draws are z + d and z - d of the outputs that are kept."""
+    learner = Learner(of_two_heads(dropped=(1,)), DistilConfig(head_channels=8))
+    student = Student(learner.network, learner.head, learner.place.module)
+    images = frames(16, 24)
+    with torch.no_grad():
+        logits = learner.network(images)
+        difference = learner.head(
+            (images - learner.network.mean) / learner.network.std  # which the heads see
+        )[:, [0, 2, 3]]
+        mean = ((logits + difference).softmax(1) + (logits - difference).softmax(1)) / 2
+    made = Sampler(student.network, student, scores=SCORES)(images, keep_probabilities=True)
+    torch.testing.assert_close(made.probabilities, mean, atol=1e-5, rtol=0)
+
+
+def test_network_and_head_learn_where_their_rates_are_equal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segunc.baselines.distil.HEAD_RATE", 1.0)
+    learner = Learner(of_two_heads(), DistilConfig(head_channels=8, epochs=1))
+    before = [p.detach().clone() for p in (learner.parameters[0], learner.head[0].weight)]
+    image = np.full((16, 16, 3), 128, np.uint8)
+    maps = torch.full((4, 4), 0.5)
+    learner.train([Lesson(image, (0, 0), torch.full((3, 4, 4), 1 / 3).half(), maps, maps)])
+    assert not torch.equal(learner.parameters[0], before[0])
+    assert not torch.equal(learner.head[0].weight, before[1])

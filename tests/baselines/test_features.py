@@ -272,6 +272,7 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"layers": ["body.nothing"]}, "layer 'body.nothing'"),
+        ({"layers": []}, "layers is empty"),
         ({"encoder": "test_efficientnet"}, "has no weights"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
     ],
@@ -392,6 +393,9 @@ def test_sums_of_sums_and_scores_without_spread_are_refused(
             tmp_path / "out",
             device="cpu",
         )
+    unweighted = FitConfig(AnomalyConfig(parts=["deterministic-entropy"], weights=[]), data)
+    with pytest.raises(InputError, match="weights has 0 numbers for 1 parts"):
+        fit_sum(base.base, unweighted, tmp_path / "out", device="cpu")
     with torch.no_grad():
         network = load_network(base.base)
         network.body.segmentation_head[0].weight.zero_()

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
+from segunc.affine.convert import convert
 from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
 from segunc.baselines.chains import HMC, SGHMC, SGLD
@@ -19,7 +20,7 @@ from segunc.baselines.variational import MeanField
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.methods import METHODS
-from segunc.posteriors.model import load_recorded
+from segunc.posteriors.model import check_sites, load_recorded
 from tests.affine.networks import layout_of, small_network
 
 LAYOUT = layout_of(small_network())
@@ -184,3 +185,13 @@ def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float)
 def test_bad_settings_are_one_line(make: Callable[[], Posterior], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make()
+
+
+def test_a_posterior_over_other_layers_is_refused() -> None:
+    """An earlier version may have left a layer that this one draws."""
+    report = convert(small_network())
+    earlier = report.to_json()
+    check_sites(Path("model"), {"conversion": earlier}, report)
+    earlier["sites"] = earlier["sites"][1:]
+    with pytest.raises(InputError, match=r"has 1 .* draws 2 \(e\.g\. encoder\.1\)"):
+        check_sites(Path("model"), {"conversion": earlier}, report)

@@ -159,3 +159,87 @@ def test_errors_name_parameters(
         make()
     assert not re.search("(?<!segunc import )--", str(caught.value))
     assert not Path("here").exists()
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Batches without a length."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self):
+        return iter(batches(self.count))
+
+
+def endless() -> torch.utils.data.DataLoader:
+    return torch.utils.data.DataLoader(Stream(1000), batch_size=None)
+
+
+def test_no_epochs_on_a_loader_train_nothing_and_average_the_statistics() -> None:
+    base = segunc.wrap(module(), CLASSES)
+    model = segunc.ABNN(epochs=0).fit(base, batches())
+    trained = segunc.ABNN().fit(base, batches())
+    assert torch.equal(model.posterior.gamma[0], torch.ones(8)), "as the base was made"
+    assert model.posterior.rescale is not None
+    assert not torch.equal(trained.posterior.gamma[0], torch.ones(8)), "by default two epochs"
+    assert trained.posterior.rescale is None
+
+
+def test_no_epochs_and_frozen_statistics_leave_the_base() -> None:
+    settings = segunc.ABNN(epochs=0, statistics="frozen", members=2)
+    model = settings.fit(segunc.wrap(module(), CLASSES), batches())
+    assert torch.equal(model.posterior.gamma, torch.ones(2, 8))
+    assert model.posterior.rescale is None
+
+
+def test_a_loader_without_a_length_trains_as_one_with_a_length() -> None:
+    loader = torch.utils.data.DataLoader(Stream(3), batch_size=None)
+    models = [
+        segunc.ABNN(epochs=2, seed=1).fit(segunc.wrap(module(), CLASSES), train)
+        for train in (loader, batches())
+    ]
+    assert torch.equal(models[0].posterior.gamma, models[1].posterior.gamma)
+
+
+def test_a_loader_that_does_not_end_trains_for_its_steps() -> None:
+    settings = segunc.ABNN(epochs=1, max_steps=2)
+    models = [
+        settings.fit(segunc.wrap(module(), CLASSES), train) for train in (endless(), batches())
+    ]
+    assert torch.equal(models[0].posterior.gamma, models[1].posterior.gamma)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ((torch.rand(2, 3, 16, 16) * 255, torch.zeros(2, 16, 16)), "not in 0..1"),
+        ((torch.rand(2, 3, 16, 16), torch.zeros(2, 3, 16, 16)), r"neither \[N, H, W\]"),
+        ((torch.rand(2, 3, 16, 16), torch.rand(2, 16, 16)), "hold fractions"),
+    ],
+)
+def test_a_later_batch_is_looked_at_too(batch: tuple[torch.Tensor, ...], said: str) -> None:
+    base = segunc.wrap(module(), CLASSES)
+    for settings in (segunc.ABNN(epochs=1), segunc.ABNN(epochs=0)):
+        with pytest.raises(segunc.InputError, match=said):
+            settings.fit(base, [*batches(), batch])
+
+
+def test_labels_with_an_axis_of_one_are_those_without() -> None:
+    train = [(images, labels[:, None]) for images, labels in batches()]
+    models = [
+        segunc.ABNN(epochs=1).fit(segunc.wrap(module(), CLASSES), loader)
+        for loader in (train, batches())
+    ]
+    assert torch.equal(models[0].posterior.gamma, models[1].posterior.gamma)
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        (lambda base: segunc.ABNN(epochs=2).fit(base), "epochs 2 need data"),
+        (lambda base: segunc.ABNN().fit(base, iter(batches())), "gone through once"),
+    ],
+)
+def test_what_a_loader_cannot_do_is_said(fit, said: str) -> None:
+    with pytest.raises(segunc.InputError, match=said):
+        fit(segunc.wrap(module(), CLASSES))

@@ -230,7 +230,7 @@ def channel_dropout(own: SegmentationNetwork) -> ChannelDropout:
 POSTERIORS: dict[str, Callable[[SegmentationNetwork], Any]] = {
     "deterministic": lambda own: None,
     "ensemble": lambda own: Ensemble([Branch(one, Deterministic()) for one in (own, network(1))]),
-    "student": lambda own: Student(own, make_head(own.body.head, 8, CLASSES), own.body.head),
+    "student": lambda own: Student(own, make_head(own.body.head, 8), own.body.head),
     "own dropout": own_dropout,
     "channel dropout": channel_dropout,
     "tta": lambda own: TestTimeAugmentation(abnn(own), (1.0, 0.75)),

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError, PartialFailure
 from segunc.training.data import unpack_batch
 from tests.affine.networks import small_network
@@ -130,3 +131,31 @@ def test_the_network_stays_as_it_was_and_nothing_is_kept_below_the_first_trained
         assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
         assert not any(module.training for module in task.train().network.modules())
     assert kept == {"all": True, "decoder": False}
+
+
+def seeds_of_steps(accumulate: int, tmp_path: Path, monkeypatch: Any) -> list[tuple[int, ...]]:
+    """Return of what the seed of each batch of two epochs of four batches is made, beside the seed of the run."""
+    seeds: list[tuple[int, ...]] = []
+
+    def noted(*parts: int) -> int:
+        seeds.append(parts[1:])
+        return mix_seed(*parts)
+
+    monkeypatch.setattr("segunc.training.affine_tuner.mix_seed", noted)
+    fit(abnn_task(small_network()), tmp_path, 2, accumulate_grad_batches=accumulate)
+    return seeds
+
+
+def test_batches_whose_gradients_are_added_have_noise_of_their_own(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Two steps an epoch, of three batches and of the last one."""
+    first_epoch = [(0, 0), (0, 1), (0, 2), (1, 0)]
+    second_epoch = [(2, 0), (2, 1), (2, 2), (3, 0)]
+    assert seeds_of_steps(3, tmp_path, monkeypatch) == [*first_epoch, *second_epoch]
+
+
+def test_without_accumulation_the_noise_is_that_of_step_and_process(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    assert seeds_of_steps(1, tmp_path, monkeypatch) == [(step, 0) for step in range(8)]
