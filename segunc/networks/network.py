@@ -99,7 +99,7 @@ def settle_size(network: SegmentationNetwork) -> None:
 
     def takes(*size: int) -> bool:
         try:
-            with torch.inference_mode():
+            with torch.no_grad():
                 network(torch.full((1, 3, *size), 0.5, device=network.mean.device))
         except Exception:  # whatever the network raises where sizes do not match
             return False

@@ -15,6 +15,7 @@ from segunc.core.registry import Registry
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork, check_logits
+from segunc.uncertainty import relative_difference
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
+@torch.no_grad()  # without inference mode: what a network keeps of its first pass may be trained later
 def check_network(network: SegmentationNetwork) -> str:
     """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits ``[N, C, H, W]``, tried on two
     frames of its inference size, and return a note on log-probabilities, else ""."""
@@ -86,17 +88,14 @@ def check_network(network: SegmentationNetwork) -> str:
         raise InputError(message, hint="give the size it was made for: --size HxW") from error
     if not torch.isfinite(both).all():
         raise InputError("the network gives logits that are not finite")
-    difference = float(
-        (both[1:] - single).detach().abs().max() / single.detach().abs().max().clamp_min(1e-12)
-    )
-    if (
-        difference > 1e-2
-    ):  # kernels for another batch size differ by rounding, the more the deeper the network
+    difference = relative_difference(both[1:], single)
+    # Kernels for another batch size differ by rounding, the more the deeper the network.
+    if difference > 1e-2:
         message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
         raise InputError(
             message, hint="put it into eval mode inside its factory, or remove what mixes the batch"
         )
-    return check_logits(network, network(frames), frames)
+    return check_logits(network, both, frames)
 
 
 def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:

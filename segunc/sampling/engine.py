@@ -35,6 +35,7 @@ from segunc.sampling.shortcuts import (
     mark,
     on_input,
 )
+from segunc.uncertainty import largest_logit, relative_difference
 
 T = TypeVar("T")
 SIDE = 256  # longest side of the image of the self-check, which runs some twenty passes
@@ -224,12 +225,6 @@ def is_rounding(difference: float) -> bool:
     return difference <= TOLERANCE
 
 
-def relative_difference(logits: Tensor, expected: Tensor, largest: float | None = None) -> float:
-    """Return the largest difference of logits over the largest one (of those expected), infinite where one is NaN."""
-    size = float(expected.abs().max()) if largest is None else largest
-    return float((logits - expected).abs().max().nan_to_num(nan=torch.inf)) / max(size, 1e-12)
-
-
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
     """Compare the ways of running draws, two or more, in float32, on the first of images ``[n, 3, H, W]`` at a small size."""
     engine = Engine(network, "float32")
@@ -250,7 +245,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     for draw in range(1, last):
         single.append(run(plain, draw, draw + 1))
         require_finite(single[draw], "a draw gives", "lower alpha")
-    size = max(float(s.abs().max()) for s in single)
+    size = max(largest_logit(logits) for logits in single)
 
     def difference(logits: list[Tensor], expected: list[Tensor]) -> float:
         return max(relative_difference(z, e, size) for z, e in zip(logits, expected, strict=True))

@@ -48,8 +48,8 @@ FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout.fold"): "which sites all draws agree at",
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the draws go to the device",
     ("baselines/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
-    ("sampling/engine.py", "_check"): "the self-check compares logits",
-    ("sampling/engine.py", "relative_difference"): "likewise, once for each size of frames",
+    ("uncertainty.py", "largest_logit"): "likewise",
+    ("uncertainty.py", "relative_difference"): "likewise, once for each size of frames",
     (
         "networks/network.py",
         "softmax_output",
