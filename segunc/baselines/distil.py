@@ -35,6 +35,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.frames.sources import open_source
+from segunc.networks.copies import check_copy
 from segunc.networks.files import WEIGHTS, load_network, save_network
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.weights import load_state
@@ -142,6 +143,7 @@ def with_head(
     memo = {id(module): module for name, module in network.named_modules() if name not in above}
     memo |= {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
+    check_copy(network, copied)
     last = copied.get_submodule(place)
     last.add_module(HEAD, head)
     last.register_buffer(SIGN, torch.tensor(float(sign)), persistent=False)

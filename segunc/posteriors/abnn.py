@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +19,8 @@ from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import resolve_device
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError
+from segunc.networks.copies import copy_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
@@ -191,7 +191,7 @@ class ABNN(AffineTrainingConfig):
         settings = replace(
             self, epochs=0 if train is None else self.epochs or 2, statistics=statistics
         )
-        network = copy.deepcopy(base.network)
+        network = copy_network(base.network)
         report = convert(network.body)
         network.to(resolve_device(device)).to(memory_format=torch.channels_last)
         layout = AffineLayout(network)
@@ -334,11 +334,8 @@ def reestimate(
     """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
     A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Sites outside of the
     posterior's scope keep the base's statistics, so that what lies before the first site of a narrow scope is the same for all members."""
-    try:
-        base, twin = AffineLayout(network), copy.deepcopy(network)
-    except RuntimeError as error:
-        message = f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks"
-        raise InputError(message, hint="call torch.nn.utils.remove_weight_norm") from error
+    base = AffineLayout(network)
+    twin = copy_network(network)
     drawn, moments, values = AffineLayout(twin), dict[Any, Tensor](), Counter[Any]()
 
     def gather(layer: nn.Module, inputs: tuple[Tensor]) -> None:

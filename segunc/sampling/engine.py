@@ -23,6 +23,7 @@ from segunc.affine.noise import NoiseSource
 from segunc.affine.posterior import IDENTITY, Branch
 from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
+from segunc.networks.copies import check_copyable
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.shortcuts import (
     Ending,
@@ -186,7 +187,9 @@ class Engine:
 
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
     """Return a copy with bfloat16 weights but for norm sites and batch norms, and for how a :class:`SegmentationNetwork` normalises its
-    input. ``copies`` is the memo of several networks, whose common modules are copied once."""
+    input. ``copies`` is the memo of several networks, whose common modules are copied once. InputError where a copy would not do what
+    the network does."""
+    check_copyable(network)
     memo = {} if copies is None else copies
     memo |= {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
