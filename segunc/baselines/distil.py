@@ -66,7 +66,7 @@ class LogitLayer:
             module.register_forward_hook(lambda module, _, __: called.append(module))
             for module in network.modules()
             if isinstance(module, nn.Conv2d | nn.Linear)
-            and len(module.weight) == network.description.num_classes
+            and len(module.weight) == network.description.num_outputs
         ]
         images = torch.zeros(1, 3, 64, 64, device=next(network.parameters()).device)
         try:
@@ -263,7 +263,7 @@ class Learner:
         self.network, self.settings = network.eval().requires_grad_(False), settings
         self.place = LogitLayer(network)
         self.head = make_head(
-            self.place.module, settings.head_channels, network.description.num_classes
+            self.place.module, settings.head_channels, network.description.num_outputs
         )
         self.head.to(network.mean.device)
         layers = [module for module in network.modules() if classify(module)[0] is not None]
@@ -424,7 +424,7 @@ def load_student(folder: Path, record: Mapping[str, Any]) -> Model:
     """Return the student that a record describes."""
     network, tensors, tensors_sha256 = load_base(folder, record)
     layer = LogitLayer(network).module
-    head = make_head(layer, record["head_channels"], network.description.num_classes)
+    head = make_head(layer, record["head_channels"], network.description.num_outputs)
     load_state(head, tensors, str(folder / TENSORS))
     student = Student(network, head.eval(), layer)
     digest = posterior_hash(tensors_sha256, student)

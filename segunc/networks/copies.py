@@ -16,13 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
-from segunc.networks.network import SegmentationNetwork
+from segunc.networks.network import PROBE_SIZES, SegmentationNetwork
 from segunc.uncertainty import relative_difference
 
 ROUNDING = 1e-3
 """Largest difference between logits of a copy and of its original, as a share of the largest logit, that counts as rounding."""
-SIZES = ((128, 192), (224, 224), (256, 256), (512, 512), (512, 1024))
-"""(height, width) of the frames that are tried, where the description names none."""
 HINT = "let a hook keep features in the module that it is called with, not in an object of the code around it"
 
 
@@ -90,9 +88,9 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
 
 def _frames_that_run(network: nn.Module) -> Tensor:
     """Return a frame ``[1, 3, H, W]`` in 0..1 of the first size that a network takes."""
-    sizes = SIZES
+    sizes = PROBE_SIZES
     if isinstance(network, SegmentationNetwork) and network.description.inference_size:
-        sizes = (*SIZES, network.description.inference_size)
+        sizes = (*PROBE_SIZES, network.description.inference_size)
     first = next(network.parameters())
     failure: Exception | None = None
     for size in sizes:

@@ -14,6 +14,7 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import LIBRARIES, NetworkDescription
+from segunc.networks.endings import last_function
 from segunc.networks.network import SegmentationNetwork, check_logits
 from segunc.uncertainty import relative_difference
 
@@ -95,7 +96,24 @@ def check_network(network: SegmentationNetwork) -> str:
         raise InputError(
             message, hint="put it into eval mode inside its factory, or remove what mixes the batch"
         )
-    return check_logits(network, both, frames)
+    note = check_logits(network, both, frames)
+    _refuse_probabilities(network, frames[1:])
+    return note
+
+
+def _refuse_probabilities(network: SegmentationNetwork, frames: Tensor) -> None:
+    """Raise InputError where the body of a network ends in a sigmoid or softmax, whatever the values are."""
+    function = last_function(network.body, (frames - network.mean) / network.std)
+    if not function:
+        return
+    message = f"{type(network.body).__name__} ends in a {function}: its outputs are no logits"
+    if "sigmoid" not in function:
+        raise InputError(message, hint="leave its last softmax out")
+    if network.description.binary:
+        hint = "leave its last sigmoid out: one logit z is read as (0, z)"
+    else:
+        hint = "leave its last sigmoid out, of a network that was trained with a softmax; several classes a pixel have no one prediction"
+    raise InputError(message, hint=hint)
 
 
 def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
