@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,13 @@ from segunc.core.modes import eval_mode
 from segunc.networks.network import PROBE_SIZES, SegmentationNetwork
 from segunc.uncertainty import relative_difference
 
+N = TypeVar("N", bound=nn.Module)
 ROUNDING = 1e-3
 """Largest difference between logits of a copy and of its original, as a share of the largest logit, that counts as rounding."""
 HINT = "let a hook keep features in the module that it is called with, not in an object of the code around it"
 
 
-def copy_network(network: nn.Module) -> nn.Module:
+def copy_network(network: N) -> N:
     """Return a deep copy of a network, in the same modes, that was compared with it on two frames.
 
     Raises:
@@ -88,11 +89,11 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
 
 def _frames_that_run(network: nn.Module) -> Tensor:
     """Return a frame ``[1, 3, H, W]`` in 0..1 of the first size that a network takes."""
-    sizes = PROBE_SIZES
+    sizes: tuple[tuple[int, int], ...] = PROBE_SIZES
     if isinstance(network, SegmentationNetwork) and network.description.inference_size:
         sizes = (*PROBE_SIZES, network.description.inference_size)
     first = next(network.parameters())
-    failure: Exception | None = None
+    failure = ""
     for size in sizes:
         frames = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(0))
         frames = frames.to(first.device, first.dtype)
@@ -101,12 +102,12 @@ def _frames_that_run(network: nn.Module) -> Tensor:
         except Exception as error:  # whatever somebody else's forward raises
             if is_out_of_memory(error):
                 raise
-            failure = failure or error
+            failure = failure or one_line(error)
             continue
         return frames
     tried = ", ".join(f"{height} x {width}" for height, width in sizes)
     message = f"a copy of the network cannot be checked: it fails on frames of {tried}"
-    raise InputError(f"{message} ({one_line(failure)})", hint="give the size it was made for")
+    raise InputError(f"{message} ({failure})", hint="give the size it was made for")
 
 
 def _run(network: nn.Module, frames: Tensor) -> list[Tensor]:

@@ -60,11 +60,11 @@ def last_function(network: nn.Module, images: Tensor) -> str:
     return watch.function_of(output)
 
 
-class _EndingWatch(TorchDispatchMode):
+class _EndingWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the outputs of :data:`FUNCTIONS`, also those of scripted code."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._functions: Any = WeakIdKeyDictionary()
 
     def function_of(self, output: Any) -> str:

@@ -364,7 +364,7 @@ def wrap(
             agreement that its code runs on this machine.
 
     Raises:
-        InputError: the module fails on two frames, mixes them, or returns no dense logits or probabilities.
+        InputError: the module fails on frames, mixes those of a batch, or returns no dense logits or probabilities.
     """
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:

@@ -221,7 +221,7 @@ def forget(*names: str) -> None:
         ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
         (
             {"trust": True, "result": "torch.ops.their.kernel(images)"},
-            "fails on two frames.*kernel",
+            "fails on a frame of.*kernel",
         ),
         ({"trust": True, "before": "raise OSError('no\\nlicence')"}, "raises OSError: no licence"),
     ],
