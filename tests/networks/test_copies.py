@@ -143,3 +143,18 @@ def test_the_share_of_depthwise_layers_leaves_modes_and_statistics_alone() -> No
     assert all(module.training for module in network.modules())
     for name, value in network.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_fit_of_a_network_of_one_output_draws_two_classes() -> None:
+    """Of one logit z the entropy is that of its sigmoid, as alpha 0 leaves it."""
+    module = randomised(
+        nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 1))
+    )
+    model = segunc.wrap(module, ("background", "road"), mean=(0, 0, 0), std=(1, 1, 1))
+    maps = segunc.ABNN(alpha=0.0).fit(model)(IMAGE, draws=1)
+    images = torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255
+    p = module(images).double().sigmoid()[0, 0]
+    entropy = -(torch.special.xlogy(p, p) + torch.special.xlogy(1 - p, 1 - p)) / np.log(2)
+    np.testing.assert_allclose(maps.entropy, entropy.numpy(), atol=1e-5)
+    drawn = segunc.ABNN(alpha=0.3).fit(model)(IMAGE, draws=4)
+    assert drawn.epistemic.max() > 1e-3

@@ -531,3 +531,22 @@ def test_an_older_model_folder_of_one_class_is_refused(tmp_path: Path) -> None:
 def test_a_bare_module_of_one_output_is_refused() -> None:
     with pytest.raises(InputError, match="one output a pixel, whose softmax is 1 everywhere"):
         Sampler(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 1, 1)).eval())(FRAMES)
+
+
+class MixingBehindAMask(nn.Module):
+    """Adds the mean over the batch, and masks its first class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 3, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self.head(images + images.mean(0, keepdim=True))
+        logits[:, 0] = torch.finfo(logits.dtype).min
+        return logits
+
+
+def test_a_masked_class_does_not_hide_that_a_batch_is_mixed() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(InputError, match="depend on the other frames of its batch"):
+        segunc.wrap(MixingBehindAMask(), ("a", "b", "c"))
