@@ -35,17 +35,53 @@ def max_softmax(probabilities: Tensor) -> Tensor:
 
 def max_softmax_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Return :func:`max_softmax` of ``softmax(z / T)``, z ``[N, C, ...]``."""
-    return max_softmax((logits.float() / temperature).softmax(1))
+    return max_softmax(shifted_logits(logits, temperature).softmax(1))
 
 
 def entropy_share_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Return the entropy of ``softmax(z / T)`` divided by ln C, in 0..1, z ``[N, C, ...]``."""
-    return entropy_share((logits.float() / temperature).softmax(1))
+    return entropy_share(shifted_logits(logits, temperature).softmax(1))
 
 
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Return the energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
-    return -temperature * (logits.float() / temperature).logsumexp(1)
+    normaliser = shifted_logits(logits, temperature).logsumexp(1)
+    return -(logits.float().amax(1) + temperature * normaliser)
+
+
+def shifted_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return ``(z - max_c z) / T`` of logits z ``[N, C, ...]``, at most 0: no finite logit makes a sum of their ``exp`` infinite."""
+    z = logits.float()
+    return (z - z.amax(1, keepdim=True)) / temperature
+
+
+LEAST_SHIFT = -104.0
+"""Of a logit below the largest one of its pixel; in float32 ``exp`` of it is 0."""
+
+
+def largest_logit(logits: Tensor) -> float:
+    """Return the largest magnitude of logits ``[N, C, ...]`` that a softmax gives some probability; NaN where one of these is NaN."""
+    z = logits.float()
+    masked = z < z.amax(1, keepdim=True) + LEAST_SHIFT
+    return float(z.masked_fill(masked, 0.0).abs().max())
+
+
+def relative_difference(logits: Tensor, expected: Tensor, largest: float | None = None) -> float:
+    """Return the largest difference of two sets of logits ``[N, C, ...]`` over the largest logit, infinite where one is NaN.
+
+    A logit that a softmax gives no probability counts as 104 below the largest one of its pixel, and is not the largest logit: beside
+    a class that is masked by the lowest float every other difference would look like rounding.
+
+    Args:
+        largest: the largest logit; None is that of those expected.
+    """
+    size = largest_logit(expected) if largest is None else largest
+    bounded = [
+        values.maximum(values.amax(1, keepdim=True) + LEAST_SHIFT)
+        for values in (logits.float(), expected.float())
+    ]
+    difference = (bounded[0] - bounded[1]).abs().max()
+    return float(difference.nan_to_num(nan=torch.inf)) / max(size, 1e-12)
 
 
 def per_ln(classes: int) -> float:

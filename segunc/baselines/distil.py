@@ -35,6 +35,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.frames.sources import open_source
+from segunc.networks.copies import check_copy
 from segunc.networks.files import WEIGHTS, load_network, save_network
 from segunc.networks.gradients import run_with_gradients
 from segunc.networks.network import SegmentationNetwork, inference_size
@@ -78,8 +79,7 @@ class LogitLayer:
 
     def _called_layers(self, images: Tensor) -> tuple[list[nn.Module], Tensor]:
         """Return the layers that may be it, in the order of their calls, and the logits."""
-        description = self.network.description
-        outputs = description.num_classes + len(description.dropped_outputs)
+        outputs = self.network.description.num_outputs
         called: list[nn.Module] = []
         handles = [
             module.register_forward_hook(lambda module, _, __: called.append(module))
@@ -160,6 +160,7 @@ def with_head(
     memo = {id(module): module for name, module in network.named_modules() if name not in above}
     memo |= {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
+    check_copy(network, copied)
     last = copied.get_submodule(place)
     last.add_module(HEAD, head)
     last.register_buffer(SIGN, torch.tensor(float(sign)), persistent=False)

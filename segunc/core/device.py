@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from segunc.core.bounds import Threads, check_device, check_value
 from segunc.core.errors import InputError
+from segunc.core.modes import eval_mode
 
 Precision = Literal["float32", "bfloat16"]  # of a network that predicts
 
@@ -59,12 +59,16 @@ def depthwise_share(network: nn.Module) -> float:
     def count(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         work[depthwise(layer)] += output.numel() * layer.weight[0].numel()
 
-    work, twin = [0, 0], copy.deepcopy(network).eval()  # modes and statistics of the network stay
-    layers = [module for module in twin.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    work = [0, 0]
+    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     if any(map(depthwise, layers)):
-        for layer in layers:
-            layer.register_forward_hook(count)
-        twin(torch.zeros(1, 3, 128, 128))
+        hooks = [layer.register_forward_hook(count) for layer in layers]
+        try:
+            with eval_mode(network):
+                network(torch.zeros(1, 3, 128, 128))
+        finally:
+            for hook in hooks:
+                hook.remove()
     return work[1] / max(sum(work), 1)
 
 

@@ -12,6 +12,7 @@ from segunc.core.errors import InputError
 FORMAT = 2  # of ``network.json``: its hash is of the weights and of what is described
 SMP = "smp"  # the kind of network that :mod:`segmentation_models_pytorch` builds
 LIBRARIES = (SMP, "torchvision")
+BACKGROUND = "background"  # the other class of a network of one output that has one name
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 Byte = Annotated[int, Bound(least=0, most=255)]
@@ -35,6 +36,7 @@ class NetworkDescription(Settings):
         kind: what builds it, a name of :data:`segunc.networks.files.KINDS`.
         divisor: what height and width of a frame must be divisible by, if that was tried (see :mod:`segunc.networks.network`).
         dropped_outputs: numbers from 0 of the outputs of the network as it is built that are no class, such as *void*.
+        binary: whether the network as it is built has one output z, which is read as the logits (0, z) of two classes.
     """
 
     architecture: str
@@ -49,11 +51,16 @@ class NetworkDescription(Settings):
     kind: str = SMP
     divisor: Pixels | None = None
     dropped_outputs: tuple[int, ...] = ()
+    binary: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= len(self.classes) <= 255:
             raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
+        for number, name in enumerate(self.classes):
+            if not name.strip():
+                hint = "name each output of the network, without a comma at the end"
+                raise InputError(f"class {number} of {self.classes} has no name", hint=hint)
         if self.palette and len(self.palette) != len(self.classes):
             raise InputError(
                 f"a palette of {len(self.palette)} colours does not fit {len(self.classes)} classes"
@@ -71,10 +78,19 @@ class NetworkDescription(Settings):
             raise InputError(
                 f"dropped outputs {self.dropped_outputs} are not different ones that exist"
             )
+        if self.binary and (len(self.classes) != 2 or self.dropped_outputs):
+            raise InputError(
+                f"a network of one output has two classes, not {len(self.classes)}, and drops none"
+            )
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def num_outputs(self) -> int:
+        """The number of outputs of the network as it is built."""
+        return 1 if self.binary else len(self.classes) + len(self.dropped_outputs)
 
     @property
     def kept_outputs(self) -> tuple[int, ...]:
@@ -84,6 +100,8 @@ class NetworkDescription(Settings):
 
     def with_all_outputs(self) -> NetworkDescription:
         """Return the description of the network as it is built, with a class for each output."""
+        if self.binary:
+            return replace(self, classes=self.classes[1:], palette=(), binary=False)
         names = dict(zip(self.kept_outputs, self.classes, strict=True)) | dict.fromkeys(
             self.dropped_outputs, "dropped"
         )
@@ -91,15 +109,26 @@ class NetworkDescription(Settings):
             self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=()
         )
 
+    def as_binary(self) -> NetworkDescription:
+        """Return the description of a network of one output, with "background" as the first class where one alone is named."""
+        if len(self.classes) == 2:
+            return replace(self, binary=True)
+        if self.classes == (BACKGROUND,):
+            hint = f"name what a large output means, or both classes: {BACKGROUND},road"
+            raise InputError(f"the only output of the network is named '{BACKGROUND}'", hint=hint)
+        palette = ((0, 0, 0), *self.palette) if self.palette else ()
+        return replace(self, classes=(BACKGROUND, *self.classes), palette=palette, binary=True)
+
     def without(self, names: Sequence[str]) -> NetworkDescription:
-        """Return the description without outputs: classes by name, others by number from 0; InputError if one is unknown or none is left."""
+        """Return the description without outputs: classes by name, others by number from 0; InputError if one is unknown, or fewer
+        than two are left."""
         unnamed = {int(name) for name in names if name not in self.classes and name.isdecimal()}
         unknown = [name for name in names if name not in self.classes and not name.isdecimal()]
         outputs = len(self.classes) + len(unnamed)
         left = [c for c, name in enumerate(self.classes) if name not in names]
-        if unknown or not left or max(unnamed, default=0) >= outputs:
+        if unknown or len(left) < 2 or max(unnamed, default=0) >= outputs:
             message = (
-                f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
+                f"--drop-classes {','.join(names)} does not leave two classes of {outputs} outputs"
             )
             hint = "give names of --classes, or numbers from 0 of outputs that it does not name"
             raise InputError(message, hint=hint)
@@ -115,7 +144,7 @@ class NetworkDescription(Settings):
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``network.json``, without what is usual: the hashes of networks are of this content."""
-        usual = {"kind": SMP, "divisor": None, "dropped_outputs": ()}
+        usual = {"kind": SMP, "divisor": None, "dropped_outputs": (), "binary": False}
         content = asdict(self)
         return {
             "format": FORMAT,

@@ -35,8 +35,7 @@ KINDS: Registry[Build] = Registry(
 
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
     """Return a network with random weights; InputError for an unknown kind, or a description that its kind cannot build."""
-    whole = description.with_all_outputs() if description.dropped_outputs else description
-    body, stride = KINDS[description.kind](whole)
+    body, stride = KINDS[description.kind](description.with_all_outputs())
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
 
 
@@ -110,6 +109,10 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     content = read_json(folder / DESCRIPTION, "the description of a network")
     recorded = content.pop("sha256", None)
     description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))
+    if description.num_classes == 1:
+        message = f"{folder / DESCRIPTION} has one class, whose probability is 1 everywhere"
+        hint = "import the network again: one output is read as that of two classes"
+        raise InputError(message, hint=hint)
     # Before anything is built: a damaged description may ask for a network of any size.
     state = read_state(folder / WEIGHTS)
     digest = network_sha256(state, description)

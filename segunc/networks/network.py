@@ -56,7 +56,7 @@ class SegmentationNetwork(nn.Module):
                 f"the network gives logits of {size or tuple(logits.shape)} for frames of {side}"
             )
             raise InputError(message, hint="interpolate them inside the network")
-        outputs = self.description.num_classes + len(self.description.dropped_outputs)
+        outputs = self.description.num_outputs
         if logits.shape[1] != outputs:
             message = (
                 f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
@@ -67,6 +67,8 @@ class SegmentationNetwork(nn.Module):
             )
         if self.description.dropped_outputs:
             logits = logits[:, self.description.kept_outputs]
+        if self.description.binary:
+            logits = torch.cat([torch.zeros_like(logits), logits], 1)
         return logits[..., :height, :width]
 
 
@@ -89,6 +91,37 @@ def inference_size(
 
 DIVISORS = (1, 2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48, 7, 14, 28, 5, 10, 20, 40)
 """Of height and width, in the order in which they are tried: powers of two of strides first, then those of patches and windows."""
+
+
+PROBE_SIZES = ((128, 192), (224, 224), (256, 256), (512, 512), (512, 1024))
+"""(height, width) of frames that are tried where nobody names one: many networks take the first, and some only one of the others."""
+
+
+@torch.no_grad()
+def settle_outputs(network: SegmentationNetwork) -> str:
+    """Let a network of one or two classes that has one output z give the logits (0, z) of two classes, and return a note that says so, else
+    an empty string. InputError where the only class is named as the background."""
+    description = network.description
+    if description.binary or description.num_classes > 2 or description.dropped_outputs:
+        return ""
+    if _count_outputs(network.eval()) != 1:
+        return ""
+    network.description = description.as_binary()
+    first, second = network.description.classes
+    return f"the network has one output z: it is read as the logits (0, z) of {first} and {second}"
+
+
+def _count_outputs(network: SegmentationNetwork) -> int:
+    """Return the number of channels of a network's body; 0 where it takes no frame that is tried."""
+    own_size = network.description.inference_size
+    for size in (*([own_size] if own_size else []), *PROBE_SIZES):
+        frame = torch.full((1, 3, *size), 0.5, device=network.mean.device)
+        try:
+            outputs = network.body(frame)
+        except Exception:  # whatever the network raises where sizes do not match
+            continue
+        return outputs.shape[1] if isinstance(outputs, Tensor) and outputs.ndim == 4 else 0
+    return 0
 
 
 def settle_size(network: SegmentationNetwork) -> None:
@@ -150,22 +183,42 @@ def softmax_output(outputs: Tensor) -> str:
     return "log-probabilities" if bool(values.logsumexp(1).abs().amax() < 1e-4) else ""
 
 
+def _kind_of(outputs: Tensor) -> str:
+    """Return :func:`softmax_output`, or ``shares`` where all outputs lie in 0..1, else ""."""
+    if kind := softmax_output(outputs):
+        return kind
+    low, high = outputs.float().aminmax()
+    return "shares" if bool(low >= 0) and bool(high <= 1) and bool(high > low) else ""
+
+
 @torch.no_grad()
 def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
     """Raise InputError where a network that returned ``outputs`` (at any resolution) for ``images`` ``[N, 3, H, W]`` ends in a softmax: a
-    second one would make nearly equal shares of probabilities. Return a note on log-probabilities, else "". Logits of one frame may sum to
-    1 by chance, those of constant networks for example. So the network is asked again about wide noise."""
-    if kind := softmax_output(outputs):
+    second one would make nearly equal shares of probabilities; or where it returns one output, whose softmax is 1. Return a note on
+    log-probabilities or outputs that all lie in 0..1, else "". Logits of one frame may sum to 1 by chance, those of constant networks for
+    example. So the network is asked again about wide noise."""
+    if outputs.shape[1] == 1:
+        message = (
+            f"{type(network).__name__} returns one output a pixel, whose softmax is 1 everywhere"
+        )
+        hint = "segunc.wrap(module, (NAME,), ...) reads one logit z as (0, z), of two classes"
+        raise InputError(message, hint=hint)
+    if kind := _kind_of(outputs):
         noise = torch.rand(images[:1].shape, generator=torch.Generator().manual_seed(0)).to(images)
         probes = (
             (noise, noise**4)
             if isinstance(network, SegmentationNetwork)
             else (6 * noise - 3, 100 * noise)
         )
-        kind = kind if all(softmax_output(network(probe)) == kind for probe in probes) else ""
+        kind = kind if all(_kind_of(network(probe)) == kind for probe in probes) else ""
     if kind == "probabilities":
         message = f"{type(network).__name__} returns probabilities, which sum to 1 at every pixel, not logits"
         raise InputError(message, hint="leave its last softmax out")
+    if kind == "shares":
+        return (
+            "all outputs of the network lie in 0..1, as probabilities do, and are taken for logits: if they are "
+            "probabilities, entropies are far too high; leave its last function out"
+        )
     return kind and (
         "the network returns log-probabilities: its probabilities and entropies are right, but energies and largest logits say "
         "nothing; leave its last log-softmax out"

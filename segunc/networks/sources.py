@@ -14,8 +14,10 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import LIBRARIES, NetworkDescription
+from segunc.networks.endings import last_function
 from segunc.networks.network import SegmentationNetwork, check_logits
 from segunc.networks.weights import tensor_state
+from segunc.uncertainty import relative_difference
 
 
 @dataclass(frozen=True)
@@ -71,33 +73,72 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
+@torch.no_grad()  # without inference mode: what a network keeps of its first pass may be trained later
 def check_network(network: SegmentationNetwork) -> str:
-    """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits ``[N, C, H, W]``, tried on two
-    frames of its inference size, and return a note on log-probabilities, else ""."""
-    size = network.description.inference_size or (128, 192)  # which strides of 64 divide
-    frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+    """Try a network on frames before anything is made of it, in no more memory than it takes to predict one frame.
+
+    Returns:
+        a note on log-probabilities or outputs in 0..1, else an empty string.
+
+    Raises:
+        InputError: it is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits ``[N, C, H, W]``.
+    """
+    size = network.description.inference_size or SMALL
     network.eval()
+    frames = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(0))
     try:
-        both = network(frames)
-        single = network(frames[1:])
+        logits = network(frames)
     except InputError:
         raise
     except Exception as error:  # whatever somebody else's forward raises
-        message = f"the network fails on two frames of {size[0]} x {size[1]} ({one_line(error)})"
+        message = f"the network fails on a frame of {size[0]} x {size[1]} ({one_line(error)})"
         raise InputError(message, hint="give the size it was made for: --size HxW") from error
-    if not torch.isfinite(both).all():
+    if not torch.isfinite(logits).all():
         raise InputError("the network gives logits that are not finite")
-    difference = float(
-        (both[1:] - single).detach().abs().max() / single.detach().abs().max().clamp_min(1e-12)
-    )
-    if (
-        difference > 1e-2
-    ):  # kernels for another batch size differ by rounding, the more the deeper the network
-        message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
-        raise InputError(
-            message, hint="put it into eval mode inside its factory, or remove what mixes the batch"
-        )
-    return check_logits(network, network(frames), frames)
+    _check_batches(network, size)
+    note = check_logits(network, logits, frames)
+    _refuse_probabilities(network, frames)
+    return note
+
+
+SMALL = (128, 192)  # (height, width) of a frame, which strides of 64 divide
+
+
+def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
+    """Raise InputError where the logits of a frame depend on the other frames of its batch. Tried are two small frames; two of ``size``
+    only where the network does not take small ones, because they need twice the memory of one."""
+    for height, width in (SMALL, size):
+        frames = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0))
+        try:
+            both = network(frames)
+            single = network(frames[1:])
+        except Exception as error:  # whatever somebody else's forward raises
+            if (height, width) != size:
+                continue
+            message = f"the network fails on two frames of {height} x {width} ({one_line(error)})"
+            raise InputError(message, hint="let it take batches of any number of frames") from error
+        difference = relative_difference(both[1:], single)
+        # Kernels for another batch size differ by rounding, the more the deeper the network.
+        if difference > 1e-2:
+            message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
+            hint = "put it into eval mode inside its factory, or remove what mixes the batch"
+            raise InputError(message, hint=hint)
+        return
+
+
+def _refuse_probabilities(network: SegmentationNetwork, frames: Tensor) -> None:
+    """Raise InputError where the body of a network ends in a sigmoid or softmax, whatever the values are."""
+    function = last_function(network.body, (frames - network.mean) / network.std)
+    if not function:
+        return
+    message = f"{type(network.body).__name__} ends in a {function}: its outputs are no logits"
+    if "sigmoid" not in function:
+        raise InputError(message, hint="leave its last softmax out")
+    if network.description.binary:
+        hint = "leave its last sigmoid out: one logit z is read as (0, z)"
+    else:
+        hint = "leave its last sigmoid out, of a network that was trained with a softmax; several classes a pixel have no one prediction"
+    raise InputError(message, hint=hint)
 
 
 def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,8 @@ from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import resolve_device
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError
+from segunc.networks.copies import copy_network
 from segunc.networks.network import SegmentationNetwork, check_images
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
@@ -197,7 +197,7 @@ class ABNN(AffineTrainingConfig):
             message = f"class_weight_power {self.class_weight_power} needs class frequencies, which a loader does not say"
             raise InputError(message, hint="leave it 0, or take segunc.finetune")
         settings = self._settled(with_data=train is not None)
-        network = copy.deepcopy(base.network)
+        network = copy_network(base.network)
         report = convert(network.body)
         network.to(resolve_device(device)).to(memory_format=torch.channels_last)
         layout = AffineLayout(network)
@@ -360,11 +360,8 @@ def reestimate(
     A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch, and InstanceNorm layers
     with each frame, see :mod:`segunc.posteriors.statistics`. Sites outside of the
     posterior's scope keep the base's statistics, so that what lies before the first site of a narrow scope is the same for all members."""
-    try:
-        base, twin = AffineLayout(network), copy.deepcopy(network)
-    except RuntimeError as error:
-        message = f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks"
-        raise InputError(message, hint="call torch.nn.utils.remove_weight_norm") from error
+    base = AffineLayout(network)
+    twin = copy_network(network)
     drawn = AffineLayout(twin)
     gathered = []
     for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):

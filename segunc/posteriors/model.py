@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -49,7 +50,7 @@ from segunc.networks.files import (
     network_sha256,
     save_network,
 )
-from segunc.networks.network import SegmentationNetwork, settle_size
+from segunc.networks.network import SegmentationNetwork, settle_outputs, settle_size
 from segunc.networks.sources import check_network
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.methods import METHODS
@@ -374,7 +375,8 @@ def wrap(
 
     Args:
         module: from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
-        classes: the C class names in the order of the logits.
+        classes: the C class names in the order of the logits. A module of one output z has the logits (0, z) of two classes; where one name
+            is given, the first class is "background".
         mean, std: input normalisation of images in 0..1, per channel.
         palette: one (red, green, blue) in 0..255 a class.
         inference_size: (height, width) of the frames that it was made for, or None for any.
@@ -382,7 +384,7 @@ def wrap(
             agreement that its code runs on this machine.
 
     Raises:
-        InputError: the module fails on two frames, mixes them, or returns no dense logits or probabilities.
+        InputError: the module fails on frames, mixes those of a batch, or returns no dense logits or probabilities.
     """
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
@@ -392,8 +394,12 @@ def wrap(
         factory, "", names, colours, options, mean, std, inference_size, kind="python"
     )
     network = SegmentationNetwork(module, description, stride=1).eval()
+    note_on_outputs = settle_outputs(network)
+    if note_on_outputs and len(names) == 1:
+        warnings.warn(note_on_outputs, stacklevel=2)
     settle_size(network)
-    check_network(network)
+    if note := check_network(network):
+        warnings.warn(note, stacklevel=2)
     network.sha256 = network_sha256(module, network.description)
     return Model(network, Deterministic(), network.sha256, None, None, {})
 

@@ -15,8 +15,9 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from segunc.affine.draws import FoldedDraws
 from segunc.core.errors import is_out_of_memory, one_line
 from segunc.sampling.dependence import tensors_in
-from segunc.sampling.engine import TOLERANCE, Engine, is_rounding, relative_difference
+from segunc.sampling.engine import TOLERANCE, Engine, is_rounding
 from segunc.sampling.shortcuts import Ending, InterpolationWatch, Operation, Prefix, Upsampling
+from segunc.uncertainty import relative_difference
 
 Results = dict[int, Any]
 MOST_GRAPHS = 64  # of one network; each takes the compiler's time and keeps its inputs

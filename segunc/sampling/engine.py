@@ -23,6 +23,7 @@ from segunc.affine.noise import NoiseSource
 from segunc.affine.posterior import IDENTITY, Branch
 from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
+from segunc.networks.copies import check_copyable
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.dependence import DependenceWatch
 from segunc.sampling.shortcuts import (
@@ -35,6 +36,7 @@ from segunc.sampling.shortcuts import (
     Upsampling,
     mark,
 )
+from segunc.uncertainty import largest_logit, relative_difference
 
 T = TypeVar("T")
 SIDE = 256  # longest side of the image of the self-check, which runs some twenty passes
@@ -236,7 +238,9 @@ class Engine:
 
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
     """Return a copy with bfloat16 weights but for norm sites and batch norms, and for how a :class:`SegmentationNetwork` normalises its
-    input. ``copies`` is the memo of several networks, whose common modules are copied once."""
+    input. ``copies`` is the memo of several networks, whose common modules are copied once. InputError where a copy would not do what
+    the network does."""
+    check_copyable(network)
     memo = {} if copies is None else copies
     memo |= {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
@@ -275,12 +279,6 @@ def is_rounding(difference: float) -> bool:
     return difference <= TOLERANCE
 
 
-def relative_difference(logits: Tensor, expected: Tensor, largest: float | None = None) -> float:
-    """Return the largest difference of logits over the largest one (of those expected), infinite where one is NaN."""
-    size = float(expected.abs().max()) if largest is None else largest
-    return float((logits - expected).abs().max().nan_to_num(nan=torch.inf)) / max(size, 1e-12)
-
-
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
     """Compare the ways of running draws, two or more, in float32, on the first of images ``[n, 3, H, W]`` at a small size."""
     engine = Engine(network, "float32")
@@ -301,7 +299,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     for draw in range(1, last):
         single.append(run(plain, draw, draw + 1))
         require_finite(single[draw], "a draw gives", "lower alpha")
-    size = max(float(s.abs().max()) for s in single)
+    size = max(largest_logit(logits) for logits in single)
 
     def difference(logits: list[Tensor], expected: list[Tensor]) -> float:
         return max(relative_difference(z, e, size) for z, e in zip(logits, expected, strict=True))

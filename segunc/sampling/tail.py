@@ -30,6 +30,8 @@ NATIVE_BASE = (
     "deterministic-energy",
 )
 """Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
+LOWEST_EXPONENT = -104.0
+"""In float32 exp of it is 0."""
 STRIP_BYTES, CUDA_STRIP_BYTES = 1 << 20, 1 << 26
 """Working memory of one strip: on a CPU it should stay in the cache while the passes of the softmax go over it."""
 
@@ -62,7 +64,9 @@ class DrawAccumulator:
         self.draws = 0
         self.temperature, self.backend = temperature, backend
         self.logit_sums = (
-            None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
+            None
+            if set(OF_LOGITS).isdisjoint(needs)
+            else LogitSums(needs, classes, size, device, temperature)
         )
         strip = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
         rows = 0 if backend == "traced" else max(1, strip // (4 * classes * size[1]))
@@ -88,18 +92,23 @@ class DrawAccumulator:
             add_draws_triton(logits, upsampling, self.entropy, self.probabilities, self.temperature)
         else:
             for earlier, draw in enumerate(logits, self.draws):
-                self._add_one(upsampling.apply(draw[None].float())[0], earlier)
+                # Neither an interpolation nor a difference of two halves can leave float32.
+                half_logits = upsampling.apply(draw[None].float() * 0.5)[0]
+                self._add_one(half_logits, earlier)
         self.draws += len(logits)
 
-    def _add_one(self, logits: Tensor, earlier: int) -> None:
+    def _add_one(self, half_logits: Tensor, earlier: int) -> None:
         for rows in self._strips:
             # One contiguous float32 copy: the passes below then run along rows whatever the layout was.
-            z = logits[:, rows].to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-            if self.temperature != 1.0:
-                z /= self.temperature
+            z = half_logits[:, rows].to(
+                torch.float32, copy=True, memory_format=torch.contiguous_format
+            )
             if self.logit_sums is not None:
                 self.logit_sums.add(rows, z, earlier)
             z -= z.amax(0)
+            z *= 2.0 / self.temperature
+            # Of what lies lower p is 0, and 0 times minus infinity is no number.
+            z.clamp_min_(LOWEST_EXPONENT)
             p = z.exp()
             total = p.sum(0)
             p /= total
@@ -131,20 +140,32 @@ class DrawAccumulator:
         }
         evidence["calibrated entropy"] = evidence["total entropy"]  # until somebody calibrates
         if self.logit_sums is not None:
-            evidence |= self.logit_sums.evidence(self.draws, self.temperature)
+            evidence |= self.logit_sums.evidence(self.draws)
         return prediction, evidence
 
 
 class LogitSums:
-    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held. Of the logits z of a draw over the
-    temperature T the evidence is the mean over draws of ``-T max_c z_c``, of ``-T ln sum_c exp z_c``, and the variance of T z_c with
-    divisor S, mean over the classes, by Welford's update (1962). The ``planes``, None if not needed: sums of ``max z`` and of
-    ``ln sum_c exp(z_c - max z)``, ``[H, W]`` float64; mean z ``[C, H, W]`` float32; squared deviations ``[H, W]`` float64."""
+    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held.
+
+    Of the logits z of a draw and the temperature T the evidence is the mean over draws of ``-max_c z_c``, of
+    ``-T ln sum_c exp(z_c / T)``, and the variance of z_c with divisor S, mean over the classes, by Welford's update (1962).
+
+    Attributes:
+        planes: four sums, None where not needed: of ``max z`` and of ``ln sum_c exp((z_c - max z) / T)``, ``[H, W]`` float64;
+            the mean of z ``[C, H, W]`` float32; squared deviations from it ``[H, W]`` float64.
+    """
 
     def __init__(
-        self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device
+        self,
+        needs: Collection[str],
+        classes: int,
+        size: tuple[int, int],
+        device: torch.device,
+        temperature: float,
     ) -> None:
-        self._needs, self._classes = needs, classes
+        self._needs = needs
+        self._classes = classes
+        self._temperature = temperature
 
         def plane(
             *needing: str, each: tuple[int, ...] = (), dtype: torch.dtype = torch.float64
@@ -159,33 +180,40 @@ class LogitSums:
         means = plane(of_logits, each=(classes,), dtype=torch.float32)
         self.planes = (plane(*of_energy), plane(*of_energy), means, plane(of_logits))
 
-    def add(self, rows: slice, z: Tensor, draws: int) -> None:
-        """Add the strip of rows ``[C, rows, W]`` float32 of one draw, behind ``draws`` others."""
+    def add(self, rows: slice, half_logits: Tensor, draws: int) -> None:
+        """Add the strip of rows ``[C, rows, W]`` float32 of one draw, behind ``draws`` others: half its logits."""
         maxima, normalisers, means, deviations = self.planes
         if maxima is not None and normalisers is not None:
-            maximum = z.amax(0)
-            maxima[rows] += maximum
-            normalisers[rows] += (z - maximum).exp_().sum(0).double().log_()
+            maximum = half_logits.amax(0)
+            maxima[rows] += 2.0 * maximum.double()
+            shifted = (half_logits - maximum) * (2.0 / self._temperature)
+            normalisers[rows] += shifted.exp_().sum(0).double().log_()
         if means is not None and deviations is not None:
-            deviation = z - means[:, rows]
+            # In float64, where the square of every float has its place.
+            deviation = 2.0 * half_logits.double() - means[:, rows]
             means[:, rows] += deviation / (draws + 1)
             deviations[rows] += deviation.square_().sum(0) * (draws / (draws + 1))
 
-    def evidence(self, draws: int, temperature: float) -> dict[str, Tensor]:
+    def evidence(self, draws: int) -> dict[str, Tensor]:
         """Return the evidence of ``draws`` draws, each ``[1, H, W]`` float64, in the units of the logits."""
         maxima, normalisers, _, deviations = self.planes
         evidence: dict[str, Tensor] = {}
         if maxima is not None and normalisers is not None:
-            evidence["mean max logit"] = maxima * (-temperature / draws)
-            evidence["mean energy"] = (maxima + normalisers) * (-temperature / draws)
+            evidence["mean max logit"] = maxima / -draws
+            evidence["mean energy"] = (maxima + normalisers * self._temperature) / -draws
         if deviations is not None:
-            evidence["logit variance"] = deviations * (temperature**2 / (draws * self._classes))
+            evidence["logit variance"] = deviations / (draws * self._classes)
         return {name: values[None] for name, values in evidence.items() if name in self._needs}
 
 
 def base_evidence(logits: Tensor, upsampling: Upsampling, temperature: float) -> dict[str, Any]:
     """Return the evidence that the base network gives of one frame, from its logits ``[C, h, w]``."""
-    return {"base logits": upsampling.apply(logits[None].float()), "temperature": temperature}
+    full = upsampling.apply(logits[None].float())
+    if upsampling.source != upsampling.full:
+        # PyTorch interpolates the largest float to infinity, by rounding.
+        largest = torch.finfo(torch.float32).max
+        full = full.clamp(-largest, largest)
+    return {"base logits": full, "temperature": temperature}
 
 
 def base_maps(
@@ -204,7 +232,9 @@ def base_maps(
         evidence = base_evidence(logits, upsampling, temperature) | dict(constants)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
-    planes = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device).planes
+    needs = ("mean energy",)
+    sums = LogitSums(needs, len(logits), upsampling.kept, logits.device, temperature)
+    planes = sums.planes
     native_tail().add_draws(
         logits[None], upsampling, entropy, planes=planes, temperature=temperature
     )
@@ -213,8 +243,8 @@ def base_maps(
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
         "deterministic-entropy": entropy.mul_(per_ln(logits.shape[0])).float(),
-        "deterministic-max-logit": maximum * -temperature,
-        "deterministic-energy": (maximum + normaliser) * -temperature,
+        "deterministic-max-logit": -maximum,
+        "deterministic-energy": -(maximum + normaliser * temperature),
     }
     return {score.name: maps[score.name] for score in scores}
 

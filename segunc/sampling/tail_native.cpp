@@ -2,6 +2,9 @@
 // draw's probabilities and entropy, and where asked for what its logits are like, to running sums. Full-resolution logits
 // exist only for one row of a block of columns.
 //
+// Logits are read as their halves. Neither an interpolation nor a difference of two halves can leave float32, so that
+// every finite logit has its right softmax: networks mask classes by the lowest float.
+//
 // Nothing here is written for one instruction set: the inner loops run along columns and are left to the compiler's
 // vectoriser. Draws are added one after the other, so that it does not matter in how many calls they come.
 
@@ -27,14 +30,15 @@ inline int32_t to_bits(float value) {
     return bits;
 }
 
-// exp(x) for x <= 0, relative error below 2e-7 down to x = -80; what lies lower gives exp(-80) = 1.8e-35, so that no
-// denormal number arises further on. Range reduction by ln 2 in two parts, Taylor polynomial of degree 6 on |r| <= ln(2) / 2.
+constexpr float LOWEST = -87.3365f;  // ln of the smallest normal float; exp of what lies lower counts as 0
+
+// exp(x) for LOWEST <= x <= 0, relative error below 2e-7. Range reduction by ln 2 in two parts, Taylor polynomial of
+// degree 6 on |r| <= ln(2) / 2.
 inline float exponential(float x) {
-    const float clamped = x < -80.0f ? -80.0f : x;
-    const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's last bits are the rounded integer
+    const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's last bits are the rounded integer
     const int32_t power = to_bits(shifted) - 0x4B400000;
     const float whole = shifted - 12582912.0f;
-    const float r = (clamped - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
     float p = 1.3888889e-3f;
     p = p * r + 8.3333333e-3f;
     p = p * r + 4.16666667e-2f;
@@ -79,36 +83,36 @@ inline float widen(uint16_t value) {  // bfloat16
     return from_bits(static_cast<int32_t>(value) << 16);
 }
 
-// `count` columns of a row of all classes, as float32 planes: out[c][x], `pitch` apart.
+// Half the logits in `count` columns of a row of all classes, as float32 planes: out[c][x], `pitch` apart.
 template <typename T>
-void read_row(const T* row, const int64_t* strides, int64_t classes, int64_t count, float scale, float* out, int64_t pitch) {
+void read_row(const T* row, const int64_t* strides, int64_t classes, int64_t count, float* out, int64_t pitch) {
     // Class by class: the stores are contiguous, and of channels-last logits a block stays in the first-level cache.
     for (int64_t c = 0; c < classes; ++c) {
         const T* source = row + c * strides[0];
         float* target = out + c * pitch;
         if (strides[1] == 1)
-            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x]) * scale;
+            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x]) * 0.5f;
         else
-            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x * strides[1]]) * scale;
+            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x * strides[1]]) * 0.5f;
     }
 }
 
-// One low-resolution row of all classes, upsampled along its width: out[c][x] for x in the block.
+// Half the logits in one low-resolution row of all classes, upsampled along its width: out[c][x] for x in the block.
 template <typename T>
 void widen_row(const T* row, const int64_t* strides, int64_t classes, const int32_t* left, const int32_t* right,
-               const float* weight, int64_t width, float scale, float* narrow, float* out) {
+               const float* weight, int64_t width, float* narrow, float* out) {
     const int64_t first = left[0], count = right[width - 1] - first + 1;
     row += first * strides[1];
     // Logits that have their size already: every column is its own source.
     if (count == width && left[width - 1] == right[width - 1] && right[0] == first)
-        return read_row(row, strides, classes, count, scale, out, BLOCK);
-    read_row(row, strides, classes, count, scale, narrow, BLOCK + 2);
+        return read_row(row, strides, classes, count, out, BLOCK);
+    read_row(row, strides, classes, count, narrow, BLOCK + 2);
     for (int64_t c = 0; c < classes; ++c) {
         const float* source = narrow + c * (BLOCK + 2);
         float* target = out + c * BLOCK;
         for (int64_t x = 0; x < width; ++x) {
-            const float a = source[left[x] - first];
-            target[x] = a + weight[x] * (source[right[x] - first] - a);
+            // A difference times a weight would lose the smaller of two numbers.
+            target[x] = (1.0f - weight[x]) * source[left[x] - first] + weight[x] * source[right[x] - first];
         }
     }
 }
@@ -117,16 +121,18 @@ struct Planes {
     float* probabilities;  // [C, H, W] sums, or null
     double* entropy;       // [H, W] sums
     double* maximum;       // [H, W] sums of the largest logit, or null
-    double* normaliser;    // [H, W] sums of ln sum exp of the logits minus their maximum; null with maximum
+    double* normaliser;    // [H, W] sums of ln sum exp of (logits minus their maximum) / T; null with maximum
     float* means;          // [C, H, W] mean logits, or null
     double* deviations;    // [H, W] squared deviations from these, summed over the classes; null with means
     int64_t height, width;
 };
 
-// One row of one draw, behind `earlier` others: `upper` and `lower` are the two widened rows [C][BLOCK]. A sum of squared
-// deviations from the mean grows by n / (n + 1) times the square of the next one, n the draws before it (Welford 1962).
-void add_row(const float* __restrict upper, const float* __restrict lower, float weight, int64_t classes, int64_t y,
-             int64_t left, int64_t width, int64_t earlier, const Planes& planes, float* __restrict z) {
+// One row of one draw, behind `earlier` others: `upper` and `lower` are the two widened rows [C][BLOCK] of half logits, and
+// `factor` is 2 / T. A sum of squared deviations from the mean grows by n / (n + 1) times the square of the next one, n the
+// draws before it (Welford 1962).
+void add_row(const float* __restrict upper, const float* __restrict lower, float weight, float factor, int64_t classes,
+             int64_t y, int64_t left, int64_t width, int64_t earlier, const Planes& planes, float* __restrict z) {
+    const float rest = 1.0f - weight;
     float maximum[BLOCK], total[BLOCK], dot[BLOCK], inverse[BLOCK];
     for (int64_t x = 0; x < BLOCK; ++x) {
         maximum[x] = -INFINITY;
@@ -136,32 +142,37 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
         const float *a = upper + c * BLOCK, *b = lower + c * BLOCK;
         float* row = z + c * BLOCK;
         for (int64_t x = 0; x < BLOCK; ++x) {
-            row[x] = a[x] + weight * (b[x] - a[x]);
+            row[x] = rest * a[x] + weight * b[x];
             maximum[x] = row[x] > maximum[x] ? row[x] : maximum[x];
         }
     }
     const int64_t at = y * planes.width + left;
     if (planes.means != nullptr) {
-        const float step = 1.0f / static_cast<float>(earlier + 1), share = static_cast<float>(earlier) * step;
-        float sum[BLOCK] = {};
+        // In float64, where the square of every float has its place.
+        const double step = 1.0 / static_cast<double>(earlier + 1);
+        const double share = static_cast<double>(earlier) * step;
+        double sum[BLOCK] = {};
         for (int64_t c = 0; c < classes; ++c) {
             const float* row = z + c * BLOCK;
             float* mean = planes.means + c * planes.height * planes.width + at;
             for (int64_t x = 0; x < width; ++x) {
-                const float deviation = row[x] - mean[x];
-                mean[x] += deviation * step;
+                const double before = static_cast<double>(mean[x]);
+                const double deviation = 2.0 * static_cast<double>(row[x]) - before;
+                mean[x] = static_cast<float>(before + deviation * step);
                 sum[x] += deviation * deviation;
             }
         }
-        for (int64_t x = 0; x < width; ++x) planes.deviations[at + x] += static_cast<double>(sum[x] * share);
+        for (int64_t x = 0; x < width; ++x) planes.deviations[at + x] += sum[x] * share;
     }
     for (int64_t c = 0; c < classes; ++c) {
         float* row = z + c * BLOCK;
         for (int64_t x = 0; x < BLOCK; ++x) {
-            const float shifted = row[x] - maximum[x];
-            const float e = exponential(shifted);
+            const float shifted = (row[x] - maximum[x]) * factor;
+            // Bounded for the product, too: 0 times minus infinity is no number.
+            const float bounded = shifted < LOWEST ? LOWEST : shifted;
+            const float e = shifted < LOWEST ? 0.0f : exponential(bounded);
             total[x] += e;
-            dot[x] += e * shifted;
+            dot[x] += e * bounded;
             row[x] = e;
         }
     }
@@ -180,13 +191,13 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
     if (planes.maximum == nullptr) return;
     for (int64_t x = 0; x < width; ++x) {
         const bool is_number = total[x] >= 1.0f;  // a NaN logit makes the sum NaN, the maximum and the logarithm of bits are none
-        planes.maximum[at + x] += is_number ? maximum[x] : NAN;
+        planes.maximum[at + x] += is_number ? 2.0 * static_cast<double>(maximum[x]) : NAN;
         planes.normaliser[at + x] += is_number ? logarithm(total[x]) : NAN;
     }
 }
 
 template <typename T>
-void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes, float scale, const int32_t* above,
+void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes, float factor, const int32_t* above,
          const int32_t* below, const float* down, const int32_t* left, const int32_t* right, const float* across,
          int64_t top, int64_t bottom, int64_t earlier, const Planes& planes) {
     std::vector<float> narrow(classes * (BLOCK + 2)), upper(classes * BLOCK), lower(classes * BLOCK), z(classes * BLOCK);
@@ -199,13 +210,13 @@ void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes
                 const T* plane = logits + s * strides[0];
                 const int64_t inner[2] = {strides[1], strides[3]};
                 widen_row(plane + above[first] * strides[2], inner, classes, left + x, right + x, across + x, width,
-                          scale, narrow.data(), upper.data());
+                          narrow.data(), upper.data());
                 if (below[first] != above[first])
                     widen_row(plane + below[first] * strides[2], inner, classes, left + x, right + x, across + x,
-                              width, scale, narrow.data(), lower.data());
+                              width, narrow.data(), lower.data());
                 const float* second = below[first] != above[first] ? lower.data() : upper.data();
                 for (int64_t y = first; y < last; ++y)
-                    add_row(upper.data(), second, down[y], classes, y, x, width, earlier + s, planes, z.data());
+                    add_row(upper.data(), second, down[y], factor, classes, y, x, width, earlier + s, planes, z.data());
             }
         }
         first = last;
@@ -216,19 +227,19 @@ void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes
 
 extern "C" {
 
-// Adds `draws` draws, behind `earlier` others, to the sums for output rows top..bottom-1. Strides are in elements, of draw,
-// class, row and column.
+// Adds `draws` draws, behind `earlier` others, to the sums for output rows top..bottom-1; `factor` is 2 / T. Strides are in
+// elements, of draw, class, row and column.
 void segunc_add_draws(const void* logits, int32_t bfloat16, const int64_t* strides, int64_t draws, int64_t classes,
-                      float scale, const int32_t* above, const int32_t* below, const float* down, const int32_t* left,
+                      float factor, const int32_t* above, const int32_t* below, const float* down, const int32_t* left,
                       const int32_t* right, const float* across, int64_t top, int64_t bottom, int64_t height,
                       int64_t width, int64_t earlier, float* probabilities, double* entropy, double* maximum,
                       double* normaliser, float* means, double* deviations) {
     const Planes planes{probabilities, entropy, maximum, normaliser, means, deviations, height, width};
     if (bfloat16 != 0)
-        add(static_cast<const uint16_t*>(logits), strides, draws, classes, scale, above, below, down, left, right,
+        add(static_cast<const uint16_t*>(logits), strides, draws, classes, factor, above, below, down, left, right,
             across, top, bottom, earlier, planes);
     else
-        add(static_cast<const float*>(logits), strides, draws, classes, scale, above, below, down, left, right, across,
+        add(static_cast<const float*>(logits), strides, draws, classes, factor, above, below, down, left, right, across,
             top, bottom, earlier, planes);
 }
 

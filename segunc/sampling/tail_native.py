@@ -84,7 +84,7 @@ class NativeTail:
                 *source,
                 draws,
                 classes,
-                1.0 / temperature,
+                2.0 / temperature,
                 *lines,
                 first,
                 last,

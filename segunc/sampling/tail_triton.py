@@ -15,11 +15,12 @@ COLUMNS = 32  # of a program: its threads lie along a row and hold all classes o
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _taken(at, column0, column1, wx, held, shape: tl.constexpr, UPSAMPLED: tl.constexpr):  # type: ignore[no-untyped-def]  # logits of a row
-    a = tl.reshape(tl.load(at + column0, held, 0.0), shape).to(tl.float32)
+def _half_logits(at, column0, column1, wx, held, shape: tl.constexpr, UPSAMPLED: tl.constexpr):  # type: ignore[no-untyped-def]  # of a row
+    # Neither an interpolation nor a difference of two halves can leave float32.
+    a = tl.reshape(tl.load(at + column0, held, 0.0), shape).to(tl.float32) * 0.5
     if UPSAMPLED:
-        b = tl.reshape(tl.load(at + column1, held, 0.0), shape).to(tl.float32)
-        a += wx * (b - a)
+        b = tl.reshape(tl.load(at + column1, held, 0.0), shape).to(tl.float32) * 0.5
+        a = (1.0 - wx) * a + wx * b
     return a
 
 
@@ -54,20 +55,21 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
     p_sum = tl.reshape(tl.load(probabilities + plane, held, 0.0), shape)
     h_sum = tl.load(entropy + pixel, inside, 0.0)
     for _ in range(draws):
-        z = _taken(logits + y0 * stride_row, column0, column1, wx, held, shape, UPSAMPLED)
+        z = _half_logits(logits + y0 * stride_row, column0, column1, wx, held, shape, UPSAMPLED)
         if UPSAMPLED:
-            z += wy * (
-                _taken(logits + y1 * stride_row, column0, column1, wx, held, shape, UPSAMPLED) - z
+            below_z = _half_logits(
+                logits + y1 * stride_row, column0, column1, wx, held, shape, UPSAMPLED
             )
-        z = tl.where(there, z * factor, float("-inf"))
-        z = z - tl.max(z, 0)[None, :]
+            z = (1.0 - wy) * z + wy * below_z
+        z = tl.where(there, z, float("-inf"))
+        z = (z - tl.max(z, 0)[None, :]) * factor
         e = tl.exp(z)
         total = tl.sum(e, 0)
-        # Absent classes are -inf here and must not make 0 x inf.
+        # Absent classes are -inf here, and masked ones may be: they must not make 0 x inf.
         dot = tl.sum(tl.where(e > 0, e * z, 0.0), 0)
         p_sum += e * (1.0 / total)[None, :]
         h = tl.log(total) - dot / total
-        h_sum += tl.where(h > 0, h, 0.0).to(tl.float64)
+        h_sum += tl.where(h < 0, 0.0, h).to(tl.float64)  # NaN stays NaN
         logits += stride_draw
     tl.store(probabilities + plane, tl.reshape(p_sum, row), held)
     tl.store(entropy + pixel, h_sum, inside)
@@ -87,7 +89,7 @@ def add_draws_triton(
     taps = [to_device(t, logits.device) for axis in (0, 1) for t in upsampling.taps(axis)]
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current device
         of_draw, of_class, *of_pixel = logits.stride()
-        numbers = (of_draw, *of_pixel, draws, height, width, 1.0 / temperature)
+        numbers = (of_draw, *of_pixel, draws, height, width, 2.0 / temperature)
         shapes = {
             "STRIDE_CLASS": of_class,
             "CLASSES": classes,

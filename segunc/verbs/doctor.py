@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, full_float32, threads
 from segunc.data.images import load_image
+from segunc.networks.copies import copy_network
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
@@ -82,7 +82,7 @@ def conversion_difference(network: nn.Module, images: Tensor) -> float:
     """Return the largest difference between a draw at alpha = 0 of a converted network and the unconverted network, on images
     ``[N, 3, H, W]``, relative to the largest logit."""
     layout = AffineLayout(network)
-    plain = copy.deepcopy(network)
+    plain = copy_network(network)
     revert(plain)
     # The same batch for both: convolutions may sum in another order for another batch size.
     twice = images.repeat(2, 1, 1, 1)

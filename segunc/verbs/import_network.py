@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from torch import Tensor
 
 from segunc.affine.convert import convert
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.networks.files import DESCRIPTION
-from segunc.networks.network import settle_size
+from segunc.networks.network import SegmentationNetwork, settle_outputs, settle_size
 from segunc.networks.sources import SOURCES, Wishes, check_network
 from segunc.networks.weights import load_foreign, read_state
 from segunc.options import ImportOptions, recorded_command, takes
@@ -55,6 +58,12 @@ def import_network(options: ImportOptions) -> ImportResult:
     classes, palette = None, tuple[tuple[int, int, int], ...]()
     if options.classes is not None and "," in options.classes:
         classes = tuple(name.strip() for name in options.classes.split(","))
+        if "" in classes:
+            message = f"--classes '{options.classes}' has an empty name"
+            raise InputError(
+                message,
+                hint="--classes NAME,NAME; a network of one output has two classes: background,road",
+            )
     elif options.classes is not None:
         labels = label_map(options.classes)
         classes, palette = labels.classes, labels.palette
@@ -84,14 +93,16 @@ def import_network(options: ImportOptions) -> ImportResult:
             f"{options.source} has no weights of its own", hint="--weights FILE, a state dict"
         )
     # With all outputs: the checks below, of probabilities for instance, hold for them together.
-    network = build_network(description.with_all_outputs())
-    notes = load_foreign(
-        network.body, weights, str(options.weights or options.source), options.weights_key
+    network, notes = _loaded(
+        description, weights, str(options.weights or options.source), options.weights_key
     )
-    network.eval()
+    notes.append(settle_outputs(network))
     settle_size(network)
-    notes += filter(None, [check_network(network)])
-    network.description = description = replace(description, divisor=network.description.divisor)
+    notes.append(check_network(network))
+    notes = list(filter(None, notes))
+    if description.dropped_outputs:
+        network.description = replace(description, divisor=network.description.divisor)
+    description = network.description
     save_network(network, out)
     record_command(out, recorded_command("import", options))
     if description.inference_size is None:
@@ -103,3 +114,24 @@ def import_network(options: ImportOptions) -> ImportResult:
     except InputError as error:
         sites = str(error)
     return ImportResult(out, network.description, sites, tuple(notes))
+
+
+def _loaded(
+    description: NetworkDescription, weights: Mapping[str, Tensor], source: str, key: str | None
+) -> tuple[SegmentationNetwork, list[str]]:
+    """Return a network with all outputs and its weights, in eval mode, and what a user should know. Weights of one output fit two classes,
+    too: the library then builds a network of one output."""
+    described = description.with_all_outputs() if description.dropped_outputs else description
+    network = build_network(described)
+    try:
+        notes = load_foreign(network.body, weights, source, key)
+    except InputError as error:
+        if described.num_classes != 2:
+            raise
+        network = build_network(replace(described, classes=described.classes[1:], palette=()))
+        try:
+            notes = load_foreign(network.body, weights, source, key)
+        except InputError:
+            raise error from None
+        network.description = described
+    return network.eval(), notes

@@ -1,6 +1,7 @@
 """Networks of others become model folders that compute the same, or are refused in one line with nothing written."""
 
 import json
+import math
 import shutil
 import socket
 import sys
@@ -14,11 +15,17 @@ import torch
 import torchvision
 from torch import nn
 
+import segunc
 from segunc import InputError, Sampler, import_network, load_network
 from segunc.baselines.mixtures import TTA, TtaConfig
 from segunc.core.trust import TRUST
 from segunc.data.labels import label_map
-from segunc.networks import NetworkDescription, build_network
+from segunc.networks import (
+    NetworkDescription,
+    SegmentationNetwork,
+    build_network,
+    save_network,
+)
 from segunc.options import ImportOptions
 from segunc.training.config import FitConfig
 
@@ -214,7 +221,7 @@ def forget(*names: str) -> None:
         ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
         (
             {"trust": True, "result": "torch.ops.their.kernel(images)"},
-            "fails on two frames.*kernel",
+            "fails on a frame of.*kernel",
         ),
         ({"trust": True, "before": "raise OSError('no\\nlicence')"}, "raises OSError: no licence"),
     ],
@@ -291,22 +298,35 @@ import torch
 from torch import nn
 
 class Net(nn.Module):
-    def __init__(self, depth, fixed, outputs, softmax):
+    def __init__(self, depth, fixed, outputs, softmax, end):
         super().__init__()
         self.down = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if i == 0 else 4, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU()) for i in range(depth)])
         self.skip, self.up, self.head = nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2 ** depth), nn.Conv2d(4, outputs, 1)
-        self.fixed, self.softmax = fixed, softmax
+        self.fixed, self.softmax, self.end = fixed, softmax, end
 
     def forward(self, x):
         assert not self.fixed or x.shape[-2:] == (96, 160)
         logits = self.head(self.skip(x) + self.up(self.down(x)))  # fails where the sides are no multiples of 2 ** depth
+        if self.end == "sigmoid then upsampled":
+            return nn.functional.interpolate(logits[..., ::2, ::2].sigmoid(), scale_factor=2)
+        if self.end == "gated":
+            return logits * logits.sigmoid()
+        if self.end == "scripted":
+            return scripted(logits)
+        if self.end == "clamped":
+            return logits.clamp(0, 1)
         return logits.softmax(1) if self.softmax else logits
 
-def build(depth=1, fixed=False, outputs=4, softmax=False):
+@torch.jit.script
+def scripted(x: torch.Tensor):
+    return torch.sigmoid(x)
+
+def build(depth=1, fixed=False, outputs=4, softmax=False, end=""):
     torch.manual_seed(0)
-    return Net(depth, fixed, outputs, softmax)
+    return Net(depth, fixed, outputs, softmax, end)
 """
 OUTPUTS = "road,void,car,sky"
+ROAD = "id,name,train_id,red,green,blue\n0,road,0,128,64,128\n"
 
 
 @pytest.fixture
@@ -409,3 +429,124 @@ def test_outputs_that_cannot_be_dropped_are_refused(
     with pytest.raises(InputError, match=said):
         import_sized(own_module, classes=classes, drop=drop, softmax=softmax)
     assert not (own_module / "model").exists()
+
+
+@pytest.mark.parametrize("classes", ["road.csv", "background,road"])
+@torch.no_grad()
+def test_one_output_is_read_as_the_logits_of_two_classes(own_module: Path, classes: str) -> None:
+    (own_module / "road.csv").write_text(ROAD)
+    network, ours = import_sized(own_module, classes=classes, outputs=1)
+    recorded = json.loads((own_module / "model/network.json").read_text())
+    assert recorded["classes"] == ["background", "road"]
+    assert recorded["binary"] is True
+    result = Sampler(ours)(FRAMES[:1], keep_probabilities=True)
+    p = network(FRAMES[:1]).double().sigmoid()
+    entropy = -(torch.special.xlogy(p, p) + torch.special.xlogy(1 - p, 1 - p)) / math.log(2)
+    torch.testing.assert_close(result.probabilities[:, 1:].double(), p, rtol=0, atol=1e-6)
+    torch.testing.assert_close(result.scores["entropy"].double(), entropy[:, 0], rtol=0, atol=1e-6)
+    assert torch.equal(result.prediction, (p[:, 0] > 0.5).byte())
+
+
+@pytest.mark.parametrize("classes", ["road.csv", "background,road"])
+@torch.no_grad()
+def test_one_output_of_smp_is_read_as_the_logits_of_two_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "road.csv").write_text(ROAD)
+    torch.manual_seed(0)
+    theirs = smp.Unet("resnet18", encoder_weights=None, classes=1)
+    theirs.save_pretrained(tmp_path / "theirs")
+    result = import_network(
+        ImportOptions(
+            source=f"smp:{tmp_path / 'theirs'}",
+            classes=classes,
+            size=SIZE,
+            out=tmp_path / "imported",
+            **NORMAL,
+        )
+    )
+    assert any("read as the logits (0, z) of background and road" in n for n in result.notes)
+    logits_of_two = logits(load_network(result.out), IMAGES)
+    assert torch.equal(logits_of_two[:, 1:], logits(theirs, normalised(IMAGES)))
+    assert not logits_of_two[:, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ("road,", "has an empty name"),
+        ("road,,car,sky", "has an empty name"),
+    ],
+)
+def test_a_class_without_a_name_is_refused(own_module: Path, classes: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        import_sized(own_module, classes=classes, outputs=1)
+
+
+@pytest.mark.parametrize("end", ["sigmoid then upsampled", "scripted"])
+@pytest.mark.parametrize(("outputs", "classes"), [(4, OUTPUTS), (1, "background,road")])
+def test_a_sigmoid_at_the_end_is_refused(
+    own_module: Path, end: str, outputs: int, classes: str
+) -> None:
+    with pytest.raises(InputError, match="ends in a sigmoid: its outputs are no logits"):
+        import_sized(own_module, classes=classes, outputs=outputs, end=end)
+    assert not (own_module / "model").exists()
+
+
+def test_a_sigmoid_inside_of_a_network_is_not_its_end(own_module: Path) -> None:
+    import_sized(own_module, end="gated")
+
+
+def test_outputs_in_0_to_1_are_said(own_module: Path) -> None:
+    import net_of_theirs
+
+    module = net_of_theirs.build(end="clamped").eval()
+    with pytest.warns(UserWarning, match="all outputs of the network lie in 0..1"):
+        segunc.wrap(module, tuple(OUTPUTS.split(",")), mean=(0, 0, 0), std=(1, 1, 1))
+
+
+def test_an_only_class_named_background_is_refused() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 1, 1))
+    with pytest.raises(InputError, match="is named 'background'"):
+        segunc.wrap(module, ("background",))
+
+
+def test_a_palette_of_one_class_has_black_for_the_background() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 1, 1))
+    with pytest.warns(UserWarning, match="read as the logits"):
+        model = segunc.wrap(module, ("road",), palette=((128, 64, 128),))
+    assert model.network.description.classes == ("background", "road")
+    assert model.network.description.palette == ((0, 0, 0), (128, 64, 128))
+
+
+def test_an_older_model_folder_of_one_class_is_refused(tmp_path: Path) -> None:
+    body = nn.Sequential(nn.Conv2d(3, 1, 1))
+    network = SegmentationNetwork(body, NetworkDescription("a.b:c", "", ("road",), kind="python"))
+    save_network(network, tmp_path / "model")
+    with pytest.raises(InputError, match="has one class, whose probability is 1 everywhere"):
+        load_network(tmp_path / "model")
+
+
+def test_a_bare_module_of_one_output_is_refused() -> None:
+    with pytest.raises(InputError, match="one output a pixel, whose softmax is 1 everywhere"):
+        Sampler(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 1, 1)).eval())(FRAMES)
+
+
+class MixingBehindAMask(nn.Module):
+    """Adds the mean over the batch, and masks its first class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 3, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self.head(images + images.mean(0, keepdim=True))
+        logits[:, 0] = torch.finfo(logits.dtype).min
+        return logits
+
+
+def test_a_masked_class_does_not_hide_that_a_batch_is_mixed() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(InputError, match="depend on the other frames of its batch"):
+        segunc.wrap(MixingBehindAMask(), ("a", "b", "c"))

@@ -20,6 +20,7 @@ from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.shortcuts import Prefix
+from segunc.uncertainty import relative_difference
 from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, draw_logits, posterior_of
 from tests.training.fitting import abnn_task
@@ -232,6 +233,7 @@ def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> 
     )
     try:
         engine = Engine(network, "bfloat16")
+        seen.clear()  # of the comparison of the copy, in float32
         folded = engine.layout.fold(
             posterior.affine(engine.layout, [0, 1], 0), engine.dtype, share=True
         )
@@ -384,6 +386,16 @@ def test_draws_are_checked_at_each_size(kind: type[Ended], said: bool) -> None:
     for columns in (64, 96, 64, 128):
         assert_maps_of_a_plain_loop(sampler, torch.rand(1, 3, 32, columns))
     assert any("96 x 32" in message for message in sampler.report.messages) is said
+
+
+@pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
+def test_a_masked_class_does_not_make_other_differences_look_small(mask: float) -> None:
+    logits = torch.zeros(1, 3, 2, 2)
+    logits[:, 0] = mask
+    logits[:, 1] = 8.0
+    other = logits.clone()
+    other[0, 1, 0, 0] = 6.0
+    assert relative_difference(other, logits) == 2.0 / 8.0
 
 
 def test_random_numbers_of_the_network_are_named_as_such() -> None:

@@ -29,6 +29,7 @@ from segunc.sampling.tail import (
 )
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, SCORES
+from segunc.uncertainty import Calibrator
 
 CPU = torch.device("cpu")
 native = pytest.mark.skipif(
@@ -124,6 +125,118 @@ def test_nan_in_one_draw_is_certain_in_no_map(backend: Backend) -> None:
     sums.add(logits, Upsampling.none((1, 2)))
     for name, values in sums.finish()[1].items():
         assert values.isnan().flatten(0, -2).unique(dim=0).tolist() == [[False, True]], name
+
+
+LARGEST = torch.finfo(torch.float32).max
+MAGNITUDES = (0.0, 1e-38, 0.5, 4.0, 90.0, 1e4, 1e9, 1e20, 1e30, 1e38, LARGEST)
+
+
+def logits_of_any_size(dtype: torch.dtype, pixels: int = 400) -> Tensor:
+    """Four draws ``[4, 6, 1, pixels]`` of six classes, of magnitudes over the whole range of a type; one class is always masked."""
+    largest = torch.finfo(dtype).max
+    magnitudes = torch.tensor(MAGNITUDES, dtype=torch.float64).clamp_max(largest)
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.randint(len(MAGNITUDES), (4, 6, 1, pixels), generator=generator)
+    sign = torch.randint(2, chosen.shape, generator=generator) * 2 - 1
+    # In a quarter of the pixels all classes but the masked one have moderate logits.
+    chosen[..., : pixels // 4] = chosen[..., : pixels // 4].clamp_max(4)
+    logits = magnitudes[chosen] * sign
+    logits[:, 0] = -largest
+    return logits.to(dtype)
+
+
+def by_hand(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Softmax, its entropy and ``T ln sum exp(z / T)`` of logits ``[S, C, ...]`` in float64."""
+    z = logits.double()
+    largest = z.amax(1, keepdim=True)
+    e = ((z - largest) / temperature).exp()
+    total = e.sum(1, keepdim=True)
+    p = e / total
+    return p, -torch.special.xlogy(p, p).sum(1), (largest + temperature * total.log())[:, 0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1.0, 0.25, 3.0])
+def test_every_finite_logit_has_its_softmax(
+    backend: Backend, dtype: torch.dtype, temperature: float
+) -> None:
+    logits = logits_of_any_size(dtype)
+    p, entropy, _ = by_hand(logits, temperature)
+    sums = sums_of(logits, Upsampling.none((1, 400)), backend, temperature)
+    torch.testing.assert_close(sums.probabilities.double(), p.sum(0), atol=2e-6, rtol=0)
+    torch.testing.assert_close(sums.entropy, entropy.sum(0), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [1.0, 0.25, 3.0])
+def test_every_finite_logit_has_its_sums(backend: Backend, temperature: float) -> None:
+    logits = logits_of_any_size(torch.float32)
+    z = logits.double()
+    found = logit_evidence(logits, Upsampling.none((1, 400)), backend, temperature)
+    energy = -by_hand(logits, temperature)[2].mean(0)
+    variance = (z - z.mean(0)).square().mean(0).mean(0)
+    torch.testing.assert_close(found["mean max logit"], -z.amax(1).mean(0), atol=1e-5, rtol=1e-6)
+    torch.testing.assert_close(found["mean energy"], energy, atol=1e-5, rtol=1e-6)
+    torch.testing.assert_close(found["logit variance"], variance, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [1.0, 0.25, 3.0])
+def test_every_finite_logit_has_its_scores_of_the_base(
+    backend: Backend, temperature: float
+) -> None:
+    logits = logits_of_any_size(torch.float32)[:1]
+    scores = [SCORES[name] for name in NATIVE_BASE]
+    found = base_maps(scores, logits[0], Upsampling.none((1, 400)), backend, temperature)
+    p, entropy, energy = by_hand(logits, temperature)
+    expected = {
+        "deterministic-msp": 1 - p.amax(1),
+        "deterministic-entropy": entropy / math.log(6),
+        "deterministic-max-logit": -logits.double().amax(1),
+        "deterministic-energy": -energy,
+    }
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name].double(), values[0], atol=1e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_finite_logit_is_upsampled(backend: Backend) -> None:
+    """By factors of four, whose weights float32 holds exactly."""
+    logits = logits_of_any_size(torch.float32, pixels=12).reshape(4, 6, 3, 4)
+    logits[:, 1] = LARGEST  # torch's own interpolation of it is infinite at some pixels
+    logits[:2, 1, :, 2:] = 2.0
+    upsampling = Upsampling((3, 4), (12, 16), (12, 16), factors=(4.0, 4.0))
+    full = F.interpolate(logits.double(), scale_factor=4, mode="bilinear")
+    p, entropy, _ = by_hand(full, 1.0)
+    sums = sums_of(logits, upsampling, backend)
+    torch.testing.assert_close(sums.probabilities.double(), p.sum(0), atol=1e-5, rtol=0)
+    torch.testing.assert_close(sums.entropy, entropy.sum(0), atol=1e-5, rtol=0)
+
+
+def test_scores_of_the_base_are_finite_where_interpolation_rounds_to_infinity() -> None:
+    logits = torch.full((4, 13, 17), LARGEST)
+    logits[0] = -LARGEST
+    upsampling = Upsampling((13, 17), (11, 16), (11, 16))
+    assert upsampling.apply(logits[None]).isinf().any()
+    found = base_maps([SCORES["deterministic-entropy"]], logits, upsampling, "reference")
+    # Three of four classes are equally likely.
+    expected = math.log(3) / math.log(4)
+    entropy = found["deterministic-entropy"]
+    torch.testing.assert_close(entropy, torch.full_like(entropy, expected))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_calibrator_sees_small_probabilities_as_they_are(backend: Backend) -> None:
+    """A temperature of 10 lifts p of e^-86, and e^-95 counts as the smallest normal float."""
+    gaps = torch.tensor([70.0, 79.0, 81.0, 86.0, 95.0, 1e30])
+    logits = torch.stack([torch.zeros(6), -gaps])[None, :, None]
+    sums = sums_of(logits, Upsampling.none((1, 6)), backend)
+    _, evidence = sums.finish()
+    calibrated, _ = Calibrator(10.0)(evidence["probabilities"])
+    smallest = math.log(torch.finfo(torch.float32).tiny)
+    expected = torch.sigmoid((-gaps).double().clamp_min(smallest) / 10)
+    torch.testing.assert_close(calibrated[0, 1, 0].double(), expected, atol=0, rtol=1e-4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -277,7 +390,14 @@ def test_a_spread_of_1e_4_beside_logits_of_30_keeps_three_digits(backend: Backen
 
 TRITON = """
 import torch
-from tests.sampling.test_tail import CPU, DrawAccumulator, logits_for, oracle
+from tests.sampling.test_tail import CPU, DrawAccumulator, Upsampling, by_hand, logits_for, logits_of_any_size, oracle
+for dtype in (torch.float32, torch.bfloat16):
+    logits = logits_of_any_size(dtype, pixels=40)
+    sums = DrawAccumulator(6, (1, 40), CPU, "triton", temperature=0.25)
+    sums.add(logits, Upsampling.none((1, 40)))
+    expected = by_hand(logits, 0.25)
+    torch.testing.assert_close(sums.probabilities.double(), expected[0].sum(0), atol=1e-5, rtol=0)
+    torch.testing.assert_close(sums.entropy, expected[1].sum(0), atol=1e-5, rtol=0)
 for name in ("cropped", "one class", "150 classes"):
     logits, upsampling = logits_for(name)
     sums = DrawAccumulator(logits.shape[1], upsampling.kept, CPU, "triton", temperature=1.3)

@@ -1,0 +1,173 @@
+"""Copies of networks that are compared with their original before anything trusts them. Python copies neither functions nor what these
+hold: a hook that is a closure keeps writing into the original, and the copy would read features of another image there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from segunc.core.errors import InputError, is_out_of_memory, one_line
+from segunc.core.modes import eval_mode
+from segunc.networks.network import PROBE_SIZES, SegmentationNetwork
+from segunc.uncertainty import relative_difference
+
+N = TypeVar("N", bound=nn.Module)
+ROUNDING = 1e-3
+"""Largest difference between logits of a copy and of its original, as a share of the largest logit, that counts as rounding."""
+HINT = "let a hook keep features in the module that it is called with, not in an object of the code around it"
+
+
+def copy_network(network: N) -> N:
+    """Return a deep copy of a network, in the same modes, that was compared with it on two frames.
+
+    Raises:
+        InputError: the network cannot be copied, or the copy needs something of the original, such as what a hook left there.
+    """
+    try:
+        copied = copy.deepcopy(network)
+    except Exception as error:  # whatever a network's own __deepcopy__ may raise
+        raise InputError(f"the network cannot be copied ({one_line(error)})", hint=HINT) from error
+    check_copy(network, copied)
+    return copied
+
+
+def check_copyable(network: nn.Module) -> None:
+    """Raise InputError where a copy of the network's modules would not do what they do; parameters are not copied for it."""
+    memo: dict[int, Any] = {}
+    for tensor in (*network.parameters(), *network.buffers()):
+        memo[id(tensor)] = tensor
+    try:
+        copied = copy.deepcopy(network, memo)
+    except Exception as error:  # likewise
+        raise InputError(f"the network cannot be copied ({one_line(error)})", hint=HINT) from error
+    check_copy(network, copied)
+
+
+@torch.no_grad()
+def check_copy(network: nn.Module, copied: nn.Module) -> None:
+    """Compare a copy with its original, both in eval mode.
+
+    The original sees another frame first: what it keeps of it shows where the copy reads that. A network that draws random numbers is
+    compared by the layers and tensors that its copy uses alone.
+
+    Raises:
+        InputError: the copy fails, uses layers or tensors of the original, or returns something else; or the original fails on all frames.
+    """
+    with eval_mode(network), eval_mode(copied), torch.random.fork_rng(devices=[]):
+        frames = _frames_that_run(network)
+        _run(network, frames.flip(-1).square())
+        with _uses_of_the_original(network, copied) as uses:
+            try:
+                found = _run(copied, frames)
+            except Exception as error:  # whatever somebody else's forward raises
+                if is_out_of_memory(error):
+                    raise
+                message = (
+                    f"a copy of the network fails where the network does not ({one_line(error)})"
+                )
+                raise InputError(message, hint=HINT) from error
+        if uses:
+            message = (
+                f"a copy of the network would use {uses[0]} of the original, and cannot be trusted"
+            )
+            raise InputError(message, hint=HINT)
+        expected = _run(network, frames)
+        difference = _difference(found, expected)
+        if difference <= ROUNDING or _difference(_run(network, frames), expected) > ROUNDING:
+            return
+    message = f"a copy of the network gives other logits, by {difference:.1e} of the largest"
+    raise InputError(f"{message}: it reads something that stays in the original", hint=HINT)
+
+
+def _frames_that_run(network: nn.Module) -> Tensor:
+    """Return a frame ``[1, 3, H, W]`` in 0..1 of the first size that a network takes."""
+    sizes: tuple[tuple[int, int], ...] = PROBE_SIZES
+    if isinstance(network, SegmentationNetwork) and network.description.inference_size:
+        sizes = (*PROBE_SIZES, network.description.inference_size)
+    first = next(network.parameters())
+    failure = ""
+    for size in sizes:
+        frames = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(0))
+        frames = frames.to(first.device, first.dtype)
+        try:
+            network(frames)
+        except Exception as error:  # whatever somebody else's forward raises
+            if is_out_of_memory(error):
+                raise
+            failure = failure or one_line(error)
+            continue
+        return frames
+    tried = ", ".join(f"{height} x {width}" for height, width in sizes)
+    message = f"a copy of the network cannot be checked: it fails on frames of {tried}"
+    raise InputError(f"{message} ({failure})", hint="give the size it was made for")
+
+
+def _run(network: nn.Module, frames: Tensor) -> list[Tensor]:
+    """Return the floating tensors that a network returns, with the same random numbers in every call."""
+    torch.manual_seed(0)
+    leaves = [leaf for leaf in tree_leaves(network(frames)) if isinstance(leaf, Tensor)]
+    return [leaf.clone() for leaf in leaves if leaf.is_floating_point() and leaf.ndim > 1]
+
+
+def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
+    """Return the largest relative difference of two sets of outputs; infinite where their shapes differ."""
+    if [output.shape for output in outputs] != [output.shape for output in expected]:
+        return float("inf")
+    pairs = zip(outputs, expected, strict=True)
+    return max((relative_difference(output, other) for output, other in pairs), default=0.0)
+
+
+@contextmanager
+def _uses_of_the_original(network: nn.Module, copied: nn.Module) -> Iterator[list[str]]:
+    """Write down which layers and parameters of the original, by their names, are used while open; not those that both have."""
+    shared = {id(module) for module in copied.modules()}
+    layers = {}
+    for name, module in network.named_modules():
+        if id(module) not in shared:
+            layers[id(module)] = name or type(module).__name__
+    tensors_of_the_copy = {id(t) for t in (*copied.parameters(), *copied.buffers())}
+    tensors = {}
+    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+        if id(tensor) not in tensors_of_the_copy:
+            tensors[id(tensor)] = name
+    uses: list[str] = []
+
+    def called(module: nn.Module, inputs: Any) -> None:
+        if id(module) in layers:
+            uses.append(f"the layer {layers[id(module)]}")
+
+    handle = register_module_forward_pre_hook(called)
+    try:
+        with _TensorUses(tensors, uses):
+            yield uses
+    finally:
+        handle.remove()
+
+
+class _TensorUses(TorchFunctionMode):
+    """Writes down which of some tensors, names by identity, functions take."""
+
+    def __init__(self, names: dict[int, str], uses: list[str]) -> None:
+        super().__init__()
+        self._names = names
+        self._uses = uses
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        for leaf in tree_leaves((args, kwargs or {})):
+            if id(leaf) in self._names:
+                self._uses.append(f"the tensor {self._names[id(leaf)]}")
+        return func(*args, **(kwargs or {}))
