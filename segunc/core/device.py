@@ -64,7 +64,7 @@ def depthwise_share(network: nn.Module) -> float:
     if any(map(depthwise, layers)):
         hooks = [layer.register_forward_hook(count) for layer in layers]
         try:
-            with eval_mode(network):
+            with eval_mode([network]):
                 network(torch.zeros(1, 3, 128, 128))
         finally:
             for hook in hooks:

@@ -61,7 +61,7 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
     Raises:
         InputError: the copy fails, uses layers or tensors of the original, or returns something else; or the original fails on all frames.
     """
-    with eval_mode(network), eval_mode(copied), torch.random.fork_rng(devices=[]):
+    with eval_mode((network, copied)), torch.random.fork_rng(devices=[]):
         frames = _frames_that_run(network)
         _run(network, frames.flip(-1).square())
         with _uses_of_the_original(network, copied) as uses:

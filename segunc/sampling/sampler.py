@@ -35,6 +35,7 @@ from segunc.affine.posterior import (
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
+from segunc.core.modes import eval_mode
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
 from segunc.sampling.compiled import CompiledEngine
@@ -48,7 +49,6 @@ from segunc.sampling.engine import (
     own_tensors,
     require_finite,
 )
-from segunc.sampling.modes import eval_mode
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import (
     DrawAccumulator,
