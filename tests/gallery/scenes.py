@@ -63,9 +63,9 @@ def carried(values: Any) -> Any:
 
 
 def labels_of(given: dict[str, Any]) -> LabelSources:
-    return LabelSources(
-        **{f.name: given.pop(f.name) for f in fields(LabelSources) if f.name in given}
-    )
+    """Take the labels out of what a page or pictures are given; ``images`` are for these alone."""
+    names = {field.name for field in fields(LabelSources)} - {"images"}
+    return LabelSources(**{name: given.pop(name) for name in names & given.keys()})
 
 
 def write_page(maps: Path, out: Path, share: float = 0.5, **given: Any) -> Path:

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.evaluation.flagged import Threshold
 from segunc.gallery.page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import JudgedRegion, Verdict, read_verdicts
@@ -153,7 +154,8 @@ def test_alarms_follow_the_threshold_that_is_set(index: Path, scene: Scene, visi
     for name in NAMES:
         high = (carried(reader.read(name, "entropy")) >= 0.8).astype(np.uint8)
         _, _, boxes, _ = cv2.connectedComponentsWithStats(high, connectivity=8)
-        regions += min(5, int((boxes[1:, cv2.CC_STAT_AREA] >= 10).sum()))
+        large = boxes[1:, cv2.CC_STAT_AREA] >= Threshold.smallest
+        regions += min(5, int(large.sum()))
     page = visit.open(index, "view=alarms")
     recorded = page.locator("#alarm-list > li").count()
     page.fill("#alarm-threshold", "0.8")
