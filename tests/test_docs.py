@@ -97,6 +97,59 @@ def test_every_line_of_a_table_names_one() -> None:
     assert [line for line in promises if "::test_" not in line.split("|")[-2]] == []
 
 
+RELIABILITY = (DOCS / "reliability.md").read_text(encoding="utf-8")
+MENDED = re.findall(r"^\|[^|]+\|[^|]+\|[^|]+\| ([\w/., ]+\.\w+) \| ([\w/:, ]+) \|$", RELIABILITY, re.M)
+"""The files and the tests of each row on what went wrong in silence."""
+
+
+def in_folders(names: str) -> list[str]:
+    """Return the names of a list, each with the folder of the one before where it has none."""
+    paths: list[str] = []
+    for name in names.split(", "):
+        folder = paths[-1].rpartition("/")[0] if paths and "/" not in name else ""
+        paths.append(f"{folder}/{name}" if folder else name)
+    return paths
+
+
+def missing_tests(names: list[str]) -> list[str]:
+    """Return which of ``tests/file.py`` and ``tests/file.py::test`` do not exist."""
+    missing = []
+    for name in names:
+        file, _, test = name.partition("::")
+        path = ROOT / file
+        if not path.is_file() or (test and f"def {test}(" not in path.read_text("utf-8")):
+            missing.append(name)
+    return missing
+
+
+def test_files_that_mend_a_fault_exist() -> None:
+    assert len(MENDED) > 100
+    files = [file for mended, _ in MENDED for file in in_folders(mended)]
+    assert [file for file in files if not (ROOT / "segunc" / file).is_file()] == []
+
+
+def test_tests_that_hold_a_mended_fault_exist() -> None:
+    names = []
+    for _, tests in MENDED:
+        for name in in_folders(tests):
+            file, colons, test = name.partition("::")
+            names.append(f"tests/{file}.py{colons}{test}")
+    assert missing_tests(names) == []
+
+
+def test_every_row_on_a_fault_names_file_and_test() -> None:
+    tables = RELIABILITY.split("| kind | was | now | mended in | test |\n|---|---|---|---|---|\n")
+    rows = sum(len(table.partition("\n\n")[0].splitlines()) for table in tables[1:])
+    assert len(MENDED) == rows
+
+
+def test_tests_that_hold_a_promise_of_security_exist() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    names = re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", text)
+    assert len(names) > 20
+    assert missing_tests(names) == []
+
+
 API = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
 DOCUMENTED = re.findall(r":: segunc\.(\w+)$", API, re.MULTILINE)
 FUNCTION_OF = {verb: FUNCTIONS.get(verb, verb) for verb in VERBS}
