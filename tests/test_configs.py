@@ -1,5 +1,6 @@
 """Every configuration of the repository: it parses, its network builds, and it runs a step in its layout."""
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import load_model
-from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
+from segunc.training.base import _build_to_train
+from segunc.training.config import FinetuneConfig, FitConfig, TrainConfig, parse_config
 from tests.conftest import Job
 from tests.data import miniatures
 from tests.verbs.processes import succeed
@@ -74,6 +76,41 @@ def test_the_network_of_a_training_configuration_builds(path: Path) -> None:
     classes = label_map(config.data["dataset"]).classes
     build_network(NetworkDescription(network.architecture, network.encoder, classes, **more))
     assert config.trainer["max_epochs"] > 0
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The addresses that anything connects to or looks up, all of which fail."""
+    asked = []
+
+    def refuse(*address: Any, **_: Any) -> None:
+        asked.append(address)  # whoever asks may catch the error
+        raise OSError("no connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return asked
+
+
+@pytest.mark.parametrize("path", FINETUNE + FIT, ids=lambda path: path.name)
+def test_reading_a_configuration_opens_no_connection(
+    path: Path, connections: list[tuple[Any, ...]]
+) -> None:
+    kind = FitConfig if path in FIT else FinetuneConfig
+    method = METHODS[str(method_of(path))]
+    parse_config(kind, path, [], method.config, data=method.data)
+    assert connections == []
+
+
+@pytest.mark.parametrize("path", TRAIN, ids=lambda path: path.name)
+def test_a_network_without_downloaded_weights_is_built_without_a_connection(
+    path: Path, connections: list[tuple[Any, ...]]
+) -> None:
+    config = parse_config(TrainConfig, path, ["--network.encoder_weights", "none"])
+    network = _build_to_train(config.network, label_map(config.data["dataset"]))
+    assert network.description.num_classes > 1
+    assert connections == []
 
 
 @pytest.mark.parametrize("path", FINETUNE, ids=lambda path: path.name)
