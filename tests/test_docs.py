@@ -98,7 +98,9 @@ def test_every_line_of_a_table_names_one() -> None:
 
 
 RELIABILITY = (DOCS / "reliability.md").read_text(encoding="utf-8")
-MENDED = re.findall(r"^\|[^|]+\|[^|]+\|[^|]+\| ([\w/., ]+\.\w+) \| ([\w/:, ]+) \|$", RELIABILITY, re.M)
+MENDED = re.findall(
+    r"^\|[^|]+\|[^|]+\|[^|]+\| ([\w/., ]+\.\w+) \| ([\w/:, ]+) \|$", RELIABILITY, re.M
+)
 """The files and the tests of each row on what went wrong in silence."""
 
 
