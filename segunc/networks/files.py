@@ -21,6 +21,7 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, load_state, read_state, tensor_state
 
 WEIGHTS, DESCRIPTION, POSTERIOR = "network.safetensors", "network.json", "posterior.json"
+MAX_TIMES_THE_FILE = 2  # weights that a description may ask for, as a multiple of those in its file
 Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
 """Makes the body with random weights (normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and says what height
 and width must be divisible by (1: nothing). It loads no weights and opens no connection."""
@@ -87,6 +88,32 @@ def _note_extra_state(body: nn.Module) -> None:
         warnings.warn(f"{what}; its factory has to make that again", NoteWarning, stacklevel=3)
 
 
+def _check_weights(
+    description: NetworkDescription, state: Mapping[str, Tensor], folder: Path
+) -> None:
+    """Raise InputError where a description asks for far more weights than its file holds. A file
+    that lacks a few is told by their names where they are loaded.
+
+    The network is built on torch's meta device, which keeps shapes and takes no memory. Code of
+    one's own, which may look at values, is not built there: it runs after ``--trust`` alone.
+    """
+    if description.kind == "python":
+        return
+    try:
+        with torch.device("meta"):
+            body = build_network(description).body
+    except Exception:  # whatever a network raises that needs values while it is built
+        return
+    asked = sum(tensor.numel() for tensor in tensor_state(body).values())
+    there = sum(tensor.numel() for tensor in state.values())
+    if asked > MAX_TIMES_THE_FILE * there:
+        message = f"{folder / DESCRIPTION} describes a network of {asked:,} weights"
+        raise InputError(
+            f"{message}, and {WEIGHTS} holds {there:,}",
+            hint="restore both files, or save the network again",
+        )
+
+
 def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> SegmentationNetwork:
     """Return the network of a model folder, in eval mode.
 
@@ -119,6 +146,7 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     if recorded != digest:
         message = f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}"
         raise InputError(message, hint="save the network again, or restore the file")
+    _check_weights(description, state, folder)
     network = build_network(description)
     load_state(network.body, state, str(folder / WEIGHTS))
     network.sha256 = digest

@@ -156,6 +156,23 @@ def test_a_wrong_model_folder_is_refused(
     assert "\n" not in str(caught.value)
 
 
+def test_a_description_asks_for_no_more_weights_than_its_file_holds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hash fits, as a stranger's would. A real build of it would take some 30 GB."""
+    forged(edit_description(options={"decoder_pyramid_channels": 30_000}))(folder)
+    built: list[torch.device] = []
+
+    def build(description: NetworkDescription) -> SegmentationNetwork:
+        built.append(torch.get_default_device())
+        return build_network(description)
+
+    monkeypatch.setattr("segunc.networks.files.build_network", build)
+    with pytest.raises(InputError, match=r"describes a network of [\d,]+ weights, and network.saf"):
+        load_network(folder)
+    assert built == [torch.device("meta")]
+
+
 def test_the_hash_sees_every_weight_and_all_of_a_description_but_where_it_came_from(
     network: SegmentationNetwork,
 ) -> None:
