@@ -212,8 +212,9 @@ def _has_running_statistics(layer: nn.Module) -> bool:
 def _has_channel_values(layer: nn.Module, *names: str) -> bool:
     """Return whether a layer has parameters or buffers of these names, each with one number for each of the same channels."""
     sizes = set()
+    tensors = dict(layer.named_buffers(recurse=False)) | dict(layer.named_parameters(recurse=False))
     for name in names:
-        tensor = layer._parameters.get(name, layer._buffers.get(name))
+        tensor = tensors.get(name)
         if tensor is None or tensor.ndim == 0 or tensor.numel() != max(tensor.shape):
             return False
         sizes.add(tensor.numel())

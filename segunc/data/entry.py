@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
@@ -508,8 +508,10 @@ class DatasetEntry:
     def _check_below_root(self, path: str) -> None:
         """Raise InputError for a path of the list that is absolute or leads above the root: the
         list may be a stranger's."""
+        # ./a.png is a path below the root, as a.png is.
+        below = PurePosixPath(path).as_posix()
         try:
-            safe_name(path, f"a file of the list of frames {self.listed}")
+            safe_name(below, f"a file of the list of frames {self.listed}")
         except InputError as error:
             hint = "write paths below the root with /, and give a root that holds all files"
             raise InputError(error.message, hint=hint) from error

@@ -172,6 +172,7 @@ def parse_config(
     data: bool = True,
     recorded: Mapping[str, Any] | None = None,
     others: Callable[[], Collection[str]] = tuple,
+    own: bool = False,
 ) -> C:
     """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
     values. One file may serve every verb: sections of other verbs are left alone. Nothing that a configuration names is imported.
@@ -179,10 +180,11 @@ def parse_config(
     Args:
         settings: the class of the method's settings; None for ``segunc train``.
         data: whether the method looks at data, by default those that the base was made with, ``recorded`` (:func:`recorded_data`).
+        own: the file is the caller's own, and may hold YAML aliases.
     """
     where = "configuration" if config is None else f"configuration {config}"
     try:
-        values = {} if config is None else read_config(config)
+        values = {} if config is None else read_config(config, own=own)
         if config is not None and isinstance(values.get("data"), dict):
             values["data"] = with_own_paths(values["data"], config)
         in_file = "data" in values
@@ -423,7 +425,21 @@ def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str,
 
 def save_config(config: Config, out: Path, verb: str) -> None:
     """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
-    write_file(out / f"{verb}.yaml", yaml.safe_dump(config.plain(), sort_keys=False).encode())
+    write_file(out / f"{verb}.yaml", dump_config(config.plain()).encode())
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes values out in every place, because configurations are read without aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return True: no value is written as an alias."""
+        return True
+
+
+def dump_config(content: Mapping[str, Any]) -> str:
+    """Return a configuration as YAML that :func:`read_config` reads."""
+    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def now() -> str:

@@ -25,7 +25,14 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule
 from segunc.posteriors.abnn import ABNN, finetune_abnn
 from segunc.training.base import SegmentationTask, WholeCheckpoints, train_members, train_network
-from segunc.training.config import FinetuneConfig, OptimisationConfig, TrainConfig, parse_config
+from segunc.training.config import (
+    FinetuneConfig,
+    OptimisationConfig,
+    TrainConfig,
+    dump_config,
+    parse_config,
+    read_config,
+)
 from segunc.training.losses import balanced_weights, make_schedule, segmentation_loss
 from segunc.training.progress import fit
 from tests.conftest import Job
@@ -328,3 +335,11 @@ def test_schedules_last_for_their_steps(name: str, steps: int) -> None:
         assert rates[-1] == pytest.approx(0.1 * (1 / steps) ** 0.9)
     if name == "constant":
         assert set(rates) == {0.1}
+
+
+def test_a_configuration_that_is_written_is_read_again(tmp_path: Path) -> None:
+    """Values that stand in two places of a plan are written out in both."""
+    size = [64, 96]
+    path = tmp_path / "c.yaml"
+    path.write_text(dump_config({"data": {"size": size, "crop": size}}))
+    assert read_config(path) == {"data": {"size": size, "crop": size}}

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
@@ -19,6 +17,7 @@ from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import model_files
+from segunc.training.config import dump_config
 from segunc.training.progress import CHECKPOINTS, LAST
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.training import finetune
@@ -240,9 +239,7 @@ class Study:
             config = self._config(cell)
             path = cell.folder / CONFIG if config else None
             if path is not None:
-                write_atomically(
-                    path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
-                )
+                write_atomically(path, dump_config(config).encode())
             continued = (cell.model / CHECKPOINTS / LAST).exists()
             start = time.perf_counter()
             finetune(

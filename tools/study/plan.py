@@ -242,7 +242,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         InputError: a missing file, an unknown key, a value of the wrong type, or names that do not fit together.
     """
-    plan: Plan = parse_config(FitConfig, path, [], Plan, data=False).settings
+    plan: Plan = parse_config(FitConfig, path, [], Plan, data=False, own=True).settings
     for rows in (plan.rows, plan.candidates):
         _check_rows(plan, rows, path)
     if plan.baseline not in [row.label for row in plan.rows]:

@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
-
 from segunc.cli.parser import reader_of
 from segunc.core.errors import InputError
 from segunc.core.files import read_json
 from segunc.options import EvaluateOptions
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import model_files
-from segunc.training.config import Config, FinetuneConfig, FitConfig, parse_config
+from segunc.training.config import Config, FinetuneConfig, FitConfig, dump_config, parse_config
 
 VARIABLE = re.compile(r"\$\{?(\w+)")
 """The name of a variable of the environment, where a text uses one."""
@@ -138,7 +136,7 @@ def check_settings(method: str, config: dict[str, Any], where: str) -> None:
     kind: type[Config] = FitConfig if entry.finished else FinetuneConfig
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder:
         path = Path(folder) / "config.yaml"
-        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        path.write_text(dump_config(config), encoding="utf-8")
         try:
             parse_config(kind, path, [], entry.config, data=entry.data)
         except InputError as error:
