@@ -57,9 +57,12 @@ def score_maps(grey: Any, seed: int) -> dict[str, Any]:
     }
 
 
-def carried(values: Any) -> Any:
-    codes, ends = condense(values, 960)
-    return (ends["low"] + codes / 254 * (ends["high"] - ends["low"])).astype(np.float32)
+def carried(values: Any, threshold: float | None = 0.5) -> Any:
+    """What the page shows of a score map; the threshold is the one that these maps record."""
+    codes, ends = condense(values, 960, threshold)
+    span = ends["high"] - ends["low"]
+    shown = ends["low"] + (codes + ends["shift"]) / 254 * span
+    return np.clip(shown, ends["low"], ends["high"]).astype(np.float32)
 
 
 def labels_of(given: dict[str, Any]) -> LabelSources:

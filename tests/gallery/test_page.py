@@ -95,7 +95,7 @@ def test_maps_are_carried_in_steps_of_their_range(full_page: Path, scene: Scene)
         values = (
             reader.prediction(NAMES[1]) if score == "prediction" else reader.read(NAMES[1], score)
         )
-        expected, ends = (values, {}) if score == "prediction" else condense(values, 960)
+        expected, ends = (values, {}) if score == "prediction" else condense(values, 960, 0.5)
         np.testing.assert_array_equal(codes, expected)
         assert head == {"height": 30, "width": 40, **ends}
         if ends:
@@ -109,7 +109,7 @@ def test_maps_are_carried_in_steps_of_their_range(full_page: Path, scene: Scene)
     )
     assert (condense(np.full((3, 4), 0.5, np.float32), 960)[0] == 0).all()
     codes, ends = condense(np.array([[np.nan, -1, np.inf, 3]], np.float32), 960)
-    assert (codes.tolist(), ends) == ([[255, 0, 255, 254]], {"low": -1, "high": 3})
+    assert (codes.tolist(), ends) == ([[255, 0, 255, 254]], {"low": -1, "high": 3, "shift": 0})
 
 
 GRIDS = arrays.arrays(
