@@ -8,7 +8,7 @@
      whose codes are ids). */
   class StoredMap {
     constructor({ width, height, low, high, shift }, codes) {
-      Object.assign(this, { width, height, codes });
+      Object.assign(this, { width, height, codes, high });
       this.step = (high - low) / 254; // by how much neighbouring values differ
       const value = (_, code) => {
         if (code === 255) return NaN;
@@ -22,6 +22,12 @@
     place(across, down) {
       if (!(across >= 0 && across < 1 && down >= 0 && down < 1)) return null;
       return Math.floor(down * this.height) * this.width + Math.floor(across * this.width);
+    }
+
+    /* The largest value of pixels, whose largest value by their codes is given: that of the map is
+       known exactly, and it has the last code. */
+    highest(value) {
+      return value === this.table[254] ? this.high : value;
     }
 
     value(place) {

@@ -92,7 +92,7 @@
     return {
       box: [across(left), down(top), across(right) - across(left), down(bottom) - down(top)],
       area,
-      value: strongest.highest,
+      value: map.highest(strongest.highest),
       peak: [across(strongest.at), down(strongest.y)],
       strength: excess * pixels,
       runs,
