@@ -26,10 +26,17 @@ from segunc.scores import SCORES, first_shown, scale_words, title_of
 
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
-Outlines = list[tuple[str, Colour]]
+Strokes = tuple[tuple[Colour, int], ...]
+Outlines = list[tuple[str, Strokes]]
 NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
+BLACK = (0, 0, 0)
+# The strokes of each outline, the lowest first, with their widths as multiples of one thickness. As
+# on the review page the label has two lines and what is flagged has one, so that nobody needs to
+# tell their colours apart.
+LABELLED_STROKES: Strokes = ((BLACK, 7), (LABELLED, 5), (BLACK, 2))
+FLAGGED_STROKES: Strokes = ((BLACK, 3), (FLAGGED, 1))
 LEAST_WIDTH = (
     640  # in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
 )
@@ -241,6 +248,20 @@ class Sheet:
         self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
 
+    def line_sample(
+        self, words: str, strokes: Strokes, left: int, baseline: int, size: int, width: int
+    ) -> None:
+        """Draw a piece of an outline and its meaning, from ``left`` on in ``width`` pixels."""
+        height = size + 2
+        top = baseline - size - 1
+        self.bar(np.array([FAINT], np.uint8), left, top, 2 * size, height)
+        thickness = outline_thickness(self.pixels.shape[1])
+        for colour, wide in strokes:
+            line = wide * thickness
+            above = top + (height - line) // 2
+            self.pixels[above : above + line, left : left + 2 * size] = colour
+        self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
+
     def scale(
         self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int
     ) -> None:
@@ -271,21 +292,27 @@ class Sheet:
 def _outline(
     picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]
 ) -> Outlines:
-    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly, in a light colour with a dark edge,
-    visible on any colour; say of each what it is."""
-    outlined = []
+    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly,
+    in light lines with dark edges, visible on any colour; say of each what it is."""
+    outlined: list[tuple[Mask, str, Strokes]] = []
     if legend.threshold is not None:
         words = f"Flagged: {legend.flagged}"
-        outlined.append((is_flagged(values, legend.threshold), words, FLAGGED))
+        outlined.append((is_flagged(values, legend.threshold), words, FLAGGED_STROKES))
     if anomaly is not None:
-        outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED))
-    thickness = max(1, round(picture.shape[1] / 640))
-    for mask, _, colour in outlined:
+        outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED_STROKES))
+    thickness = outline_thickness(picture.shape[1])
+    # The label lies below: where both lines meet, that of flagged pixels stands between its two.
+    for mask, _, strokes in reversed(outlined):
         drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
         regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
-        cv2.drawContours(picture, regions, -1, (0, 0, 0), 3 * thickness, cv2.LINE_AA)
-        cv2.drawContours(picture, regions, -1, colour, thickness, cv2.LINE_AA)
-    return [(words, colour) for _, words, colour in outlined]
+        for colour, wide in strokes:
+            cv2.drawContours(picture, regions, -1, colour, wide * thickness, cv2.LINE_AA)
+    return [(words, strokes) for _, words, strokes in outlined]
+
+
+def outline_thickness(width: int) -> int:
+    """Return the pixels of the thinnest stroke of an outline in a picture of this width."""
+    return max(1, round(width / 640))
 
 
 def resize(picture: Image, width: int, height: int) -> Image:
@@ -415,8 +442,9 @@ def draw_overlay(
     sheet.write(
         legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT
     )
-    for row, (meaning, colour) in enumerate(outlines):
-        sheet.swatch(meaning, colour, middle, third + round(1.9 * size * row), size, room)
+    for row, (meaning, strokes) in enumerate(outlines):
+        baseline = third + round(1.9 * size * row)
+        sheet.line_sample(meaning, strokes, middle, baseline, size, room)
     sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
     return sheet.pixels
 

@@ -31,7 +31,7 @@ from segunc.evaluation.flagged import Threshold, check_promises, smallest_object
 from segunc.gallery import overlay
 from segunc.gallery.alarms import Alarm, find_alarms, join_alarms
 from segunc.maps import labelled
-from segunc.maps.encoding import encode_jpeg
+from segunc.maps.encoding import encode_jpeg, is_flagged
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
@@ -368,10 +368,21 @@ def page_of(out: Path) -> dict[str, Any] | None:
 
 
 def condense(
-    values: Values | Label, longest: int
+    values: Values | Label, longest: int, threshold: float | None = None
 ) -> tuple[npt.NDArray[np.uint8], dict[str, float]]:
-    """Return a map ``[H, W]`` as codes of at most ``longest`` pixels on a side, each the mean of those it stands for, and the ends
-    of their range: a value is ``low + code / 254 * (high - low)``; 255 is no finite number. The codes of a label, uint8, are its ids."""
+    """Return a map as codes of one byte, and what turns codes into values again.
+
+    A value is ``low + (code + shift) / 254 * (high - low)``, cut to ``low..high``; it differs from
+    the map by half a step at most. A map that is shrunk holds means of pixels.
+
+    Args:
+        values: a score ``[H, W]``, or a label, uint8, whose codes are its ids.
+        longest: pixels of the longer side of the codes, at most.
+        threshold: a step ends there: values at or above it never share a code with values below.
+
+    Returns:
+        The codes, 255 where a value is not finite, and ``low``, ``high`` and ``shift`` (steps).
+    """
     if values.dtype == np.uint8:
         height, width = _fitting(values.shape, longest)
         return resize_nearest(values.astype(np.uint8), width, height), {}
@@ -381,7 +392,21 @@ def condense(
         (float(small[finite].min()), float(small[finite].max())) if finite.any() else (0.0, 0.0)
     )
     steps = (np.where(finite, small, low) - low) * (STEPS / (high - low) if high > low else 0)
-    return np.where(finite, np.rint(steps), NO_NUMBER).astype(np.uint8), {"low": low, "high": high}
+    shift = 0.0
+    first_flagged = 0
+    if threshold is not None and low < threshold <= high:
+        steps_below = (threshold - low) / (high - low) * STEPS
+        first_flagged = math.ceil(steps_below)
+        shift = steps_below - (first_flagged - 0.5)
+    codes = np.clip(np.rint(steps - np.float32(shift)), 0, STEPS)
+    if threshold is not None and first_flagged:
+        # Float32 may round a value that lies next to the threshold to the wrong side.
+        flagged = is_flagged(small, threshold)
+        codes = np.where(
+            flagged, np.maximum(codes, first_flagged), np.minimum(codes, first_flagged - 1)
+        )
+    ends = {"low": low, "high": high, "shift": shift}
+    return np.where(finite, codes, NO_NUMBER).astype(np.uint8), ends
 
 
 def write_data(files: Ledger, key: str, content: Any, *, replace: bool = False) -> Path:
@@ -550,7 +575,9 @@ class FrameFiles:
 
     def _write_map(self, row: FrameRow, content: str, values: Values | Label) -> None:
         """Write a map or label as a script, of a score with the ends of its range."""
-        key, (codes, ends) = f"{FRAMES}/{row.place:06d}/{content}", condense(values, self.longest)
+        key = f"{FRAMES}/{row.place:06d}/{content}"
+        threshold = self._threshold(content) if content in self.ranges else None
+        codes, ends = condense(values, self.longest, threshold)
         differences = codes.copy()
         differences[1:] -= codes[:-1]
         # Level 6 of zlib takes three times as long for 5 % less.

@@ -20,6 +20,7 @@ from segunc.gallery.pictures import WrittenPictures, write_pictures
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import MapsWriter
+from segunc.scores import SCORES as SCORES_OF_TOOL
 from tests.maps.fakes import CLASSES, PALETTE
 
 if TYPE_CHECKING:
@@ -57,9 +58,12 @@ def score_maps(grey: Any, seed: int) -> dict[str, Any]:
     }
 
 
-def carried(values: Any) -> Any:
-    codes, ends = condense(values, 960)
-    return (ends["low"] + codes / 254 * (ends["high"] - ends["low"])).astype(np.float32)
+def carried(values: Any, score: str = "entropy") -> Any:
+    """Return what the page shows of a map of a score, whose usual threshold these maps record."""
+    codes, ends = condense(values, 960, SCORES_OF_TOOL[score].threshold)
+    span = ends["high"] - ends["low"]
+    shown = ends["low"] + (codes + ends["shift"]) / 254 * span
+    return np.clip(shown, ends["low"], ends["high"]).astype(np.float32)
 
 
 def labels_of(given: dict[str, Any]) -> LabelSources:

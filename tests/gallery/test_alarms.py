@@ -204,6 +204,28 @@ def test_the_second_of_two_reviewers_sees_neither_labels_nor_the_first_before_ju
         assert box["x"] + box["width"] <= 390, f"{badge.inner_text()} is cut on a phone"
 
 
+@pytest.mark.parametrize("width", [390, 960, 1400])
+def test_verdicts_of_two_reviewers_are_not_cut_on_a_card(
+    width: int, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    verdicts = [
+        Verdict(NAMES[0], "nothing-wrong", "", "2026-01-01T00:00:00Z", reviewer)
+        for reviewer in ("Ana", "Benjamin")
+    ]
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts)
+    page = visit.open(index)
+    page.set_viewport_size({"width": width, "height": 800})
+    card = page.locator("#cards a", has_text=NAMES[0])
+    edges = card.bounding_box()
+    badges = card.locator(".badge.person").all()
+    assert len(badges) == 2
+    for badge in badges:
+        box = badge.bounding_box()
+        assert box["x"] + box["width"] <= edges["x"] + edges["width"]
+        assert box["y"] + box["height"] <= edges["y"] + edges["height"]
+
+
 def test_a_view_is_saved_as_a_picture_with_its_caption(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:

@@ -46,7 +46,7 @@ def test_values_under_the_pointer_are_those_on_disk(
         for score in SCORES:
             text, value = cells[score]
             values = reader.read(name, score)
-            assert np.float32(value) == pytest.approx(carried(values)[y, x], rel=1e-6)
+            assert np.float32(value) == pytest.approx(carried(values, score)[y, x], rel=1e-6)
             shown, _, half = text.partition(" ± ")  # a map of one value says no half step
             assert float(half or 0) <= np.ptp(values) / 100
             assert float(shown) == pytest.approx(values[y, x], abs=2 * float(half or 0), rel=1e-5)
@@ -63,7 +63,7 @@ def test_layers_are_painted_in_their_fixed_colours(
     for score in ("entropy", "epistemic"):
         visit.open_frame(full_page, name, f"&layer={score}")
         expected = (
-            colourise(carried(reader.read(name, score)), display_range(score))
+            colourise(carried(reader.read(name, score), score), display_range(score))
             .reshape(-1, 3)
             .astype(int)
         )

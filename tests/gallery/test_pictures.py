@@ -168,11 +168,46 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
     for colour, place in ((FLAGGED, np.s_[95:205, 295:405]), (LABELLED, np.s_[15:65, 15:65])):
         found = (np.abs(outlined[:360].astype(int) - colour) < 60).all(axis=2)  # lines are smoothed
         assert found[place].sum() == found.sum() > 0
-        assert (outlined[360:] == colour).all(axis=2).sum() > 100  # the legend's swatch
+        # The legend's line is 24 pixels long, and that of flagged pixels one pixel thick.
+        assert (outlined[360:] == colour).all(axis=2).sum() >= 24
     # The mark lies at 0.4 of the bar.
     left, right = round(640 * 0.55), 640 - 12
     marked = np.flatnonzero((outlined[360 : 360 + 20] == FLAGGED).all(axis=2).any(axis=0))
     assert abs(marked.mean() - (left + 0.4 * (right - left))) < 2
+
+
+def lines_across(profile: np.ndarray) -> int:
+    """Count the separate light lines along a profile of grey values."""
+    light = np.concatenate([[False], profile > 128])
+    return int((light[1:] & ~light[:-1]).sum())
+
+
+@pytest.mark.parametrize("width", [640, 2048])
+def test_outlines_are_told_apart_by_their_lines_in_grey(width: int) -> None:
+    height = width // 2
+    dark = np.full((height, width, 3), 40, np.uint8)
+    values = np.zeros((height, width), np.float32)
+    values[height // 4 : height // 2, width // 8 : width // 4] = 0.5
+    anomaly = np.zeros((height, width), bool)
+    anomaly[height // 4 : height // 2, width // 2 : width * 3 // 4] = True
+    picture = draw_overlay(dark, values, legend(threshold=0.5), anomaly=anomaly)
+    grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+    column_flagged = grey[: height * 3 // 8, width * 3 // 16]
+    column_labelled = grey[: height * 3 // 8, width * 5 // 8]
+    assert lines_across(column_labelled) == 2
+    assert lines_across(column_flagged[: height // 4 + 1]) == 1
+    # The samples of the legend: the first row is what is flagged, the second the label.
+    size = max(MINIMUM_TEXT, width // 72)
+    left = round(width * 0.55) + size
+    baseline = height + round(size * 5.7)
+    below = baseline + round(1.9 * size)
+    flagged_sample = grey[baseline - size + 1 : baseline - 1, left]
+    labelled_sample = grey[below - size + 1 : below - 1, left]
+    edges = [
+        np.abs(np.diff((sample < 20).astype(int))).sum()
+        for sample in (flagged_sample, labelled_sample)
+    ]
+    assert edges[1] > edges[0]
 
 
 def names(folder: Path) -> list[str]:

@@ -323,7 +323,7 @@
   async function alarmsOf(index, { score, threshold }) {
     const map = await maps.get(table.place(index), score);
     const size = table.size(index);
-    const smallest = regions.smallestRegion(score, size);
+    const smallest = regions.smallestRegion(score);
     const { found } = regions.pieces(map, threshold, size, smallest);
     if (!found.length) return [];
     const predicted = table.has(index, "prediction");
@@ -414,11 +414,12 @@
         : "";
       const rest = total > MOST ? `, of which the strongest ${MOST} are listed` : "";
       const words = `${of}${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}`;
+      const smallest = regions.smallestRegion(score);
       const decades = shown.some(({ reasons }) => reasons.parts)
         ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much."
         : "";
       note.textContent =
-        `${words}, at most ${A_FRAME} a frame and none below a ten-thousandth of it, ` +
+        `${words}, at most ${A_FRAME} a frame and of at least ${smallest} pixels, ` +
         `the strongest first${rest}.${decades}`;
     }
   }

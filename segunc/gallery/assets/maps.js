@@ -7,17 +7,27 @@
   /* A map: `codes` as stored, and `table` from codes to values in real units (null for a label,
      whose codes are ids). */
   class StoredMap {
-    constructor({ width, height, low, high }, codes) {
-      Object.assign(this, { width, height, codes });
+    constructor({ width, height, low, high, shift }, codes) {
+      Object.assign(this, { width, height, codes, high });
       this.step = (high - low) / 254; // by how much neighbouring values differ
-      const value = (_, code) => (code === 255 ? NaN : low + (code / 254) * (high - low));
-      this.table = low === undefined ? null : Float32Array.from({ length: 256 }, value);
+      const value = (_, code) => {
+        if (code === 255) return NaN;
+        return Math.min(high, Math.max(low, low + (code + shift) * this.step));
+      };
+      // Float32 would round values that lie next to the recorded threshold onto it.
+      this.table = low === undefined ? null : Float64Array.from({ length: 256 }, value);
     }
 
     /* Place of a pixel given as shares 0..1 of the frame's width and height; null outside. */
     place(across, down) {
       if (!(across >= 0 && across < 1 && down >= 0 && down < 1)) return null;
       return Math.floor(down * this.height) * this.width + Math.floor(across * this.width);
+    }
+
+    /* The largest value of pixels, whose largest value by their codes is given: that of the map is
+       known exactly, and it has the last code. */
+    highest(value) {
+      return value === this.table[254] ? this.high : value;
     }
 
     value(place) {

@@ -92,19 +92,15 @@
     return {
       box: [across(left), down(top), across(right) - across(left), down(bottom) - down(top)],
       area,
-      value: strongest.highest,
+      value: map.highest(strongest.highest),
       peak: [across(strongest.at), down(strongest.y)],
       strength: excess * pixels,
       runs,
     };
   }
 
-  /* Pixels of the smallest flagged region of a frame that is listed: as the threshold says, and in
-     large frames a ten-thousandth of them. */
-  function smallestRegion(score, size) {
-    const { smallest_region: recorded } = segunc.data.page.scores[score];
-    return Math.max(recorded, (size[0] * size[1]) / 10000);
-  }
+  /* Pixels of the smallest flagged region that is listed, in a frame as among all alarms. */
+  const smallestRegion = (score) => segunc.data.page.scores[score].smallest_region;
 
   /* The connected pieces of a map at or above a threshold, the largest first, and how many are
      smaller than `smallest` pixels. */
@@ -164,7 +160,7 @@
     const key = `${index}/${score}/${threshold}`;
     if (map && flagged.stamp !== key) {
       const size = stage.size();
-      const { found, small } = pieces(map, threshold, size, smallestRegion(score, size));
+      const { found, small } = pieces(map, threshold, size, smallestRegion(score));
       const regions = found.map((piece) => regionOf(piece, map, score, threshold, size));
       flagged = { stamp: key, found: regions, small };
     }

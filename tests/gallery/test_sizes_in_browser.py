@@ -1,0 +1,108 @@
+"""One size for a region: the list of alarms, the frame and Python count the same pixels."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from segunc.evaluation.flagged import Threshold
+from segunc.gallery.alarms import find_alarms
+from segunc.gallery.page import condense, write_review
+from segunc.maps.manifest import build_manifest
+from segunc.maps.reader import MapsReader
+from segunc.maps.store import MapsWriter
+from tests.gallery.scenes import Visit
+
+THRESHOLD = 0.37
+SHAPE = (90, 120)
+
+
+def textured() -> npt.NDArray[np.float32]:
+    """Blobs of many sizes whose edges cross the threshold slowly, so that a step of the page's map
+    which lies across the threshold changes areas."""
+    noise = np.random.default_rng(5).random(SHAPE).astype(np.float32)
+    smooth = cv2.GaussianBlur(noise, (0, 0), 2.5)
+    low = float(smooth.min())
+    return np.asarray((smooth - low) / (float(smooth.max()) - low) * 0.6, np.float32)
+
+
+@pytest.fixture
+def maps(tmp_path: Path) -> Path:
+    out = tmp_path / "maps"
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(out, manifest) as writer:
+        content = {"entropy": textured(), "prediction": np.zeros(SHAPE, np.uint8)}
+        writer.commit(writer.store("frame", content))
+    return out
+
+
+def areas_of(maps: Path, smallest: int) -> list[int]:
+    """Count the pixels of each region of the stored map, the largest first."""
+    flagged = MapsReader(maps).read("frame", "entropy").astype(np.float64) >= THRESHOLD
+    _, _, boxes, _ = cv2.connectedComponentsWithStats(flagged.astype(np.uint8), connectivity=8)
+    areas = boxes[1:, cv2.CC_STAT_AREA]
+    return sorted(areas[areas >= smallest].tolist(), reverse=True)
+
+
+def listed_areas(page: Any) -> list[int]:
+    texts = page.locator("#alarm-list li").all_inner_texts()
+    return [int(re.findall(r"([\d,]+) px", text)[0].replace(",", "")) for text in texts]
+
+
+@pytest.mark.parametrize("smallest", [20, 100])
+def test_list_frame_and_python_count_the_same_pixels(
+    maps: Path, tmp_path: Path, visit: Visit, smallest: int
+) -> None:
+    flag = {"entropy": Threshold(THRESHOLD, smallest=smallest)}
+    index = write_review(maps, tmp_path / "review", flag=flag)
+    areas = areas_of(maps, smallest)
+    values = MapsReader(maps).read("frame", "entropy")
+    alarms = find_alarms({"entropy": values}, "entropy", THRESHOLD, None, smallest)
+    page = visit.open(index, "view=alarms")
+    visit.shown("#alarm-note", f"of at least {smallest} pixels")
+    listed = listed_areas(page)
+    assert listed == [alarm.area for alarm in alarms]
+    assert set(listed) <= set(areas)
+    assert len(listed) == min(5, len(areas))
+    visit.open_frame(index, "frame")
+    visit.until("segunc.regions.shown().length > 0")
+    assert page.evaluate("segunc.regions.shown().map(({ region }) => region.area)") == areas
+
+
+def test_a_large_frame_lists_what_the_alarms_list(tmp_path: Path, visit: Visit) -> None:
+    """A ten-thousandth of this frame has 60 pixels."""
+    values = np.zeros((600, 1000), np.float32)
+    values[10:16, 10:16] = 0.9  # 36 pixels
+    values[100:120, 100:120] = 0.9
+    maps = tmp_path / "maps"
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(maps, manifest) as writer:
+        content = {"entropy": values, "prediction": np.zeros(values.shape, np.uint8)}
+        writer.commit(writer.store("frame", content))
+    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
+    index = write_review(maps, tmp_path / "review", flag=flag)
+    page = visit.open(index, "view=alarms")
+    assert page.locator("#alarm-list > li").count() == 2
+    visit.open_frame(index, "frame")
+    visit.until("segunc.regions.shown().length > 0")
+    assert page.locator("#regions li").count() == 2
+
+
+def test_no_code_is_on_both_sides_of_the_threshold() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        low, span = generator.normal(size=2)
+        values = np.float32(low) + np.float32(span) * generator.random((20, 30), np.float32)
+        threshold = np.float32(generator.choice(values.ravel()))
+        values[0, :3] = [np.nextafter(threshold, np.float32(-9)), threshold, threshold]
+        codes, ends = condense(values, 960, float(threshold))
+        above = values >= threshold
+        assert not set(codes[above].tolist()) & set(codes[~above].tolist())
+        shown = ends["low"] + (codes + ends["shift"]) / 254 * (ends["high"] - ends["low"])
+        shown = np.clip(shown, ends["low"], ends["high"])
+        assert ((shown >= threshold) == above).all()
+        assert abs(shown - values).max() <= np.ptp(values) / 508 * 1.001
