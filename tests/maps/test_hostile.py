@@ -270,7 +270,7 @@ def test_only_images_of_the_recorded_bytes_are_shown(
 ) -> None:
     maps, names = home / "maps", ["a/frame_000", "b/frame_001"]
     with monkeypatch.context() as patched:
-        patched.setattr(sources, "image_files", lambda folder: pytest.fail(f"{folder} was listed"))
+        patched.setattr(sources, "_listed", lambda folder: pytest.fail(f"{folder} was listed"))
         for place, images in (
             (home / "in", names),
             (home / "in/*/*.png", names),
