@@ -48,7 +48,10 @@ class RoadFrames:
 
     def read(self, index: int) -> tuple[Image, Labels]:
         """Return an image RGB uint8 ``[H, W, 3]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255 ignored."""
-        image, mask = load_image(self.samples[index].image), self.samples[index].anomaly
+        image, mask = (
+            load_image(self.samples[index].image, strict=True),
+            self.samples[index].anomaly,
+        )
         if mask is None:
             return image, np.zeros(image.shape[:2], np.uint8)
         anomaly = self.encoding.read(mask)
