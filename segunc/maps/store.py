@@ -123,9 +123,12 @@ class MapsWriter:
         return self._log
 
     def begin(self, source: FrameSource | None = None) -> None:
-        """Take up what an earlier run left, but for frames that the source has changed since; call it before the first frame. Where
-        a finished frame stands in the source no more, or somebody's file has the name of a map to come, InputError is raised, and the folder
-        is as it was."""
+        """Take up what an earlier run left, but for frames that the source has changed since; call it before the first frame.
+
+        Raises:
+            InputError: a finished frame stands in the source no more, or somebody's file has the
+                name of a map to come; no map and no line is changed.
+        """
         try:
             self.forgotten = self._log.recover(
                 keeps=lambda record: self._keeps_line(record, source),
