@@ -40,18 +40,49 @@ class RowOrder:
             difference = row_difference(self._network, layout, images, self._scope)
             kept = difference <= tolerance(images.dtype)
             if not kept and all(self._kept.values()):
-                warn_of_rows(difference)
+                draws_itself = draws_random_numbers(self._network, layout, images, self._scope)
+                warn_of_rows(difference, draws_itself=draws_itself)
             self._kept[shape] = kept
         return self._kept[shape]
 
 
-def warn_of_rows(difference: float) -> None:
-    """Say that images run one by one, because of this difference of their batch."""
+def warn_of_rows(difference: float, *, draws_itself: bool = False) -> None:
+    """Say that images run one by one.
+
+    Args:
+        difference: of the batch from its images alone, as of :func:`row_difference`.
+        draws_itself: whether the network draws random numbers in eval mode.
+    """
     what = "the logits of a batch whose images have a draw each"
     how = f"differ by {difference:.1e} of the largest from those of each image alone"
     if difference == float("inf"):
         how = "cannot be computed"
+    if draws_itself:
+        how += (
+            ", and also between two passes of the same batch: the network draws random numbers in "
+            "eval mode, so whether it mixes images cannot be told"
+        )
     warnings.warn(f"{what} {how}; the images run one by one", NoteWarning, stacklevel=4)
+
+
+@torch.no_grad()
+def draws_random_numbers(
+    network: nn.Module, layout: AffineLayout, images: Tensor, scope: str
+) -> bool:
+    """Return whether two passes of a batch of images ``[N, 3, H, W]`` with the same draws differ by
+    more than rounding; False where the network fails on the batch."""
+    draws = different_draws(layout, len(images), scope)
+    try:
+        with full_float32(), torch.autocast(images.device.type, enabled=False):
+            first = _logits(network, layout, images, draws)
+            second = _logits(network, layout, images, draws)
+    except (RuntimeError, ValueError, TypeError, LookupError) as error:
+        if is_out_of_memory(error):
+            raise
+        return False
+    largest = max(1e-12, float(first.abs().max()))
+    distance = float((first - second).abs().max().nan_to_num(nan=0.0))
+    return distance / largest > tolerance(images.dtype)
 
 
 def tolerance(dtype: torch.dtype) -> float:

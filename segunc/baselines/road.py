@@ -48,7 +48,9 @@ class RoadFrames:
 
     def read(self, index: int) -> tuple[Image, Labels]:
         """Return an image RGB uint8 ``[H, W, 3]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255 ignored."""
-        image, mask = load_image(self.samples[index].image), self.samples[index].anomaly
+        sample = self.samples[index]
+        image = load_image(sample.image, strict=True)
+        mask = sample.anomaly
         if mask is None:
             return image, np.zeros(image.shape[:2], np.uint8)
         anomaly = self.encoding.read(mask)

@@ -1,5 +1,5 @@
 """The rule by which a run removes files of a folder: only those that its own record lists, by name
-and by hash.
+and by hash. It replaces only files whose name its record lists.
 
 Everything else in the way is somebody's file, and the run refuses before its work. What a run makes
 for itself alone is its own, too: files that are still being written, locks, and folders that it
@@ -94,6 +94,35 @@ def check_files(
         if file in listed:
             fact = "which has changed since the run wrote it"
         raise InputError(f"{folder} holds {file}, {fact}, so it is not removed", hint=hint)
+
+
+def check_free(
+    folder: Path,
+    file: str,
+    recorded: Callable[[str], bool],
+    *,
+    content: FileSum | None = None,
+    hint: str = MOVE,
+) -> None:
+    """Raise InputError where a file that a run is about to write would replace somebody's.
+
+    A run replaces a file whose name its record lists, damaged or not: that is how maps are
+    repaired. A file with the very ``content`` that is to be written loses nothing either.
+
+    Args:
+        folder: that of the run.
+        file: name of the file, relative to the folder.
+        recorded: whether the record of the run lists a name.
+        content: what is to be written, where it is known already.
+        hint: what to do.
+    """
+    path = inside(folder, file)
+    if not os.path.lexists(path) or recorded(file):
+        return
+    if content is not None and is_listed(path, [content]):
+        return
+    fact = "which is in no record of the run that wrote this folder"
+    raise InputError(f"{folder} holds {file}, {fact}, so it is not replaced", hint=hint)
 
 
 def is_partial(file: str) -> bool:

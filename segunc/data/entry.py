@@ -161,10 +161,27 @@ def match_labels(
     frames: Iterable[str],
     label_stem: Callable[[str], str] = frame_stem,
 ) -> dict[str, Path]:
-    """Return the label file, of ``files`` below a folder, of each frame that has one; raise InputError where two files claim one frame. A
-    label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where that is unambiguous on both
-    sides, the same name in any other folder below ``folder``. ``label_stem`` returns what a label's path relative to ``folder``, without
-    suffix, shares with its frame's name."""
+    """Return the label file of each frame that has one.
+
+    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known
+    ending, or, where that is unambiguous on both sides, the same name in any other folder below
+    ``folder``.
+
+    Where this pairs names by known endings, ``segunc init`` (:mod:`segunc.data.pairing`) makes the
+    same pairs. It looks at the whole set first and reports what it took, so it also learns endings
+    that are not known here, beginnings such as ``mask_``, and tells several kinds of labels of one
+    image apart. Here each frame stands for itself, so two labels of one frame are an error.
+
+    Args:
+        folder: that of the labels.
+        files: the label files below it.
+        frames: names of the frames.
+        label_stem: returns what a label's path relative to ``folder``, without suffix, shares with
+            its frame's name.
+
+    Raises:
+        InputError: two files claim one frame, or two frames one file.
+    """
     names = {path: frame_name(folder, path) for path in files}
     by_stem: dict[str, list[Path]] = defaultdict(list)
     by_bare_stem: dict[str, list[Path]] = defaultdict(list)

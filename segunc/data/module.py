@@ -45,15 +45,25 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
     ) -> None:
         if not samples:
             raise InputError("the data set has no labelled frame", hint="check its root and split")
-        self.samples, self.label_map, self.transform = list(samples), label_map, transform
+        self.samples = list(samples)
+        self.label_map = label_map
+        self.transform = transform
+        self._whole: set[Path] = set()  # images that were found without a hole
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def read(self, index: int) -> tuple[Image, Labels]:
-        """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
+        """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed.
+
+        Raises:
+            InputError: the image or the label cannot be read, the image is a JPEG in which data is
+                missing, or both differ in size.
+        """
         sample = self.samples[index]
-        image = load_image(sample.image)
+        # The search for holes takes as long as decoding, so it runs when a file is first read.
+        image = load_image(sample.image, strict=sample.image not in self._whole)
+        self._whole.add(sample.image)
         assert sample.label is not None, "labelled frames alone are given"
         label = self.label_map.read(sample.label)
         if label.shape != image.shape[:2]:

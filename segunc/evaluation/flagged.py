@@ -114,9 +114,13 @@ def calibrated_frames(
         InputError: no other frame is left.
     """
     reasons: dict[str, str] = {}
+    names: set[str] = set()
+    sources: list[str] = []
     for score, threshold in flag.items():
         if threshold.guarantee:
+            sources.append(threshold.source)
             frames = frames_of(score)
+            names.update(name for name, _ in frames)
             matched = calibration_frames(threshold.guarantee.frames, frames)
             if matched and len(matched) == len(frames):
                 number = len(threshold.guarantee.frames)
@@ -127,6 +131,12 @@ def calibrated_frames(
                 )
             for name, same_name in matched.items():
                 reasons.setdefault(name, CALIBRATED_ON if same_name else SAME_BYTES)
+    if names and names == reasons.keys():
+        raise InputError(
+            f"each of these {len(names)} frames is among those that {' or '.join(sources)} was "
+            "calibrated on, so none can test all promises",
+            hint="evaluate other frames, or one --flag at a time",
+        )
     return reasons
 
 

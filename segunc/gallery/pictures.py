@@ -164,11 +164,26 @@ def frame_rate(maps: Path) -> float:
 
 
 def write_video(
-    pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()
+    pictures: Sequence[Path],
+    out: Path,
+    fps: float,
+    times: Sequence[float | None] = (),
+    *,
+    on_whole: Callable[[Path], None] = lambda path: None,
 ) -> Path:
-    """Write pictures of one shape as a WebM video; it appears when complete. Frames follow each other at ``fps`` a second or, where the
-    ``times`` of all are known (seconds), keep a variable rate. PartialFailure where the encoder failed, or a picture cannot be read or has
-    another shape; no file is left."""
+    """Write pictures of one shape as a WebM video; it appears when complete.
+
+    Args:
+        pictures: files of one shape.
+        out: the video.
+        fps: frames a second, where a time is unknown.
+        times: seconds of each picture; where all are known, the video keeps a variable rate.
+        on_whole: is called with the whole video before it takes its place at ``out``.
+
+    Raises:
+        PartialFailure: the encoder failed, or a picture cannot be read or has another shape; no
+            file is left.
+    """
     recorded = [time for time in times if time is not None]
     timed = len(recorded) == len(pictures)
     moments = (
@@ -186,6 +201,7 @@ def write_video(
     try:
         with replacing(out) as file:
             encode_video(Path(file.name), frames, fps, (height, width))
+            on_whole(Path(file.name))
     except OSError as error:
         why = f"video {out} cannot be written ({error.strerror or one_line(error)}); the pictures are kept"
         raise PartialFailure(why) from error

@@ -12,6 +12,7 @@ from segunc.core.removal import (
     FileSum,
     Ledger,
     check_files,
+    check_free,
     files_below,
     remove_checked,
     remove_empty_below,
@@ -66,13 +67,29 @@ def read_map(path: Path, expected: Sum | None = None) -> bytes:
     return data
 
 
+def check_video(out: Path, manifest: Manifest) -> None:
+    """Raise InputError where the video of the overlays would replace somebody's file: neither the
+    manifest of the folder lists one, nor was one begun."""
+    begun = begun_files(out, Shard()).listed
+    listed = OVERLAY_VIDEO in manifest or OVERLAY_VIDEO in begun
+    check_free(out, OVERLAY_VIDEO, lambda _: listed)
+
+
+def begin_video(out: Path, video: Path) -> None:
+    """List a video of the overlays, which is whole at ``video``, before it takes its place in the
+    folder, so that a run that is killed leaves no file that is nobody's."""
+    begun_files(out, Shard()).note(OVERLAY_VIDEO, file_sum(read_bytes(video)))
+
+
 def note_video(out: Path, manifest: Manifest) -> None:
-    """List the video of the overlays in the manifest of its folder."""
+    """List the video of the overlays in the manifest of its folder, and as begun no more."""
     content = {key: value for key, value in manifest.items() if key not in STATE_KEYS}
     if "shards" not in manifest:
         content = dict(manifest)
     content[OVERLAY_VIDEO] = list(file_sum(read_bytes(inside(out, OVERLAY_VIDEO))))
     write_state(out, Shard(), content)
+    begun = begun_files(out, Shard())
+    begun.forget(but=[file for file in begun.listed if file != OVERLAY_VIDEO])
 
 
 def begun_files(out: Path, shard: Shard) -> Ledger:

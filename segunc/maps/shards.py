@@ -210,10 +210,21 @@ class FrameLog:
     def __len__(self) -> int:
         return len(self._places)
 
-    def recover(self, keeps: Callable[[Record], bool]) -> int:
-        """Take up the lines of an earlier run that ``keeps`` accepts and return how many others there were, damaged ones too; a
-        torn last line is cut. Then the file is open for more lines."""
-        forgotten, damaged = 0, list[DamageError]()
+    def recover(
+        self, keeps: Callable[[Record], bool], check: Callable[[int], None] = lambda damaged: None
+    ) -> int:
+        """Take up the lines of an earlier run that ``keeps`` accepts, and open the file for more.
+
+        Args:
+            keeps: whether the frame of a record is finished.
+            check: is called with the number of damaged lines before the file is changed; what it
+                raises leaves the file as it was.
+
+        Returns:
+            How many other lines there were, damaged ones too. A torn last line is cut.
+        """
+        forgotten = 0
+        damaged: list[DamageError] = []
         with replacing(self.path) as file:
             for line, record in iterate_lines(self.path, damaged.append):
                 if record["index"] in self or not keeps(record):
@@ -221,6 +232,7 @@ class FrameLog:
                     continue
                 self._places[record["index"]] = None
                 file.write(line)
+            check(len(damaged))
         self._file = self.path.open("ab", buffering=0)
         return forgotten + len(damaged)
 

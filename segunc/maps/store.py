@@ -3,7 +3,7 @@ the frame's line in ``frames.jsonl``. The state of a run is those lines and noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import START_SECONDS, Lock, differing_keys, inside
-from segunc.core.removal import remove_partials
+from segunc.core.removal import MOVE, check_free, remove_partials
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import (
@@ -25,6 +25,7 @@ from segunc.maps.encoding import (
 )
 from segunc.maps.folder import (
     OVERLAY,
+    OVERLAY_VIDEO,
     PREDICTION,
     START_LOCK,
     begun_files,
@@ -41,6 +42,8 @@ from segunc.maps.shards import (
     FrameLog,
     Record,
     Shard,
+    Sum,
+    file_sum,
     read_state,
     write_state,
 )
@@ -51,6 +54,8 @@ WHOLE = Shard()
 MOST_BEGUN = (
     4096  # files that are listed as begun; more are gone through for those that have a line
 )
+Reasons = Callable[[list[tuple[int, int]]], list[dict[str, Any]]]
+"""Returns of pixels (x, y) what made each of them, see :class:`segunc.sampling.sampler.Reasons`."""
 Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""
 
@@ -83,6 +88,8 @@ class MapsWriter:
         self._begun_before: list[str] = []
         self._begun_frames: dict[str, list[str]] = {}  # name -> files that have no line yet
         self._begun = self._closed = self._moved = False
+        self._continues = False
+        self._given_up = 0  # lines whose frames are made again
         if overwrite and not shard.whole:
             raise InputError(
                 "one shard cannot overwrite a folder", hint=f"remove {out} before the first shard"
@@ -116,10 +123,17 @@ class MapsWriter:
         return self._log
 
     def begin(self, source: FrameSource | None = None) -> None:
-        """Take up what an earlier run left, but for frames that the source has changed since; call it before the first frame. Where
-        a finished frame stands in the source no more, InputError is raised, and the folder is as it was."""
+        """Take up what an earlier run left, but for frames that the source has changed since; call it before the first frame.
+
+        Raises:
+            InputError: a finished frame stands in the source no more, or somebody's file has the
+                name of a map to come; no map and no line is changed.
+        """
         try:
-            self.forgotten = self._log.recover(lambda record: self._keeps(record, source))
+            self.forgotten = self._log.recover(
+                keeps=lambda record: self._keeps_line(record, source),
+                check=lambda damaged: self._check_coming(source, damaged),
+            )
         except BaseException:
             self._closed = True
             self._lock.release()
@@ -152,55 +166,97 @@ class MapsWriter:
         scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
         whole = {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
         stored = self.visible(whole)
-        kept = None if self._region is None else self._region.at(height, width)
+        encoded = self._encode(name, whole, stored, overlay)
         record: Record = {
             "name": name,
             "index": len(self.lines) if place is None else place,
             "size": [height, width],
+            "files": {score: file for score, (file, _) in encoded.items()},
+            "sums": self._write_files(name, encoded),
         }
-        files, sums = record["files"], record["sums"] = {}, {}
-        self._begun_frames[name] = []
-        for score, values in stored.items():
+        self._add_statistics(record, stored)
+        # Reasons of pixels (x, y), see segunc.sampling.sampler.Reasons.
+        reasons = getattr(maps, "reasons", None)
+        if reasons:
+            self._add_peaks(record, stored, reasons)
+        return record
+
+    def _encode(
+        self, name: str, whole: Maps, stored: Maps, overlay: Image | None
+    ) -> dict[str, tuple[str, bytes]]:
+        """Return the file of each map of a frame, relative to the folder, with its bytes.
+
+        Args:
+            name: of the frame.
+            whole: the maps in their stored form.
+            stored: the same with 0 outside of the region.
+            overlay: RGB uint8 ``[h, w, 3]``, where there is one.
+        """
+        encoded: dict[str, tuple[str, bytes]] = {}
+        for score, visible in stored.items():
+            values = visible
             if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():
-                # A mean with the 0 from outside of the region would change pixels inside; readers clear what is outside.
+                # A mean with the 0 from outside of the region would change pixels inside; readers
+                # clear what is outside.
                 values = encode_compact(whole[score])
-            floats = values.dtype == np.float16
-            files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
-            data = encode_npy(values) if floats else encode_png(values)
-            self._begun_frames[name].append(files[score])
-            sums[score] = write_map(self.out, files[score], data, self._begun_files)
+            if values.dtype == np.float16:
+                encoded[score] = (f"{score}/{name}.npy", encode_npy(values))
+            else:
+                encoded[score] = (f"{score}/{name}.png", encode_png(values))
         if overlay is not None:
-            files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
-            data = encode_jpeg(overlay)
-            self._begun_frames[name].append(files[OVERLAY])
-            sums[OVERLAY] = write_map(self.out, files[OVERLAY], data, self._begun_files)
+            encoded[OVERLAY] = (f"{OVERLAY}/{name}.jpg", encode_jpeg(overlay))
+        return encoded
+
+    def _write_files(self, name: str, encoded: Mapping[str, tuple[str, bytes]]) -> dict[str, Sum]:
+        """Write the files of a frame, and return the sum of each; InputError where one would
+        replace somebody's file, and then none is written."""
+        for file, data in encoded.values():
+            check_free(self.out, file, self._is_recorded, content=file_sum(data))
+        self._begun_frames[name] = []
+        sums: dict[str, Sum] = {}
+        for score, (file, data) in encoded.items():
+            self._begun_frames[name].append(file)
+            sums[score] = write_map(self.out, file, data, self._begun_files)
+        return sums
+
+    def _is_recorded(self, file: str) -> bool:
+        """Return whether a file of a frame without a line is one that a run of this folder began to
+        write, or that a line listed which is given up."""
+        return file in self._begun_files.listed
+
+    def _add_statistics(self, record: Record, stored: Maps) -> None:
+        """Add the statistics of the stored maps to the record of their frame."""
+        height, width = record["size"]
+        kept = None if self._region is None else self._region.at(height, width)
         numbers = {
-            s: map_statistics(stored[s], threshold, kept)
-            for s, threshold in self._thresholds.items()
+            score: map_statistics(stored[score], threshold, kept)
+            for score, threshold in self._thresholds.items()
         }
         for statistic in STATISTICS:
             record[statistic] = {
-                score: of[statistic] for score, of in numbers.items() if statistic in of
+                score: values[statistic] for score, values in numbers.items() if statistic in values
             }
-        reasons = getattr(
-            maps, "reasons", None
-        )  # of pixels (x, y), see segunc.sampling.sampler.Reasons
+
+    def _add_peaks(self, record: Record, stored: Maps, reasons: Reasons) -> None:
+        """Add the reasons of the strongest regions of each sum of scores to the record of their
+        frame."""
+        height, width = record["size"]
+        kept = None if self._region is None else self._region.at(height, width)
         for score, threshold in self._thresholds.items():
-            if reasons and threshold is not None and "scores" in SCORES[score].sources:
-                regions = strongest_regions(stored[score], threshold, kept=kept)
-                peaks = record.setdefault("peaks", {})[score] = reasons(
-                    [region.peak for region in regions]
-                )
-                for peak, (*_, area, strength, at) in zip(peaks, regions, strict=True):
-                    peak |= {"at": list(at), "area": area, "strength": float(f"{strength:.9g}")}
-        return record
+            if threshold is None or "scores" not in SCORES[score].sources:
+                continue
+            regions = strongest_regions(stored[score], threshold, kept=kept)
+            peaks = reasons([region.peak for region in regions])
+            for peak, (*_, area, strength, at) in zip(peaks, regions, strict=True):
+                peak |= {"at": list(at), "area": area, "strength": float(f"{strength:.9g}")}
+            record.setdefault("peaks", {})[score] = peaks
 
     def commit(self, record: Record) -> None:
         """Append a stored frame's line; call it in source order, from one thread."""
         self.lines.append(record)
         self._begun_frames.pop(record["name"], None)
         self.failed.pop(record["name"], None)
-        if len(self._begun_files.listed) > MOST_BEGUN:
+        if len(self._begun_files.listed) > MOST_BEGUN + len(self._begun_before):
             self._begun_files.forget(but=self._without_line())
 
     def _without_line(self) -> Iterator[str]:
@@ -224,7 +280,8 @@ class MapsWriter:
             self.lines.close()
             self._write_state(status, len(self._log))
             if status == "finished" and not (self._begun_frames or self.failed):
-                self._begun_files.forget()
+                # A video of the overlays may wait for its note in the manifest.
+                self._begun_files.forget(but=[OVERLAY_VIDEO])
         finally:
             self._lock.release()
 
@@ -280,6 +337,7 @@ class MapsWriter:
                 encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)),
             )
         self._begun_before = [*self._begun_files.listed]
+        self._continues = before is not None
         state = before or {}
         if not self.shard.whole:
             self.manifest["shards"] = self.shard.count
@@ -314,6 +372,50 @@ class MapsWriter:
             hint="move the new images away until all shards have ended, "
             "or begin all shards again in another --out",
         )
+
+    def _keeps_line(self, record: Record, source: FrameSource | None) -> bool:
+        """Return whether the frame of a line is finished. The files of one that is not are listed
+        as begun, because its line goes and they stay until they are made again."""
+        if self._keeps(record, source):
+            return True
+        self._given_up += 1
+        sums = record["sums"]
+        files = record["files"]
+        self._begun_files.note_all({file: [sums[key]] for key, file in files.items()})
+        self._begun_before += files.values()
+        return False
+
+    def _check_coming(self, source: FrameSource | None, damaged: int) -> None:
+        """Raise InputError where somebody's file has the name of a map that is still to come. The
+        frames of images are known; those of a video are looked at one by one as they come.
+
+        Where lines are damaged or lost, their files are in no record, and a file of the run cannot
+        be told from somebody's before the map is made again. Then each is compared with the bytes
+        that are to be written there.
+        """
+        if source is None or source.length is None or not self._continues:
+            return
+        if damaged or self._finished_before > len(self._log) + self._given_up:
+            return
+        for place in range(source.length):
+            if place in self._log or not self.shard.owns(place):
+                continue
+            for file in self._files_of(source.name_of(place) or ""):
+                check_free(self.out, file, self._is_recorded, hint=self._hint_of_taken())
+
+    def _files_of(self, name: str) -> Iterator[str]:
+        """Yield the files that a frame will have, relative to the folder."""
+        for score, described in self.manifest["maps"].items():
+            yield f"{score}/{name}.{described['file']}"
+        if self.manifest["run"].get("overlay"):
+            yield f"{OVERLAY}/{name}.jpg"
+
+    def _hint_of_taken(self) -> str:
+        """Return what to do about a file that has the name of a map to come."""
+        if self._begun_before:
+            return MOVE
+        # Earlier versions kept no list of what they began.
+        return f"{MOVE}; a run of an earlier version that was killed may have left it"
 
     def _keeps(self, record: Record, source: FrameSource | None) -> bool:
         """Return whether the frame of a line is finished: its maps are whole, and its image file was not replaced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
@@ -82,6 +83,18 @@ class NetworkDescription(Settings):
             raise InputError(
                 f"a network of one output has two classes, not {len(self.classes)}, and drops none"
             )
+
+    def check_names(self) -> None:
+        """Raise InputError where two classes bear one name: results are by name, and would hold one
+        number for both."""
+        number_of: dict[str, int] = {}
+        for number, name in enumerate(self.classes):
+            first = number_of.setdefault(unicodedata.normalize("NFC", name), number)
+            if first != number:
+                raise InputError(
+                    f"classes {first} and {number} of the network both have the name '{name}'",
+                    hint="give each class a name of its own",
+                )
 
     @property
     def num_classes(self) -> int:

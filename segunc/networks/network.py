@@ -108,7 +108,7 @@ def settle_outputs(network: SegmentationNetwork) -> str:
         return ""
     network.description = description.as_binary()
     first, second = network.description.classes
-    return f"the network has one output z: it is read as the logits (0, z) of {first} and {second}"
+    return f"one output z is read as the logits (0, z) of {first} and {second}"
 
 
 def _count_outputs(network: SegmentationNetwork) -> int:

@@ -25,7 +25,7 @@ from segunc.affine.posterior import (
     branches_of,
     save_posterior,
 )
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, NoteWarning, one_line
 from segunc.core.files import (
     file_sha256,
     is_record,
@@ -393,13 +393,13 @@ def wrap(
     description = NetworkDescription(
         factory, "", names, colours, options, mean, std, inference_size, kind="python"
     )
+    description.check_names()
     network = SegmentationNetwork(module, description, stride=1).eval()
     note_on_outputs = settle_outputs(network)
-    if note_on_outputs and len(names) == 1:
-        warnings.warn(note_on_outputs, stacklevel=2)
     settle_size(network)
-    if note := check_network(network):
-        warnings.warn(note, stacklevel=2)
+    for note in (note_on_outputs, check_network(network)):
+        if note:
+            warnings.warn(note, NoteWarning, stacklevel=2)
     network.sha256 = network_sha256(module, network.description)
     return Model(network, Deterministic(), network.sha256, None, None, {})
 

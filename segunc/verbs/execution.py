@@ -30,7 +30,7 @@ from segunc.data.images import Image
 from segunc.evaluation.flagged import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
-from segunc.maps.folder import OVERLAY, OVERLAY_VIDEO, note_video
+from segunc.maps.folder import OVERLAY, OVERLAY_VIDEO, begin_video, check_video, note_video
 from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
@@ -216,6 +216,8 @@ def predict_input(job: Job, place: int) -> InputResult:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     options, target, source = job.options, job.inputs[place], job.sources[place]
     recorded = None if options.overwrite else read_manifest(target.out)
+    if recorded is not None and job.overlay and source.kind == "video":
+        check_video(target.out, recorded)
     chunk = choose_chunk(options, job.sampler, source, recorded and recorded["run"])
     sampler = job.sampler.with_chunk(chunk)
     manifest = run_manifest(job, place, chunk)
@@ -332,8 +334,13 @@ def overlay_video(job: Job, place: int) -> Path | None:
     if not shown:
         return None
     rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
+    check_video(out, manifest)
     made = write_video(
-        [path for path, _ in shown], out / OVERLAY_VIDEO, rate, [time for _, time in shown]
+        [path for path, _ in shown],
+        out / OVERLAY_VIDEO,
+        rate,
+        [time for _, time in shown],
+        on_whole=lambda video: begin_video(out, video),
     )
     note_video(out, manifest)
     return made

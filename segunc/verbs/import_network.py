@@ -83,6 +83,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     }
     provenance |= {} if options.weights is None else {"weights": Path(options.weights).name}
     description = replace(read.description, provenance=provenance)
+    description.check_names()
     if options.drop_classes is not None:
         description = description.without(
             [name.strip() for name in options.drop_classes.split(",")]

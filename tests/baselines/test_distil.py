@@ -321,3 +321,56 @@ def test_network_and_head_learn_where_their_rates_are_equal(
     learner.train([Lesson(image, (0, 0), torch.full((3, 4, 4), 1 / 3).half(), maps, maps)])
     assert not torch.equal(learner.parameters[0], before[0])
     assert not torch.equal(learner.head[0].weight, before[1])
+
+
+class OneOutput(nn.Module):
+    """A convolution, BatchNorm and a last layer that makes one output z."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+        self.last = nn.Conv2d(4, 1, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.features(images))
+        return logits
+
+
+def of_one_output() -> SegmentationNetwork:
+    torch.manual_seed(0)
+    description = NetworkDescription("one", "", ("background", "road"), binary=True)
+    return SegmentationNetwork(OneOutput(), description, stride=1).eval()
+
+
+def test_a_student_of_a_network_of_one_output() -> None:
+    """Its draws are (0, z + d) and (0, z - d), so the probability of the road is a mean of
+    sigmoids."""
+    learner = Learner(of_one_output(), DistilConfig(head_channels=8))
+    student = Student(learner.network, learner.head, learner.place.module)
+    images = frames(16, 24)
+    with torch.no_grad():
+        body: Any = learner.network.body
+        features = body.features((images - learner.network.mean) / learner.network.std)
+        logit = body.last(features).double()
+        difference = learner.head(features).double()
+        road = ((logit + difference).sigmoid() + (logit - difference).sigmoid()) / 2
+    made = Sampler(student.network, student, scores=SCORES)(images, keep_probabilities=True)
+    assert made.probabilities is not None
+    torch.testing.assert_close(made.probabilities[:, 1:].double(), road, atol=1e-6, rtol=0)
+
+
+def test_a_student_of_one_output_learns_from_two_probabilities() -> None:
+    settings = DistilConfig(
+        head_channels=8, epochs=200, lr=0.05, epistemic_weight=0.0, energy_weight=0.0
+    )
+    learner = Learner(of_one_output(), settings)
+    image = np.full((16, 16, 3), 128, np.uint8)
+    road = torch.full((2, 4, 4), 0.5)
+    road[0] = 0.1
+    road[1] = 0.9
+    epistemic = torch.zeros(4, 4)
+    energy = torch.full((4, 4), -math.log(1 + 9))  # of the logits (0, ln 9)
+    learner.train([Lesson(image, (0, 0), road.half(), epistemic, energy)])
+    logits = learner.logits(torch.full((1, 3, 16, 16), 128 / 255))
+    assert logits.shape == (2, 2, 16, 16)
+    assert float(logits.softmax(1)[:, 1].mean()) == pytest.approx(0.9, abs=0.02)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -326,3 +327,17 @@ def test_each_sequence_is_held_out_once_and_never_trained_on_then(drives: Path) 
 def test_bad_sequences_are_refused(drives: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         left_out(drives, **options).dataset("val")
+
+
+def test_a_jpeg_with_a_hole_is_no_training_image(tmp_path: Path) -> None:
+    """Decoders shift and grey what follows the hole, without an error."""
+    generator = np.random.default_rng(0)
+    picture = generator.integers(0, 256, (64, 96, 3), np.uint8)
+    data = cv2.imencode(".jpg", picture)[1].tobytes()
+    cv2.imwrite(str(tmp_path / "b.png"), np.zeros((64, 96), np.uint8))
+    (tmp_path / "whole.jpg").write_bytes(data)
+    middle = len(data) // 2
+    (tmp_path / "hole.jpg").write_bytes(data[:middle] + data[middle + 400 :])
+    assert dataset(tmp_path / "whole.jpg", tmp_path / "b.png")[0]["label"].shape == (64, 96)
+    with pytest.raises(InputError, match=r"image .*hole\.jpg .*data is missing inside"):
+        _ = dataset(tmp_path / "hole.jpg", tmp_path / "b.png")[0]

@@ -15,7 +15,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
 from segunc.evaluation.compare import compare, format_number
 from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.flagged import Threshold, read_thresholds
+from segunc.evaluation.flagged import Threshold, calibrated_frames, read_thresholds
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling, load_results
 from segunc.maps.encoding import decode_unit
@@ -183,3 +183,20 @@ def test_thresholds_that_say_nothing_are_refused(
     (tmp_path / "old.json").write_text(json.dumps(old))
     with pytest.raises(InputError, match=message):
         read_thresholds([word.replace("FILE", str(tmp_path / "old.json")) for word in words])
+
+
+def test_two_thresholds_that_together_leave_no_frame_are_refused() -> None:
+    """Each alone leaves one of the two frames."""
+    frames = [("one", "1" * 16), ("two", "2" * 16)]
+    flag: Any = {
+        "entropy": SimpleNamespace(
+            source="a.json", guarantee=SimpleNamespace(frames=dict(frames[:1]))
+        ),
+        "epistemic": SimpleNamespace(
+            source="b.json", guarantee=SimpleNamespace(frames=dict(frames[1:]))
+        ),
+    }
+    with pytest.raises(InputError, match=r"each of these 2 frames .* a\.json or b\.json"):
+        calibrated_frames(flag, lambda score: frames)
+    entropy_alone = {"entropy": flag["entropy"]}
+    assert calibrated_frames(entropy_alone, lambda score: frames).keys() == {"one"}

@@ -538,3 +538,34 @@ def test_the_example_in_cpp_writes_the_codes_of_our_maps(
     )
     assert (refused.returncode, (tmp_path / "no.png").exists()) == (1, False)
     assert refused.stderr.startswith(f"error: {EXAMPLE}")
+
+
+@pytest.mark.parametrize("any_size", [False, True])
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
+@torch.no_grad()
+def test_a_network_of_one_output_is_exported(form: str, any_size: bool, tmp_path: Path) -> None:
+    """Its entropy is that of a sigmoid."""
+    torch.manual_seed(0)
+    body = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.GELU(), nn.Conv2d(4, 1, 1)
+    )
+    randomise(body)
+    description = NetworkDescription("x", "", ("background", "road"), binary=True)
+    network = SegmentationNetwork(body.eval(), description, stride=8).eval()
+    convert(network)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.2)
+    sampler = Sampler(network, posterior, draws=4, scores=["epistemic", "deterministic-entropy"])
+    frames = check_frames(SIZE)
+    sampler(frames[0])
+    path = tmp_path / "model"
+    write = graph.write_onnx if form == "onnx" else graph.write_pt2
+    read = graph.open_onnx if form == "onnx" else graph.open_pt2
+    with path.open("wb") as file:
+        write(graph.trace(sampler, frames[0], any_size=any_size), file, {})
+    run = read(path)
+    compare(run, sampler, frames, path.name)
+    maps = run(frames[0])
+    p = body((frames[0] - network.mean) / network.std).double().sigmoid()
+    entropy = -(torch.special.xlogy(p, p) + torch.special.xlogy(1 - p, 1 - p)) / np.log(2)
+    np.testing.assert_allclose(maps["deterministic-entropy"], entropy[:, 0], rtol=0, atol=1e-5)
+    assert float(maps["epistemic"].max()) > 1e-4

@@ -18,11 +18,17 @@ from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
 from segunc.maps import statistics, store
 from segunc.maps.encoding import decode_unit, encode_score, encode_unit
-from segunc.maps.folder import begun_files, clear_folder, note_video
+from segunc.maps.folder import (
+    begin_video,
+    begun_files,
+    check_video,
+    clear_folder,
+    note_video,
+)
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import DamageError, Shard, frame_times
+from segunc.maps.shards import DamageError, Shard, frame_times, write_state
 from segunc.maps.statistics import Moment, Region, map_statistics, worst_moments
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps import fakes
@@ -489,3 +495,78 @@ def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
             worst_moments([out], score, statistic)
     with pytest.raises(InputError, match=r"holds no manifest\.json"):
         statistics.maps_folders(tmp_path / "in")
+
+
+def test_somebodys_file_with_the_name_of_a_map_is_refused_before_the_work(home: Path) -> None:
+    source = open_source(home / "in")
+    killed = MapsWriter(home / "killed", manifest())
+    killed.begin(source)
+    killed.write(source.name_of(0) or "", maps())
+    killed.close("interrupted")
+    mine = home / f"killed/entropy/{source.name_of(3)}.png"
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_bytes(b"mine")
+    before = folder_bytes(home / "killed")
+    with pytest.raises(InputError, match=r"in no record of the run .* so it is not replaced"):
+        predict(home / "in", home / "killed")
+    assert folder_bytes(home / "killed") == before
+
+
+def test_a_frame_whose_map_is_somebodys_file_fails_by_name(tmp_path: Path) -> None:
+    """Where names are not known before, as of a video, or lines are lost."""
+    with MapsWriter(tmp_path, manifest()) as writer:
+        mine = tmp_path / "entropy/x.png"
+        mine.parent.mkdir()
+        mine.write_bytes(b"mine")
+        with pytest.raises(InputError, match=r"holds entropy/x\.png, which is in no record"):
+            writer.write("x", maps())
+    assert mine.read_bytes() == b"mine"
+    assert not (tmp_path / "prediction/x.png").exists()
+
+
+def test_a_damaged_map_is_made_again_after_a_kill_that_cut_its_line(home: Path) -> None:
+    before = folder_bytes(home / "maps")
+    victim = sorted((home / "maps/entropy").rglob("*.png"))[0]
+    victim.write_bytes(b"damaged")
+    killed = MapsWriter(home / "maps", manifest())
+    killed.begin(open_source(home / "in"))
+    killed.close("interrupted")
+    assert again(home) == []
+    assert folder_bytes(home / "maps") == before
+
+
+def test_unlisted_maps_of_an_earlier_version_are_refused_with_what_to_do(home: Path) -> None:
+    (home / "maps/frames.jsonl").write_bytes(b"")
+    record = json.loads((home / "maps/manifest.json").read_text())
+    content = {key: value for key, value in record.items() if key != "sha256"}
+    write_state(home / "maps", Shard(), content | {"status": "running", "finished": 0})
+    with pytest.raises(InputError, match="earlier version that was killed may have left it"):
+        again(home)
+
+
+def test_a_kill_before_the_video_is_noted_leaves_it_listed(out: Path) -> None:
+    content = read_manifest(out) or {}
+    partial = out / ".video.segunc-partial"
+    partial.write_bytes(b"ours")
+    begin_video(out, partial)
+    partial.rename(out / "overlay.webm")
+    MapsWriter(out, manifest()).close()
+    check_video(out, content)
+    MapsWriter(out, manifest(), overwrite=True).close()
+    assert not (out / "overlay.webm").exists()
+
+
+def test_somebodys_video_is_not_replaced(out: Path) -> None:
+    (out / "overlay.webm").write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"overlay\.webm, which is in no record"):
+        check_video(out, read_manifest(out) or {})
+
+
+def test_a_video_that_is_noted_is_begun_no_more(out: Path) -> None:
+    partial = out / ".video.segunc-partial"
+    partial.write_bytes(b"ours")
+    begin_video(out, partial)
+    partial.rename(out / "overlay.webm")
+    note_video(out, read_manifest(out) or {})
+    assert not (out / ".begun.jsonl").exists()
+    check_video(out, read_manifest(out) or {})

@@ -18,6 +18,7 @@ from torch import nn
 import segunc
 from segunc import InputError, Sampler, import_network, load_network
 from segunc.baselines.mixtures import TTA, TtaConfig
+from segunc.core.errors import NoteWarning
 from segunc.core.trust import TRUST
 from segunc.data.labels import label_map
 from segunc.networks import (
@@ -466,7 +467,7 @@ def test_one_output_of_smp_is_read_as_the_logits_of_two_classes(
             **NORMAL,
         )
     )
-    assert any("read as the logits (0, z) of background and road" in n for n in result.notes)
+    assert result.notes[0] == "one output z is read as the logits (0, z) of background and road"
     logits_of_two = logits(load_network(result.out), IMAGES)
     assert torch.equal(logits_of_two[:, 1:], logits(theirs, normalised(IMAGES)))
     assert not logits_of_two[:, 0].any()
@@ -550,3 +551,22 @@ def test_a_masked_class_does_not_hide_that_a_batch_is_mixed() -> None:
     torch.manual_seed(0)
     with pytest.raises(InputError, match="depend on the other frames of its batch"):
         segunc.wrap(MixingBehindAMask(), ("a", "b", "c"))
+
+
+@pytest.mark.parametrize("names", [("a", "b", "a", "c"), ("a", "caf\u00e9", "c", "cafe\u0301")])
+def test_two_classes_of_one_name_are_refused(own_module: Path, names: tuple[str, ...]) -> None:
+    """Both spellings of the accent are one name, as in label maps."""
+    with pytest.raises(InputError, match="of the network both have the name"):
+        import_sized(own_module, classes=",".join(names))
+    assert not (own_module / "model").exists()
+    with pytest.raises(InputError, match="of the network both have the name"):
+        segunc.wrap(nn.Conv2d(3, 4, 1), names)
+
+
+@pytest.mark.parametrize("names", [("road",), ("background", "road")])
+def test_wrap_says_in_one_note_how_one_output_is_read(names: tuple[str, ...]) -> None:
+    with pytest.warns(NoteWarning) as notes:
+        segunc.wrap(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 1, 1)), names)
+    assert [str(note.message) for note in notes] == [
+        "one output z is read as the logits (0, z) of background and road"
+    ]

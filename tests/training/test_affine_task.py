@@ -159,3 +159,29 @@ def test_without_accumulation_the_noise_is_that_of_step_and_process(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     assert seeds_of_steps(1, tmp_path, monkeypatch) == [(step, 0) for step in range(8)]
+
+
+def test_noise_after_resuming_is_that_of_the_unbroken_run_with_added_gradients(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The posteriors are equal, too."""
+    unbroken = [*seeds_of_steps(3, tmp_path, monkeypatch)]
+    whole = abnn_task(small_network())
+    fit(whole, tmp_path, 2, accumulate_grad_batches=3)
+    begun = abnn_task(small_network())
+    checkpoint = tmp_path / "last.ckpt"
+    # The schedule spans both epochs, of two steps each.
+    monkeypatch.setattr(begun, "optimizer", lambda steps: type(begun).optimizer(begun, 4))
+    fit(begun, tmp_path, 1, accumulate_grad_batches=3).save_checkpoint(checkpoint)
+
+    seeds: list[tuple[int, ...]] = []
+
+    def noted(*parts: int) -> int:
+        seeds.append(parts[1:])
+        return mix_seed(*parts)
+
+    monkeypatch.setattr("segunc.training.affine_tuner.mix_seed", noted)
+    resumed = abnn_task(small_network())
+    fit(resumed, tmp_path, 2, accumulate_grad_batches=3, ckpt_path=checkpoint)
+    assert seeds == unbroken[4:]
+    assert torch.equal(resumed.posterior().gamma, whole.posterior().gamma)

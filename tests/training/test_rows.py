@@ -161,3 +161,20 @@ def test_half_precision_is_no_other_order() -> None:
     convert(made)
     difference = row_difference(made, AffineLayout(made), IMAGES.bfloat16(), "all")
     assert difference < 8 * torch.finfo(torch.bfloat16).eps
+
+
+class DrawsInEvalMode(nn.Module):
+    """Drops features in eval mode, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(self.norm(x), 0.5, training=True)
+
+
+def test_a_network_that_draws_in_eval_mode_runs_one_by_one_and_the_note_says_why() -> None:
+    task = abnn_task(network(DrawsInEvalMode()), members=1, alpha=0.3)
+    with pytest.warns(NoteWarning, match="draws random numbers in eval mode.* one by one"):
+        task.loss(IMAGES, LABELS, 0)
