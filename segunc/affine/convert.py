@@ -211,6 +211,9 @@ def _has_running_statistics(layer: nn.Module) -> bool:
 
 def _has_channel_values(layer: nn.Module, *names: str) -> bool:
     """Return whether a layer has parameters or buffers of these names, each with one number for each of the same channels."""
+    # By these two methods, because those of a scripted layer are no dictionaries.
+    tensors: dict[str, Tensor] = dict(layer.named_parameters(recurse=False))
+    tensors |= dict(layer.named_buffers(recurse=False))
     sizes = set()
     tensors = dict(layer.named_buffers(recurse=False)) | dict(layer.named_parameters(recurse=False))
     for name in names:
@@ -232,7 +235,7 @@ def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
     """Return (mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
     module = cast(Any, layer)
     if kind != "batch":
-        zeros = torch.zeros(module.weight.numel(), device=module.weight.device)
+        zeros = torch.zeros(module.weight.numel(), device=module.weight.device, dtype=torch.float32)
         return zeros, zeros + 1.0
     eps = getattr(layer, "eps", USUAL_EPS)
     inverse = torch.rsqrt(module.running_var.detach().float().flatten() + eps)

@@ -74,7 +74,7 @@ class Deterministic(Posterior):
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        rows = torch.ones(len(draws), 1, device=layout.device)
+        rows = torch.ones(len(draws), 1, device=layout.device, dtype=torch.float32)
         return AffineDraws(rows * layout.weight, rows * layout.bias)
 
 

@@ -123,7 +123,8 @@ def _logits(network: nn.Module, layout: AffineLayout, images: Tensor, draws: Aff
 def different_draws(layout: AffineLayout, rows: int, scope: str) -> AffineDraws:
     """Return draws that differ in every gamma and beta of a scope, always the same ones."""
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(2, rows, layout.total, generator=generator).to(layout.device)
+    noise = torch.randn(2, rows, layout.total, generator=generator, dtype=torch.float32)
+    noise = noise.to(layout.device)
     size = layout.weight.abs()
     spread = (SPREAD * size + LEAST_SPREAD * size.mean()) * layout.mask(scope)
     return AffineDraws(layout.weight + spread * noise[0], layout.bias + spread * noise[1])

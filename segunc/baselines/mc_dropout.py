@@ -112,7 +112,7 @@ class DropoutSite:
 def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
     """Return ``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at every p."""
     if seed is None or p == 0.0:
-        return torch.ones(shape)
+        return torch.ones(shape, dtype=torch.float32)
     uniform = np.random.Generator(np.random.Philox(key=seed)).random(shape, dtype=np.float32)
     return torch.from_numpy(uniform >= p).float() / (1.0 - p)
 

@@ -95,7 +95,8 @@ def _frames_that_run(network: nn.Module) -> Tensor:
     first = next(network.parameters())
     failure = ""
     for size in sizes:
-        frames = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        frames = torch.rand(1, 3, *size, generator=generator, dtype=torch.float32)
         frames = frames.to(first.device, first.dtype)
         try:
             network(frames)

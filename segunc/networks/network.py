@@ -23,13 +23,13 @@ class SegmentationNetwork(nn.Module):
         super().__init__()
         self.body, self.description, self.stride = body, description, stride
         self.sha256 = ""  # by which others are bound to it; of a network that was loaded
+        # Of the type of the parameters, not of torch's default, which a program may have changed.
+        dtype = _dtype_of(body)
+        mean = torch.tensor(description.mean, dtype=dtype).view(1, -1, 1, 1)
+        std = torch.tensor(description.std, dtype=dtype).view(1, -1, 1, 1)
         # Not persistent: the description is their one home.
-        self.register_buffer(
-            "mean", torch.tensor(description.mean).view(1, -1, 1, 1), persistent=False
-        )
-        self.register_buffer(
-            "std", torch.tensor(description.std).view(1, -1, 1, 1), persistent=False
-        )
+        self.register_buffer("mean", mean, persistent=False)
+        self.register_buffer("std", std, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
@@ -70,6 +70,24 @@ class SegmentationNetwork(nn.Module):
         if self.description.binary:
             logits = torch.cat([torch.zeros_like(logits), logits], 1)
         return logits[..., :height, :width]
+
+
+def _dtype_of(module: nn.Module) -> torch.dtype:
+    """Return the type of the first floating parameter of a module, float32 where it has none."""
+    for parameter in module.parameters():
+        if parameter.is_floating_point():
+            return parameter.dtype
+    return torch.float32
+
+
+def check_parameters(network: nn.Module) -> None:
+    """Raise InputError for a network whose parameters have 16 bits: images are float32 or more."""
+    dtype = _dtype_of(network)
+    if dtype in (torch.float16, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        message = f"the parameters of {type(network).__name__} are {name}, not float32"
+        hint = "network.float(); predict --precision bfloat16 makes a copy of its own"
+        raise InputError(message, hint=hint)
 
 
 def inference_size(
@@ -115,13 +133,18 @@ def _count_outputs(network: SegmentationNetwork) -> int:
     """Return the number of channels of a network's body; 0 where it takes no frame that is tried."""
     own_size = network.description.inference_size
     for size in (*([own_size] if own_size else []), *PROBE_SIZES):
-        frame = torch.full((1, 3, *size), 0.5, device=network.mean.device)
+        frame = _grey_frame(network, size)
         try:
             outputs = network.body(frame)
         except Exception:  # whatever the network raises where sizes do not match
             continue
         return outputs.shape[1] if isinstance(outputs, Tensor) and outputs.ndim == 4 else 0
     return 0
+
+
+def _grey_frame(network: SegmentationNetwork, size: tuple[int, ...]) -> Tensor:
+    """Return a frame ``[1, 3, H, W]`` of the value 0.5, where the network is."""
+    return torch.full((1, 3, *size), 0.5, device=network.mean.device, dtype=torch.float32)
 
 
 def settle_size(network: SegmentationNetwork) -> None:
@@ -134,7 +157,7 @@ def settle_size(network: SegmentationNetwork) -> None:
         try:
             # Not in inference mode: a constant that the network keeps from here may be trained with.
             with torch.no_grad():
-                network(torch.full((1, 3, *size), 0.5, device=network.mean.device))
+                network(_grey_frame(network, size))
         except Exception:  # whatever the network raises where sizes do not match
             return False
         return True
@@ -204,7 +227,8 @@ def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
         hint = "segunc.wrap(module, (NAME,), ...) reads one logit z as (0, z), of two classes"
         raise InputError(message, hint=hint)
     if kind := _kind_of(outputs):
-        noise = torch.rand(images[:1].shape, generator=torch.Generator().manual_seed(0)).to(images)
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.rand(images[:1].shape, generator=generator, dtype=torch.float32).to(images)
         probes = (
             (noise, noise**4)
             if isinstance(network, SegmentationNetwork)

@@ -85,7 +85,7 @@ def check_network(network: SegmentationNetwork) -> str:
     """
     size = network.description.inference_size or SMALL
     network.eval()
-    frames = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(0))
+    frames = _random_frames(1, size)
     try:
         logits = network(frames)
     except InputError:
@@ -101,6 +101,12 @@ def check_network(network: SegmentationNetwork) -> str:
     return note
 
 
+def _random_frames(count: int, size: tuple[int, int]) -> Tensor:
+    """Return the same frames ``[count, 3, H, W]`` float32 in 0..1 in every call."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(count, 3, *size, generator=generator, dtype=torch.float32)
+
+
 SMALL = (128, 192)  # (height, width) of a frame, which strides of 64 divide
 
 
@@ -108,7 +114,7 @@ def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
     """Raise InputError where the logits of a frame depend on the other frames of its batch. Tried are two small frames; two of ``size``
     only where the network does not take small ones, because they need twice the memory of one."""
     for height, width in (SMALL, size):
-        frames = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0))
+        frames = _random_frames(2, (height, width))
         try:
             both = network(frames)
             single = network(frames[1:])

@@ -266,7 +266,7 @@ class Members(Trainable[ABNNPosterior]):
         self.beta = nn.ParameterList(
             [nn.Parameter(layout.bias.clone()) for _ in range(self.members)]
         )
-        emphasis = torch.ones(self.members, num_classes)
+        emphasis = torch.ones(self.members, num_classes, dtype=torch.float32)
         self.random_classes: list[list[int]] = []
         for member in range(self.members):
             chosen = np.random.default_rng([config.seed, member]).choice(

@@ -50,7 +50,12 @@ from segunc.networks.files import (
     network_sha256,
     save_network,
 )
-from segunc.networks.network import SegmentationNetwork, settle_outputs, settle_size
+from segunc.networks.network import (
+    SegmentationNetwork,
+    check_parameters,
+    settle_outputs,
+    settle_size,
+)
 from segunc.networks.sources import check_network
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.methods import METHODS
@@ -198,6 +203,11 @@ class Model:
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
     # The notes of its samplers that were given as warnings.
     _warned: set[str] = field(default_factory=set, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the samplers out of copies and pickles: they hold what they know of the network by
+        the identity of its modules and tensors."""
+        return {**vars(self), "_samplers": {}}
 
     @property
     def bayesian(self) -> bool:
@@ -393,6 +403,7 @@ def wrap(
     description = NetworkDescription(
         factory, "", names, colours, options, mean, std, inference_size, kind="python"
     )
+    check_parameters(module)
     description.check_names()
     network = SegmentationNetwork(module, description, stride=1).eval()
     note_on_outputs = settle_outputs(network)

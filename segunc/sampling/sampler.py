@@ -37,7 +37,13 @@ from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
 from segunc.data.images import Image
-from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
+from segunc.networks.network import (
+    SegmentationNetwork,
+    check_images,
+    check_logits,
+    check_parameters,
+    inference_size,
+)
 from segunc.sampling.compiled import CompiledEngine
 from segunc.sampling.engine import (
     BranchRunner,
@@ -264,7 +270,7 @@ class Sampler:
         ] = []  # changed in place: copies with another chunk share them
         self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
         self._pass: type[Pass] = Pass
-        self._stamp: list[tuple[int, int]] = []  # of the last call, see :meth:`_stamp_now`
+        self._stamp: list[Any] = []  # of the last call, see :meth:`_stamp_now`
         self.warns = True  # False where somebody else shows the messages of the report
         self.warned: set[str] = set()  # the messages that were given as warnings
         self._backend, why = choose_backend(self.device)
@@ -344,20 +350,22 @@ class Sampler:
         networks = [self.network, *(branch.network for branch in self._branches)]
         return list({id(network): network for network in networks}.values())
 
-    def _stamp_now(self) -> list[tuple[int, int]]:
-        """Return what changes with the parameters and buffers of the networks: each tensor, and how
-        often it was written."""
-        stamp = []
+    def _stamp_now(self) -> list[Any]:
+        """Return what changes where a network is another one than before: its modules with their
+        hooks and plain attributes, and its tensors with their memory and how often each was
+        written."""
+        stamp: list[Any] = []
         for network in self._networks():
             for module in network.modules():
+                stamp.append(_stamp_of_code(module))
                 for tensor in (*module._parameters.values(), *module._buffers.values()):
                     if tensor is not None:
                         version = 0 if tensor.is_inference() else tensor._version
-                        stamp.append((id(tensor), version))
+                        stamp.append((id(tensor), version, tensor.data_ptr(), tensor.dtype))
         return stamp
 
     def _begin_again(self) -> None:
-        """Forget what was made of parameters that have changed since: draws, copies, compiled
+        """Forget what was made of a network that has changed since: draws, copies, compiled
         passes and the self-check."""
         self._runners.clear()
         self._engines.clear()
@@ -368,7 +376,7 @@ class Sampler:
         report.unreached = ()
         if any(branch.stochastic for branch in self._branches):
             self._say(
-                "parameters of the network have changed since the sampler was called first: "
+                "the network has changed since the sampler was called first: "
                 "statistics are taken again, but the affine parameters of the posterior are those "
                 "that it was made with"
             )
@@ -391,6 +399,7 @@ class Sampler:
         keep_probabilities: bool,
         whole: Sequence[Image],
     ) -> Prediction:
+        check_parameters(self.network)
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise)
@@ -708,6 +717,18 @@ class Sampler:
             say(
                 f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}"
             )
+
+
+def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:
+    """Return what changes where a module gets or loses a hook, a ``forward`` of its own, or another
+    value of an attribute that is a number or a text. A hook's number is given once in a process."""
+    attributes = vars(module)
+    values = []
+    for name, value in attributes.items():
+        if name != "training" and isinstance(value, (bool, int, float, str)):
+            values.append((name, value))
+    hooks = (*module._forward_hooks, *module._forward_pre_hooks)
+    return id(module), id(attributes.get("forward")), hooks, values
 
 
 def _caller_level() -> int:

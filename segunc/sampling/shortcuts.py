@@ -62,7 +62,7 @@ def _taps(
     # float32 on purpose: the positions shall round as they do in PyTorch's own kernels.
     position = torch.arange(kept, dtype=torch.float32)
     if source == full:
-        return position.int(), position.int(), torch.zeros(kept)
+        return position.int(), position.int(), torch.zeros(kept, dtype=torch.float32)
     if corners:
         at = position * torch.tensor(
             (source - 1) / (full - 1) if full > 1 else 0.0, dtype=torch.float32

@@ -59,7 +59,8 @@ class DrawAccumulator:
         needs: Collection[str] = (),
         temperature: float = 1.0,
     ) -> None:
-        self.probabilities = torch.zeros(classes, *size, device=device)
+        # The compiled tail takes this memory for float32, whatever torch's default is.
+        self.probabilities = torch.zeros(classes, *size, device=device, dtype=torch.float32)
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
         self.draws = 0
         self.temperature, self.backend = temperature, backend
@@ -231,7 +232,7 @@ def base_maps(
     if backend != "native" or any(score.name not in NATIVE_BASE for score in scores):
         evidence = base_evidence(logits, upsampling, temperature) | dict(constants)
         return {score.name: score(evidence)[0].float() for score in scores}
-    entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
+    entropy = torch.zeros(upsampling.kept, device=logits.device, dtype=torch.float64)
     needs = ("mean energy",)
     sums = LogitSums(needs, len(logits), upsampling.kept, logits.device, temperature)
     planes = sums.planes

@@ -64,7 +64,8 @@ class AffineTuner(nn.Module, Generic[P]):
         self.seed, self.lr = config.seed, config.lr
         self.optimizer_name: losses.OptimizerName = getattr(config, "optimizer", "sgd")
         self.schedule: losses.Schedule = getattr(config, "schedule", "poly")
-        weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
+        values = [1.0] * num_classes if class_weights is None else class_weights
+        weights = torch.tensor(values, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self._checked = False  # what comes out, with the first batch
 

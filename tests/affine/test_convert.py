@@ -239,3 +239,13 @@ def test_what_looks_like_a_normalisation_and_is_not_drawn_is_named(
 def test_layers_with_weights_for_channels_are_not_all_normalisations() -> None:
     others = [nn.Conv2d(8, 8, 1, groups=8), nn.Linear(1, 1), nn.PReLU(8), nn.Embedding(8, 1)]
     assert not convert(nn.Sequential(*others, nn.BatchNorm2d(8)).eval()).left
+
+
+def test_scripted_layers_beside_a_normalisation_are_passed_over() -> None:
+    encoder = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
+    network = nn.Sequential(torch.jit.script(encoder), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1)).eval()
+    images = torch.rand(1, 3, 4, 6, generator=torch.Generator().manual_seed(0))
+    expected = network(images)
+    report = convert(network)
+    assert [site.name for site in report.sites] == ["1"]
+    torch.testing.assert_close(network(images), expected)

@@ -3,8 +3,9 @@ Python user is told."""
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import AnyPosterior, Branch, Deterministic
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mixtures import Ensemble
-from segunc.core.errors import NoteWarning, NotFiniteError
+from segunc.core.errors import InputError, NoteWarning, NotFiniteError
 from segunc.options import SamplingOptions
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model
@@ -255,7 +256,7 @@ def test_weights_that_change_between_two_calls_count(kind: str) -> None:
     found = sampler(IMAGES).scores["entropy"]
     assert torch.equal(found, expected)
     assert not torch.allclose(found, before, atol=1e-3)
-    said = any("have changed" in message for message in sampler.report.messages)
+    said = any("has changed" in message for message in sampler.report.messages)
     assert said is isinstance(posterior, ABNNPosterior)
 
 
@@ -295,3 +296,124 @@ def test_a_later_draw_that_overflows_is_an_error(
     with pytest.raises(NotFiniteError, match="a draw gives NaN or infinite logits"):
         Sampler(network, posterior, draws=8, chunk=chunk)(IMAGES)
     assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=5, chunk=chunk), IMAGES)
+
+
+@contextmanager
+def default_type(dtype: torch.dtype) -> Iterator[None]:
+    """Let tensors whose type nobody says have another one, as an imported program may ask for."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_default_type_of_torch_changes_no_map() -> None:
+    # A size of its own, because positions of an upsampling are kept by size.
+    images = IMAGES[..., :30, :42]
+    network = Net()
+    with torch.no_grad():
+        expected = network(images).softmax(1)
+    with default_type(torch.float64):
+        found = Sampler(network)(images, keep_probabilities=True).probabilities
+    torch.testing.assert_close(found, expected)
+
+
+def test_draws_do_not_depend_on_the_default_type_of_torch() -> None:
+    expected = drawn()(IMAGES).scores
+    sampler = drawn()
+    with default_type(torch.float64):
+        found = sampler(IMAGES).scores
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values)
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_network_is_wrapped_in_the_type_of_its_parameters(
+    default: torch.dtype, dtype: torch.dtype
+) -> None:
+    network = Net().to(dtype)
+    images = torch.from_numpy(FRAMES[0]).permute(2, 0, 1)[None].to(dtype) / 255
+    with torch.no_grad():
+        probabilities = network(images).double().softmax(1)
+    expected = 1.0 - probabilities.amax(1)[0]
+    with default_type(default):
+        model = segunc.wrap(network, NAMES, mean=(0, 0, 0), std=(1, 1, 1))
+        found = model(FRAMES[0], scores=("msp",)).msp
+    torch.testing.assert_close(torch.from_numpy(found).double(), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_parameters_of_16_bits_are_refused(dtype: torch.dtype) -> None:
+    model = segunc.wrap(Net(), NAMES)
+    model(FRAMES[0])
+    model.network.to(dtype)
+    with pytest.raises(InputError, match=r"parameters of SegmentationNetwork are b?float16"):
+        model(FRAMES[0])
+    with pytest.raises(InputError, match=r"parameters of Net are b?float16"):
+        segunc.wrap(Net().to(dtype), NAMES)
+
+
+def add_hook(network: Net) -> None:
+    network.register_forward_hook(lambda module, inputs, output: 3.0 * output)
+
+
+def add_hook_before(network: Net) -> None:
+    network.head.register_forward_pre_hook(lambda module, inputs: (3.0 * inputs[0],))
+
+
+def replace_forward(network: Net) -> None:
+    forward = network.forward
+    network.forward = lambda images: 3.0 * forward(images)  # type: ignore[method-assign]
+
+
+def replace_data(network: Net) -> None:
+    for parameter in network.head.parameters():
+        parameter.data = 3.0 * parameter.data
+
+
+def set_attribute(network: Net) -> None:
+    network.factor = 3.0
+
+
+class Scaled(Net):
+    factor = 1.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        return logits if self.factor == 1.0 else self.factor * logits
+
+
+CHANGES: list[Callable[[Net], None]] = [
+    add_hook,
+    add_hook_before,
+    replace_forward,
+    replace_data,
+    set_attribute,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_code_that_changes_between_two_calls_counts(change: Callable[[Net], None]) -> None:
+    network = Scaled()
+    sampler = Sampler(network)
+    before = sampler(IMAGES, keep_probabilities=True).probabilities
+    change(network)
+    with torch.no_grad():
+        expected = network(IMAGES).softmax(1)
+    found = sampler(IMAGES, keep_probabilities=True).probabilities
+    torch.testing.assert_close(found, expected)
+    assert before is not None
+    assert not torch.allclose(before, expected, atol=1e-3)
+
+
+def test_a_copy_of_a_model_does_not_take_itself_for_a_changed_one() -> None:
+    model = segunc.ABNN(alpha=0.1).fit(segunc.wrap(Net(), NAMES))
+    expected = model(FRAMES[0], draws=2).entropy
+    copied = copy.deepcopy(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = copied(FRAMES[0], draws=2).entropy
+    np.testing.assert_array_equal(found, expected)
