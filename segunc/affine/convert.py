@@ -215,7 +215,6 @@ def _has_channel_values(layer: nn.Module, *names: str) -> bool:
     tensors: dict[str, Tensor] = dict(layer.named_parameters(recurse=False))
     tensors |= dict(layer.named_buffers(recurse=False))
     sizes = set()
-    tensors = dict(layer.named_buffers(recurse=False)) | dict(layer.named_parameters(recurse=False))
     for name in names:
         tensor = tensors.get(name)
         if tensor is None or tensor.ndim == 0 or tensor.numel() != max(tensor.shape):
