@@ -34,7 +34,7 @@ segunc.import_network(source="python:deep:build", classes="a,b,c,d", mean=(0, 0,
 """
 PREDICT = """
 import segunc
-segunc.predict("model", "frames", out="maps", device="cpu", precision="float32", threads=1)
+segunc.predict("model", "frames", out="maps-{run}", device="cpu", precision="float32", threads=1)
 """
 PEAK = """
 import resource
@@ -72,5 +72,6 @@ def test_import_takes_no_more_memory_than_predict(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (512, 1024, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "frames/a.png")
     of_import = peak_of(IMPORT, tmp_path)
-    of_predict = peak_of(PREDICT, tmp_path)
+    # The lowest of three: when tensors of a pass are freed varies between equal runs.
+    of_predict = min(peak_of(PREDICT.format(run=run), tmp_path) for run in range(3))
     assert of_import < 1.2 * of_predict, (of_import, of_predict)
