@@ -48,14 +48,24 @@ Codes = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float32]
 
 
+UNIT_ROUNDING = 1e-3  # by which float32 sums of scores in 0..1 may leave their range
+
+
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
     """Return uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends.
 
     Raises:
-        InputError: a value is NaN or infinite.
+        InputError: a value is NaN or infinite, or farther from 0..1 than rounding goes.
     """
     if not np.isfinite(values).all():
         raise InputError("a map holds NaN or infinite values", hint="check the network's weights")
+    low = float(values.min(initial=0.0))
+    high = float(values.max(initial=1.0))
+    if low < -UNIT_ROUNDING or high > 1 + UNIT_ROUNDING:
+        raise InputError(
+            f"a map whose score is stored as 0..1 holds values from {low:.4g} to {high:.4g}",
+            hint="give the score another stored form, or bring its formula to 0..1",
+        )
     root = np.sqrt(np.clip(values.astype(np.float32), 0.0, 1.0))
     return np.rint(root * np.float32(CODE_MAX)).astype(np.uint16)
 

@@ -403,3 +403,15 @@ def test_maps_are_read_without_torch() -> None:
     rooms = "store, reader, statistics, pipeline"
     code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("value", [1.5, -0.2])
+def test_a_value_outside_of_its_range_is_refused_and_not_clipped(value: float) -> None:
+    values = np.full((2, 3), 0.5, np.float32)
+    values[1, 1] = value
+    with pytest.raises(InputError, match=r"stored as 0\.\.1 holds values"):
+        encode_unit(values)
+
+
+def test_rounding_beyond_the_ends_is_clipped() -> None:
+    assert encode_unit(np.array([-1e-6, 1 + 1e-6], np.float32)).tolist() == [0, 65535]
