@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import START_SECONDS, Lock, differing_keys, inside
+from segunc.core.files import START_SECONDS, Lock, differing_keys, inside, safe_name
 from segunc.core.removal import MOVE, check_free, remove_partials
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
@@ -400,7 +400,10 @@ class MapsWriter:
         for place in range(source.length):
             if place in self._log or not self.shard.owns(place):
                 continue
-            for file in self._files_of(source.name_of(place) or ""):
+            name = source.name_of(place)
+            if name is None or not _is_safe(name):  # such a frame fails alone, by its name
+                continue
+            for file in self._files_of(name):
                 check_free(self.out, file, self._is_recorded, hint=self._hint_of_taken())
 
     def _files_of(self, name: str) -> Iterator[str]:
@@ -447,3 +450,12 @@ class MapsWriter:
             } | state
             content |= {key: self.manifest.get(key) for key in MAKERS}
         write_state(self.out, self.shard, content)
+
+
+def _is_safe(name: str) -> bool:
+    """Return whether files of a frame can have its name."""
+    try:
+        safe_name(name, "a frame")
+    except InputError:
+        return False
+    return True

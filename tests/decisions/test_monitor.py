@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from itertools import product
@@ -174,6 +175,7 @@ def write_maps(
     black frame are all the same."""
     run, scores = RUN | {"draws": draws} | run, ["entropy", "deterministic-energy"]
     manifest = build_manifest(run, scores, device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    shutil.rmtree(folder, ignore_errors=True)  # of other frames under the same names
     with MapsWriter(folder, manifest) as writer:
         for place, mean in enumerate(means.tolist()):
             values = np.full((8, 8), mean, np.float32)
