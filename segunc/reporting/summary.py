@@ -19,8 +19,8 @@ HOLDS = "holds"
 LIMITED = "limited"
 BROKEN = "broken"
 STATES = {
-    HOLDS: "holds",
-    LIMITED: "holds, but not under shift",
+    HOLDS: "kept on other frames",
+    LIMITED: "kept, but not under shift",
     BROKEN: "does not hold",
     OPEN: "open",
     MEASURED: "measured",
@@ -185,7 +185,10 @@ def _state_of(achieved: Sequence[Row]) -> str:
 def _achieved(row: Row, control: str) -> str:
     loss = "no number" if row["loss"] is None else format_number(row["loss"])
     units = "" if row["units"] is None else f", {row['units']} units"
-    text = f"{loss} on {row['data']}{units}: {row['kept']}"
+    upper = ""
+    if row.get("upper") is not None:  # of few units it is far above what was achieved
+        upper = f", at most {format_number(row['upper'])} with 95 % confidence"
+    text = f"{loss} on {row['data']}{units}{upper}: {row['kept']}"
     price = row["flagged"].get("normal_share", row["flagged"].get("share"))
     if row["control"] == control and price is not None:
         text += f", with {percent(price)} of the normal pixels flagged"

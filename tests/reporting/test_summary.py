@@ -69,6 +69,7 @@ def threshold(loss: float) -> dict[str, Any]:
         "control": "missed-objects",
         "loss": loss,
         "units": 20,
+        "upper": 0.139,
         "kept": "kept" if loss <= 0.1 else "exceeded",
         "shifted": False,
         "flagged": {"normal_share": 0.48},
@@ -114,7 +115,8 @@ def test_a_promise_stands_with_its_condition_and_its_price() -> None:
     text = line("Operating point", thresholds=[threshold(0.05)])["text"]
     assert text.startswith("At most 10 %.")
     assert text.endswith("It holds on this road.")
-    assert ".050 on streets test, 20 units: kept, with 48.0 % of the normal pixels flagged." in text
+    assert ".050 on streets test, 20 units, at most .139 with 95 % confidence: kept" in text
+    assert "kept, with 48.0 % of the normal pixels flagged." in text
 
 
 def test_a_monitor_of_too_few_frames_measures_nothing() -> None:
