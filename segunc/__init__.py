@@ -1,7 +1,8 @@
 """How far to trust a segmentation network, pixel by pixel.
 
-The public names are imported when they are first used, so that ``import segunc`` and the command line are instant. Every verb of
-the command line is a function of its options, and returns what it did::
+The public names are imported when they are first used, so that ``import segunc`` and the command
+line are instant. Every verb of the command line is a function of its options, and returns what it
+did::
 
     segunc.predict("runs/abnn", "drive.mp4", out="maps", draws=8).frames
 """

@@ -1,4 +1,6 @@
-"""Figures for reports and print: one look, fixed ranges, legible at a column width of 8 cm, without any state of pyplot."""
+"""Figures for reports and print: one look, fixed ranges, legible at a column width of 8 cm, without
+any state of pyplot.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ PANEL = 2.35  # height of a panel in inches, without the legend
 LEGEND_ROW = 0.155  # height of a row of the legend in inches
 INK, FAINT, GRID = "#1c1d21", "#6b6e78", "#dcdde2"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on white."""
+"""Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on
+white.
+"""
 # On-off lengths in line widths, None solid: lines are told apart in grey print too.
 DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
 MAX_POINTS = 2000  # of a drawn line; more only make the files large
@@ -40,7 +44,8 @@ REFERENCE: dict[str, Any] = {
 }
 LOOK: dict[str, Any] = {
     "font.size": 7.5,
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same on every machine
+    # Comes with matplotlib, so that a figure is the same on every machine.
+    "font.family": "DejaVu Sans",
     **dict.fromkeys(("axes.labelsize", "axes.titlesize"), 7.5),
     **dict.fromkeys(
         ("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), 7
@@ -58,12 +63,16 @@ LOOK: dict[str, Any] = {
     "svg.hashsalt": "segunc",  # the same figure gives the same bytes
 }
 styled = style.context(["default", LOOK])
-"""Decorates a function to run in the common look, whatever the settings of the process or of its user are."""
+"""Decorates a function to run in the common look, whatever the settings of the process or of its
+user are.
+"""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve ``x[P], y[P]`` of a figure; ``place`` among what is compared decides colour and dashes."""
+    """One curve ``x[P], y[P]`` of a figure; ``place`` among what is compared decides colour and
+    dashes.
+    """
 
     name: str  # what it belongs to, a score or a model
     x: Floats
@@ -73,8 +82,10 @@ class Line:
 
 
 def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
-    """Write the figures that the counts of an evaluation allow into a folder, and return their files: PR, ROC, reliability and
-    risk-coverage; ``curves.json`` holds the points of the curves as drawn. ``name`` is that of the model."""
+    """Write the figures that the counts of an evaluation allow into a folder, and return their
+    files: PR, ROC, reliability and risk-coverage; ``curves.json`` holds the points of the curves as
+    drawn. ``name`` is that of the model.
+    """
     points: dict[str, dict[str, dict[str, list[float]]]] = {}  # figure -> line -> x and y
     figures: dict[str, Figure] = {}
 
@@ -124,7 +135,9 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> 
 
 @styled
 def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
-    """Write a figure as ``.pdf``, ``.svg`` and ``.png`` of 300 dots an inch; the same figure gives the same bytes."""
+    """Write a figure as ``.pdf``, ``.svg`` and ``.png`` of 300 dots an inch; the same figure gives
+    the same bytes.
+    """
     written = []
     metadata: dict[str, dict[str, Any]] = {
         "pdf": {"CreationDate": None},
@@ -148,7 +161,9 @@ def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
 
 @styled
 def precision_recall_figure(lines: Sequence[Line], base_rate: float) -> Figure:
-    """Draw precision over recall in steps, so that the area is the average precision, and the share of positive pixels in 0..1."""
+    """Draw precision over recall in steps, so that the area is the average precision, and the share
+    of positive pixels in 0..1.
+    """
     figure, axes = _new_figure()
     _draw_lines(axes, lines, drawstyle="steps-pre")
     axes.axhline(base_rate, label=f"Chance  {base_rate:.3f}", **REFERENCE)
@@ -167,7 +182,9 @@ def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
 
 @styled
 def roc_figure(lines: Sequence[Line]) -> Figure:
-    """Draw true over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
+    """Draw true over false positive rate, with the diagonal of a score that says nothing and the
+    recall of FPR95.
+    """
     figure, axes = _new_figure()
     _draw_lines(axes, lines)
     axes.plot([0, 1], [0, 1], label="Chance  0.500", **REFERENCE)
@@ -185,7 +202,9 @@ def roc_figure(lines: Sequence[Line]) -> Figure:
 
 @styled
 def reliability_figure(line: Line) -> Figure:
-    """Draw accuracy over mean confidence of the bins of a model, with the diagonal of perfect calibration and the ECE."""
+    """Draw accuracy over mean confidence of the bins of a model, with the diagonal of perfect
+    calibration and the ECE.
+    """
     figure, axes = _new_figure()
     _draw_lines(axes, [line], str, marker="o", markersize=3)
     axes.plot([0, 1], [0, 1], label="Perfect calibration", **REFERENCE)
@@ -226,7 +245,9 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
 
 @styled
 def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
-    """Draw log10 of a martingale of exchangeability after each frame ``[T]``, with the value of its alarm."""
+    """Draw log10 of a martingale of exchangeability after each frame ``[T]``, with the value of its
+    alarm.
+    """
     figure, axes = _new_figure()
     _draw_lines(axes, [Line(name, *thin(np.arange(1.0, len(path) + 1), path))], str)
     axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
@@ -236,7 +257,9 @@ def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
 
 
 def thin(x: Floats, y: Floats, most: int = MAX_POINTS) -> tuple[Floats, Floats]:
-    """At most ``most`` (2 or more) of the points, evenly along the curve, so that steep and flat parts stay; ends stay."""
+    """At most ``most`` (2 or more) of the points, evenly along the curve, so that steep and flat
+    parts stay; ends stay.
+    """
     if len(x) <= most:
         return x, y
     # Each axis in units of its own span, so that neither decides alone.
@@ -276,8 +299,9 @@ def _unit_axis(axes: Axes, which: str) -> None:
 
 
 def _add_legend(figure: Figure, title: str, numbers: str) -> None:
-    """Put a title above the panel and a legend of what is labelled below, where it covers no data, and make the figure as much
-    higher; ``numbers`` says what stands beside the names."""
+    """Put a title above the panel and a legend of what is labelled below, where it covers no data,
+    and make the figure as much higher; ``numbers`` says what stands beside the names.
+    """
     figure.axes[0].set_title(title)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1

@@ -30,8 +30,10 @@ class FrameProcess:
     size: tuple[int, int] | None = None  # that the network sees; None: its inference size
 
     def __call__(self, frame: Frame) -> Maps | Callable[[], Maps] | Exception:
-        """Return the maps of a frame that has an image, or why there are none. Those of a GPU are on their way: what is returned waits for
-        them when it is called, in another thread, while this one queues the next frame."""
+        """Return the maps of a frame that has an image, or why there are none. Those of a GPU are
+        on their way: what is returned waits for them when it is called, in another thread, while
+        this one queues the next frame.
+        """
         assert frame.image is not None
         try:
             device = self.sampler.device

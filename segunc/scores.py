@@ -1,6 +1,8 @@
-"""What a score is, in one table: unit, bounds, stored form, colours, and its formula over *evidence* that the sampler gathers.
+"""What a score is, in one table: unit, bounds, stored form, colours, and its formula over
+*evidence* that the sampler gathers.
 
-Nothing here imports torch: formulas are named by where they stand, and imported when they are first taken.
+Nothing here imports torch: formulas are named by where they stand, and imported when they are first
+taken.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
 
 FEATURE_DISTANCE = "feature distance"
 SUM, SET_THRESHOLD = "sum of scores", "threshold of class sets"
-NEAREST = "nearest features"  # beside the distance: a :data:`segunc.sampling.sampler.Nearest` for each frame
+# Beside the distance: a :data:`segunc.sampling.sampler.Nearest` for each frame.
+NEAREST = "nearest features"
 Source = Literal["draws", "base", "constant", "frame", "scores"]
-"""Where the sampler has evidence from: sums over the draws, the base network, or what was fitted on the model. The last is a constant, or
-maps that are made of the frame beside the network, or of the maps of other scores at the frame's own size."""
+"""Where the sampler has evidence from: sums over the draws, the base network, or what was fitted on
+the model. The last is a constant, or maps that are made of the frame beside the network, or of the
+maps of other scores at the frame's own size.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,9 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
 
 @dataclass(frozen=True)
 class Score:
-    """A score of pixels, higher where the network is to be trusted less. InputError for codes of values that may leave 0..1, or no formula for
-    several kinds of evidence."""
+    """A score of pixels, higher where the network is to be trusted less. InputError for codes of
+    values that may leave 0..1, or no formula for several kinds of evidence.
+    """
 
     name: str  # as the user writes it, and the name of its folder
     meaning: str  # in one line
@@ -70,7 +76,8 @@ class Score:
         "unit16", "float16"
     ]  # uint16 codes of values in 0..1 ((code / 65535)^2), or float16
     needs: tuple[str, ...]  # names of EVIDENCE
-    # From what it needs, in that order, to its values [n, H, W]; or module:name where it stands; None where that is the score.
+    # From what it needs, in that order, to its values [n, H, W]; or module:name where it stands;
+    # None where that is the score.
     formula: Callable[..., Tensor] | str | None = None
     colours: tuple[float, float] | None = (
         None  # the two ends of the colour bar of all frames; None takes the set's
@@ -102,7 +109,9 @@ class Score:
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps."""
+        """Of what it needs; the maps of a score of the base network and constants alone are always
+        resized as maps.
+        """
         return frozenset(EVIDENCE[name].source for name in self.needs)
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
@@ -148,7 +157,8 @@ _TABLE = (
            _LN_C, ("calibrated entropy",), scale=_TORN),
     _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("expected entropy",), title="aleatoric (data)", scale="0 = every draw is certain, 1 = every draw is torn"),
-    # With usual alphas it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
+    # With usual alphas it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would
+    # look empty.
     _share("epistemic", "mutual information of class and parameters", "Houlsby et al. 2011, arXiv 1112.5745",
            _LN_C, ("total entropy", "expected entropy"), lambda total, expected: (total - expected).clamp_min_(0.0),
            colours=(0, 0.1), threshold=0.1, resized="evidence",
@@ -191,28 +201,34 @@ DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 
 
 def first_shown(names: Iterable[str]) -> str:
-    """Return the one of some scores that pictures, pages and lists show where nobody names one: ``anomaly``, else ``entropy``, else the
-    first; empty where there is none."""
+    """Return the one of some scores that pictures, pages and lists show where nobody names one:
+    ``anomaly``, else ``entropy``, else the first; empty where there is none.
+    """
     scores = tuple(names)
     return next((name for name in ("anomaly", "entropy", *scores) if name in scores), "")
 
 
 def title_of(name: str, capital: bool = True) -> str:
-    """Return what readers call a score, without a ``capital`` within a sentence; of one that no table has its name with spaces."""
+    """Return what readers call a score, without a ``capital`` within a sentence; of one that no
+    table has its name with spaces.
+    """
     title = (SCORES[name].title if name in SCORES else "") or name.replace("-", " ")
     return title[:1].upper() + title[1:] if capital else title
 
 
 def scale_words(name: str, unit: str = "") -> str:
-    """Return what the scale of a score means to a reader, else its meaning and unit; the unit alone where no table has the score."""
+    """Return what the scale of a score means to a reader, else its meaning and unit; the unit alone
+    where no table has the score.
+    """
     if name not in SCORES:
         return unit
     return SCORES[name].scale or SCORES[name].meaning + (f" ({unit})" if unit else "")
 
 
 def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
-    """Return the names of scores and, behind them, the parts of those that are sums; what was fitted on a model says what it ``gives``
-    and, if that is a sum, its ``parts``."""
+    """Return the names of scores and, behind them, the parts of those that are sums; what was
+    fitted on a model says what it ``gives`` and, if that is a sum, its ``parts``.
+    """
     scores = tuple(names)
     needs = {need for name in scores for need in SCORES[name].needs}
     parts = [
@@ -231,7 +247,9 @@ OF_DRAWS = SPREADS | {"aleatoric"}
 
 
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, each once, in the order given; InputError for a name that is no score, or none at all."""
+    """Return the names, each once, in the order given; InputError for a name that is no score, or
+    none at all.
+    """
     chosen = tuple(SCORES[name].name for name in dict.fromkeys(names))
     if not chosen:
         raise InputError("no score is named", hint=f"name some of {', '.join(SCORES)}")
@@ -239,5 +257,7 @@ def check_scores(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def stored_as_codes(name: str) -> bool:
-    """Return whether this tool stores a score of this name as codes; False for a name that no score has."""
+    """Return whether this tool stores a score of this name as codes; False for a name that no score
+    has.
+    """
     return name in SCORES and SCORES[name].stored == "unit16"

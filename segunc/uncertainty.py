@@ -1,7 +1,9 @@
-"""Per-pixel uncertainty as pure functions of logits or probabilities ``[N, C, ...]``, in float32 (means over draws: or float64).
+"""Per-pixel uncertainty as pure functions of logits or probabilities ``[N, C, ...]``, in float32
+(means over draws: or float64).
 
-Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy H(mean_s p_s), the aleatoric one mean_s
-H(p_s), and the epistemic one their difference, the mutual information of prediction and parameters (BALD), clamped at 0.
+Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy
+H(mean_s p_s), the aleatoric one mean_s H(p_s), and the epistemic one their difference, the mutual
+information of prediction and parameters (BALD), clamped at 0.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from torch import Tensor
 
 
 def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
-    """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
+    """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape
+    without ``dim``.
+    """
     # float64 stays: the decomposition takes a small difference of two entropies.
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     entropy: Tensor = torch.special.entr(wide).sum(dim)
@@ -29,7 +33,9 @@ def entropy_share(probabilities: Tensor) -> Tensor:
 
 
 def max_softmax(probabilities: Tensor) -> Tensor:
-    """Return the msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv 1610.02136)."""
+    """Return the msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv
+    1610.02136).
+    """
     return (1.0 - probabilities.float().amax(1)).clamp_(0.0, 1.0)
 
 
@@ -50,7 +56,9 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def shifted_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return ``(z - max_c z) / T`` of logits z ``[N, C, ...]``, at most 0: no finite logit makes a sum of their ``exp`` infinite."""
+    """Return ``(z - max_c z) / T`` of logits z ``[N, C, ...]``, at most 0: no finite logit makes a
+    sum of their ``exp`` infinite.
+    """
     z = logits.float()
     return (z - z.amax(1, keepdim=True)) / temperature
 
@@ -60,17 +68,21 @@ LEAST_SHIFT = -104.0
 
 
 def largest_logit(logits: Tensor) -> float:
-    """Return the largest magnitude of logits ``[N, C, ...]`` that a softmax gives some probability; NaN where one of these is NaN."""
+    """Return the largest magnitude of logits ``[N, C, ...]`` that a softmax gives some probability;
+    NaN where one of these is NaN.
+    """
     z = logits.float()
     masked = z < z.amax(1, keepdim=True) + LEAST_SHIFT
     return float(z.masked_fill(masked, 0.0).abs().max())
 
 
 def relative_difference(logits: Tensor, expected: Tensor, largest: float | None = None) -> float:
-    """Return the largest difference of two sets of logits ``[N, C, ...]`` over the largest logit, infinite where one is NaN.
+    """Return the largest difference of two sets of logits ``[N, C, ...]`` over the largest logit,
+    infinite where one is NaN.
 
-    A logit that a softmax gives no probability counts as 104 below the largest one of its pixel, and is not the largest logit: beside
-    a class that is masked by the lowest float every other difference would look like rounding.
+    A logit that a softmax gives no probability counts as 104 below the largest one of its pixel,
+    and is not the largest logit: beside a class that is masked by the lowest float every other
+    difference would look like rounding.
 
     Args:
         largest: the largest logit; None is that of those expected.
@@ -90,14 +102,17 @@ def per_ln(classes: int) -> float:
 
 
 STRIP_NUMBERS = 1 << 18
-"""Probabilities that a calibrator works on at a time: what it makes on its way stays in the cache."""
+"""Probabilities that a calibrator works on at a time: what it makes on its way stays in the cache.
+"""
 
 
 @dataclass(frozen=True)
 class Calibrator:
-    """``softmax(ln p / T)`` of mean probabilities p: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792), with one
-    temperature T > 0 (Guo et al., ICML 2017, arXiv 1706.04599). A p that float32 cannot hold as a normal number, 0 too, counts as
-    1.2e-38, the smallest one. The most probable class stays the one it was."""
+    """``softmax(ln p / T)`` of mean probabilities p: pool, then calibrate (Rahaman & Thiery,
+    NeurIPS 2021, arXiv 2007.08792), with one temperature T > 0 (Guo et al., ICML 2017, arXiv
+    1706.04599). A p that float32 cannot hold as a normal number, 0 too, counts as 1.2e-38, the
+    smallest one. The most probable class stays the one it was.
+    """
 
     temperature: float
 
@@ -110,7 +125,9 @@ class Calibrator:
         return f"temperature {self.temperature:.4f}"
 
     def __call__(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the calibrated probabilities ``[N, C, H, W]`` and their entropy divided by ln C ``[N, H, W]``, both float32."""
+        """Return the calibrated probabilities ``[N, C, H, W]`` and their entropy divided by ln C
+        ``[N, H, W]``, both float32.
+        """
         classes, height, width = probabilities.shape[1:]
         calibrated_mean = torch.empty_like(probabilities, dtype=torch.float32)
         entropy = calibrated_mean.new_empty(len(probabilities), height, width)

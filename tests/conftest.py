@@ -33,7 +33,9 @@ trainer: {{precision: 32-true}}
 
 @pytest.fixture(autouse=True, scope="module")
 def denormals() -> Iterator[None]:
-    """Tests that compare numbers bit by bit need denormals, which tests of networks may flush for speed."""
+    """Tests that compare numbers bit by bit need denormals, which tests of networks may flush for
+    speed.
+    """
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)
@@ -132,7 +134,9 @@ def predicted(finetuned: Job) -> Job:
 
 @pytest.fixture(scope="session")
 def overconfident(trained: Job) -> Job:
-    """The same with a base and an ABNN whose best temperature is near 2; made without a training."""
+    """The same with a base and an ABNN whose best temperature is near 2; made without a
+    training.
+    """
     from tests.training.overconfident import save_overconfident
 
     base, abnn = save_overconfident(
@@ -142,7 +146,9 @@ def overconfident(trained: Job) -> Job:
 
 
 def change_record(path: Path, without: Collection[str] = (), **changes: Any) -> dict[str, Any]:
-    """Change what a record says and seal it again, as a forger would; other links to the file keep theirs."""
+    """Change what a record says and seal it again, as a forger would; other links to the file keep
+    theirs.
+    """
     content = {**json.loads(path.read_text()), **changes}
     content = {
         name: value for name, value in content.items() if name not in {"record_sha256", *without}

@@ -1,7 +1,9 @@
-"""A GPU that is not here: PyTorch's fake tensors on a CUDA device, and every place where the host waits for it.
+"""A GPU that is not here: PyTorch's fake tensors on a CUDA device, and every place where the host
+waits for it.
 
-A GPU is waited for where a number is read back, and by a copy that is not queued: to the device from memory that is not pinned, or to the
-host. Such places are written down by file and function of the package, and the run goes on with a made-up number.
+A GPU is waited for where a number is read back, and by a copy that is not queued: to the device
+from memory that is not pinned, or to the host. Such places are written down by file and function of
+the package, and the run goes on with a made-up number.
 """
 
 import contextlib
@@ -29,7 +31,9 @@ ANSWERS: Mapping[Place, Any] = {
     ("networks/network.py", "_kind_of"): False,
     ("training/losses.py", "check_labels"): False,
 }
-"""What is read back where it matters: draws differ, logits are no probabilities. Elsewhere flags are set, and numbers are 0."""
+"""What is read back where it matters: draws differ, logits are no probabilities. Elsewhere flags
+are set, and numbers are 0.
+"""
 
 
 class Waits(TorchDispatchMode):
@@ -46,7 +50,8 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, func.overloadpacket.__name__
-        # Compound operations arrive whole in inference mode, and so does `to` of a tensor that was made there.
+        # Compound operations arrive whole in inference mode, and so does `to` of a tensor that was
+        # made there.
         if func.namespace == "aten" and (torch.is_inference_mode_enabled() or name == "to"):
             with self:
                 output = func.decompose(*args, **kwargs)
@@ -74,7 +79,9 @@ class Waits(TorchDispatchMode):
 
     @staticmethod
     def _queued(name: str, args: Any, kwargs: Any) -> bool:
-        """Whether a copy does not wait: within one device; from pinned memory; or to the host, into memory that PyTorch pins itself."""
+        """Whether a copy does not wait: within one device; from pinned memory; or to the host, into
+        memory that PyTorch pins itself.
+        """
         source, target = (
             (args[0], kwargs.get("device")) if name == "_to_copy" else (args[1], args[0].device)
         )
@@ -100,7 +107,9 @@ class Waits(TorchDispatchMode):
 
 
 def _waits_inside(name: str, args: Any) -> bool:
-    """Whether PyTorch itself reads a number back, or copies an index from the host, for an operation on a GPU."""
+    """Whether PyTorch itself reads a number back, or copies an index from the host, for an
+    operation on a GPU.
+    """
     if name in ("index", "index_put", "index_put_"):
         chosen = [index for index in args[1] if index is not None]
         filled = (
@@ -145,7 +154,9 @@ WITHOUT_DEVICE = {
     (Tensor, "record_stream"): lambda tensor, stream: None,
     (Tensor, "pin_memory"): _pinned,
 }
-"""All that needs a driver and is left out: the order of streams, pinned memory, what the device can do and how much memory is free."""
+"""All that needs a driver and is left out: the order of streams, pinned memory, what the device can
+do and how much memory is free.
+"""
 
 
 @contextlib.contextmanager
@@ -159,7 +170,9 @@ def fake_gpu() -> Iterator[Waits]:
 
 
 def on_gpu(given: Any) -> Any:
-    """Tensors, or modules (changed in place, what they share stays shared), made on the CPU, as fakes on a CUDA device."""
+    """Tensors, or modules (changed in place, what they share stays shared), made on the CPU, as
+    fakes on a CUDA device.
+    """
     if isinstance(given, Tensor):
         moved = torch.empty_like(given, device=CUDA)
         return (

@@ -27,7 +27,9 @@ FLOORS = (
     {"cli"},
     {"__main__"},
 )
-"""From the ground up. A room imports rooms of lower floors and, where these import nothing of it, of its own."""
+"""From the ground up. A room imports rooms of lower floors and, where these import nothing of it,
+of its own.
+"""
 
 
 @cache
@@ -91,7 +93,9 @@ def test_no_circle() -> None:
 
 
 def test_nothing_but_entry_points_names_the_baselines() -> None:
-    """Neither an import nor a table of ``module:name``; those of this package's own ``pyproject.toml`` are there and installed."""
+    """Neither an import nor a table of ``module:name``; those of this package's own
+    ``pyproject.toml`` are there and installed.
+    """
     others = (path for module, path in modules().items() if room(module) != "baselines")
     assert [path for path in others if "segunc.baselines" in path.read_text(encoding="utf-8")] == []
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))[
@@ -104,7 +108,9 @@ def test_nothing_but_entry_points_names_the_baselines() -> None:
 
 
 def circles(arrows: dict[str, set[str]]) -> list[str]:
-    """What is left when everything that imports nothing, or only what is gone, has been taken away again and again."""
+    """What is left when everything that imports nothing, or only what is gone, has been taken away
+    again and again.
+    """
     left = dict(arrows)
     while gone := [name for name, targets in left.items() if not targets & left.keys()]:
         for name in gone:

@@ -1,4 +1,6 @@
-"""Every configuration of the repository: it parses, its network builds, and it runs a step in its layout."""
+"""Every configuration of the repository: it parses, its network builds, and it runs a step in its
+layout.
+"""
 
 import socket
 from collections.abc import Mapping

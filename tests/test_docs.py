@@ -1,4 +1,6 @@
-"""What is public: names and verbs have their place in the documentation, which builds, and its examples run."""
+"""What is public: names and verbs have their place in the documentation, which builds, and its
+examples run.
+"""
 
 import ast
 import dataclasses
@@ -269,7 +271,9 @@ def test_commands_parse(command: str) -> None:
 
 
 def test_the_notebook_runs_and_shows_what_it_says() -> None:
-    """Prints and figures are those that are stored, but for digits, which differ between processors."""
+    """Prints and figures are those that are stored, but for digits, which differ between
+    processors.
+    """
     notebook = json.loads((DOCS / "start.ipynb").read_text("utf-8"))
     stored = outputs_of(notebook)
     assert stored.count("figure") == 2

@@ -1,4 +1,6 @@
-"""A trained network on real frames: conversion, chunks and order, and that noise does something useful."""
+"""A trained network on real frames: conversion, chunks and order, and that noise does something
+useful.
+"""
 
 import os
 from pathlib import Path

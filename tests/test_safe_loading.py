@@ -1,4 +1,6 @@
-"""No file that is loaded runs: pickles in every place that one could stand in, YAML tags, archives, pictures that are programs."""
+"""No file that is loaded runs: pickles in every place that one could stand in, YAML tags, archives,
+pictures that are programs.
+"""
 
 import io
 import json
@@ -55,7 +57,9 @@ def in_torch(legacy: bool = False) -> bytes:
 
 
 def in_tar() -> bytes:
-    """As the first versions of torch saved: pickles in an archive, here beside an entry that leaves its folder."""
+    """As the first versions of torch saved: pickles in an archive, here beside an entry that leaves
+    its folder.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name in ("../ran/escaped", "storages", "tensors", "pickle"):

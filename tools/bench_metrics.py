@@ -1,11 +1,13 @@
-"""Time and memory of the anomaly metrics: pooled curves against scikit-learn, components on noisy 2-megapixel frames.
+"""Time and memory of the anomaly metrics: pooled curves against scikit-learn, components on noisy
+2-megapixel frames.
 
     python -m tools.bench_metrics --megapixels 24 --json benchmark.json
 
-Every measurement runs in a process of its own on one thread. Frames are made one after the other and only counting and
-curves are timed; scikit-learn is given all labelled pixels at once, as it needs. Memory is the growth of the peak
-resident set over that of a process that has made one frame. The numbers of both must agree to 1e-9, or the run fails.
-Prints markdown tables; `--json` writes the same with date, hardware, versions and commit.
+Every measurement runs in a process of its own on one thread. Frames are made one after the other
+and only counting and curves are timed; scikit-learn is given all labelled pixels at once, as it
+needs. Memory is the growth of the peak resident set over that of a process that has made one frame.
+The numbers of both must agree to 1e-9, or the run fails. Prints markdown tables; `--json` writes
+the same with date, hardware, versions and commit.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def peak_bytes() -> int:
 
 
 def make_frame(index: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores in 0..1 (float16) and labels of one frame: 4 % anomalies, 10 % ignored pixels, overlapping scores."""
+    """Scores in 0..1 (float16) and labels of one frame: 4 % anomalies, 10 % ignored pixels,
+    overlapping scores.
+    """
     generator = np.random.default_rng(index)
     anomaly = (generator.random(SIZE, np.float32) < 0.04).astype(np.uint8)
     raw = generator.standard_normal(SIZE, np.float32) + 1.5 * anomaly
@@ -116,7 +120,9 @@ def measure_scikit_learn(frames: int) -> dict[str, Any]:
 
 
 def many_blobs() -> tuple[np.ndarray, np.ndarray]:
-    """2,496 predicted blobs of 500 to 720 pixels with holes, six of them over labelled anomalies."""
+    """2,496 predicted blobs of 500 to 720 pixels with holes, six of them over labelled
+    anomalies.
+    """
     generator = np.random.default_rng(0)
     rows, columns = np.arange(SIZE[0]) % 26 < 24, np.arange(SIZE[1]) % 32 < 30
     scores = 0.9 * np.outer(rows, columns) * (

@@ -1,16 +1,19 @@
 """Seconds of a training step: the base network against ABNN fine-tuning, for the same batch.
 
-    python -m tools.bench_training --network DeepLabV3Plus --encoder resnet18 --crop 256x256 --batch 8 --json training.json
+    python -m tools.bench_training --network DeepLabV3Plus --encoder resnet18 --crop 256x256 --batch
+    8 --json training.json
 
-Both run through the modules that `segunc train` and `segunc finetune` use, in Lightning's loop, in the precision that these
-choose, over one batch in memory: nothing is read or written. Every row is a process of its own, the median of --steps after
-a warm-up, with random weights, on which time and memory do not depend. Rows:
+Both run through the modules that `segunc train` and `segunc finetune` use, in Lightning's loop, in
+the precision that these choose, over one batch in memory: nothing is read or written. Every row is
+a process of its own, the median of --steps after a warm-up, with random weights, on which time and
+memory do not depend. Rows:
 
 base              all weights train, batch norms in training mode, AdamW
 abnn              members' gamma and beta train over the frozen network, noise for every image
 abnn SCOPE        the same with fewer stochastic sites
 
-Seconds are split into forward (with the loss), backward, and the rest (optimiser, hooks). Ratio: abnn_over_base, whole steps.
+Seconds are split into forward (with the loss), backward, and the rest (optimiser, hooks). Ratio:
+abnn_over_base, whole steps.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ WARM_UP = 3
 
 
 class StepTimes(L.Callback):
-    """The moments of every step: its start, the end of the forward and of the backward pass, its end."""
+    """The moments of every step: its start, the end of the forward and of the backward pass, its
+    end.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -1,9 +1,12 @@
-"""Thresholds with a promise on real frames: calibrated on one half of the units, measured on the other, both directions, clean and corrupted.
+"""Thresholds with a promise on real frames: calibrated on one half of the units, measured on the
+other, both directions, clean and corrupted.
 
-    python -m tools.check_thresholds --model MODEL --images FOLDER --dataset NAME --root DIR --out runs/check --control missed-objects=0.1 \
+    python -m tools.check_thresholds --model MODEL --images FOLDER --dataset NAME --root DIR --out
+    runs/check --control missed-objects=0.1 \
         [--score anomaly] [--size HxW] [--unit PATTERN] [--frames PATTERN]
 
-Units alternate between the halves in the order of their names; with --unit the first half of them is one: neighbours in a drive are alike.
+Units alternate between the halves in the order of their names; with --unit the first half of them
+is one: neighbours in a drive are alike.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""`segunc export --to onnx` over architectures: largest difference from the sampler, seconds a frame of both (the best of three), and the
-largest difference of a file of `--size dynamic`.
+"""`segunc export --to onnx` over architectures: largest difference from the sampler, seconds a
+frame of both (the best of three), and the largest difference of a file of `--size dynamic`.
 
     python -m tools.export_table [Segformer]
 
@@ -86,7 +86,9 @@ def row(architecture: str, encoder: str, kind: str) -> str:
 
 
 def any_size(sampler: Sampler, path: Path) -> str:
-    """Return the largest difference of one file over frames of all sizes, or why there is no such file."""
+    """Return the largest difference of one file over frames of all sizes, or why there is no such
+    file.
+    """
     frames = tuple(frame for size in SIZES for frame in check_frames(size))
     try:
         sampler(frames[0])

@@ -1,10 +1,12 @@
 """Record what a checkout does through its command line, and compare two recordings.
 
-    python tools/golden.py record --checkout . --out GOLDEN    # a few minutes on one core; GOLDEN is a few small JSON files
-    python tools/golden.py compare OLD NEW                     # a line for each difference, exit code 1 if there is any
+    python tools/golden.py record --checkout . --out GOLDEN    # a few minutes on one core; GOLDEN
+    is a few small JSON files python tools/golden.py compare OLD NEW                     # a line
+    for each difference, exit code 1 if there is any
 
-Nothing of the package is imported here, so one version of this tool records checkouts before and after a refactoring.
-Recordings are comparable on one machine in one environment: other libraries and CPUs round differently.
+Nothing of the package is imported here, so one version of this tool records checkouts before and
+after a refactoring. Recordings are comparable on one machine in one environment: other libraries
+and CPUs round differently.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 os._exit(0)
 """
-"""Runs ``python -m segunc WORDS`` for each line, in a fork that has the foreign libraries: their import takes 8 s."""
+"""Runs ``python -m segunc WORDS`` for each line, in a fork that has the foreign libraries: their
+import takes 8 s.
+"""
 
 DATA = "data: {dataset: toy, root: toy, crop: [64, 64], batch_size: 4}\n"
 LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
@@ -134,7 +138,9 @@ ABSENT = "(absent)"
 
 
 def clean(text: str, work: str, checkout: str) -> str:
-    """Text without what differs between two recordings of one checkout: places, host, clock and versions."""
+    """Text without what differs between two recordings of one checkout: places, host, clock and
+    versions.
+    """
     for place, name in (
         (work, "<work>"),
         (checkout, "<checkout>"),
@@ -164,9 +170,12 @@ def normal(value: Any, work: str, checkout: str) -> Any:
 
 
 def parse(path: Path, text: str) -> Any:
-    """The content of a text file as JSON values: documents by key, others by line; None where only the hash is of use."""
+    """The content of a text file as JSON values: documents by key, others by line; None where only
+    the hash is of use.
+    """
     if path.suffix == ".js":
-        # A page's tables are JSON in a string of a script, so that the page opens from disk; maps are packed there.
+        # A page's tables are JSON in a string of a script, so that the page opens from disk; maps
+        # are packed there.
         table = re.search(r'JSON\.parse\(("(?:[^"\\]|\\.)*")\)', text)
         with contextlib.suppress(ValueError):
             return json.loads(json.loads(table[1])) if table else None
@@ -181,7 +190,9 @@ def parse(path: Path, text: str) -> Any:
 
 
 def numbers(path: Path) -> dict[str, Any]:
-    """Type, shape, smallest, largest and mean value of a map, a picture or all tensors of a file: to judge a difference."""
+    """Type, shape, smallest, largest and mean value of a map, a picture or all tensors of a file:
+    to judge a difference.
+    """
     if path.suffix == ".safetensors":
         data = path.read_bytes()
         start = 8 + int.from_bytes(data[:8], "little")
@@ -277,7 +288,9 @@ def prepare(work: Path) -> None:
 
 
 def record(checkout: Path, out: Path) -> None:
-    """Run every command of this file in an empty folder with the package of ``checkout``, and write what came of it."""
+    """Run every command of this file in an empty folder with the package of ``checkout``, and write
+    what came of it.
+    """
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         work, source = Path(folder).resolve(), str(checkout.resolve())
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -326,7 +339,9 @@ def record(checkout: Path, out: Path) -> None:
 def run(
     lines: Iterable[str], work: Path, checkout: str, environment: dict[str, str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run commands one after another; yields each line with its exit code and its normalised streams."""
+    """Run commands one after another; yields each line with its exit code and its normalised
+    streams.
+    """
     seen: dict[str, int] = {}
     with subprocess.Popen(
         [sys.executable, "-c", HOST],
@@ -363,7 +378,9 @@ def run(
 
 
 def write_verdicts(work: Path) -> None:
-    """Verdicts on the page of all maps, as its export would hold them; they must name the run, which has a varying id."""
+    """Verdicts on the page of all maps, as its export would hold them; they must name the run,
+    which has a varying id.
+    """
     page = "".join(path.read_text() for path in sorted((work / "pages/all").rglob("*.js*")))
     found = re.search(r'"run": ?"([0-9a-f]{16})"', page)
     log = work / "maps/all/frames.jsonl"

@@ -1,18 +1,23 @@
-"""What this package does on a GPU, right and fast: every step beside the CPU or a bound, one JSON and one table.
+"""What this package does on a GPU, right and fast: every step beside the CPU or a bound, one JSON
+and one table.
 
-    python -m tools.gpu_day --out gpu-day --seconds 1500
-    python -m tools.gpu_day --out rehearsal --device cpu --tiny        # the same steps on a CPU, at toy sizes
+    python -m tools.gpu_day --out gpu-day --seconds 1500 python -m tools.gpu_day --out rehearsal
+    --device cpu --tiny        # the same steps on a CPU, at toy sizes
 
 Two parts, of which --parts names some:
 
-right   toy scenes and a small network: train, every method of finetune, each model's maps in float32 and bfloat16 against the CPU's in
-        float32, the schemes of draws, evaluate, doctor, a killed and continued predict, two processes at once
-fast    networks of random weights: the best pass (eager or compiled, channels last, bfloat16) to low-resolution logits, maps of
-        24 draws over 24 such passes, memory above that of a plain pass, and a loop over deep copies with torch-uncertainty's layer;
-        a student beside its network
+right   toy scenes and a small network: train, every method of finetune, each model's maps in
+float32 and bfloat16 against the CPU's in
+        float32, the schemes of draws, evaluate, doctor, a killed and continued predict, two
+        processes at once
+fast    networks of random weights: the best pass (eager or compiled, channels last, bfloat16) to
+low-resolution logits, maps of
+        24 draws over 24 such passes, memory above that of a plain pass, and a loop over deep copies
+        with torch-uncertainty's layer; a student beside its network
 
-A step that fails is a row with its reason, and the others run. Every finished step is on disk at once: the same command goes on behind it. After
---seconds no step begins. The exit code is 1 where a step failed or missed its bound.
+A step that fails is a row with its reason, and the others run. Every finished step is on disk at
+once: the same command goes on behind it. After --seconds no step begins. The exit code is 1 where a
+step failed or missed its bound.
 """
 
 from __future__ import annotations
@@ -57,7 +62,9 @@ from tools.measuring import provenance
 
 Step = Callable[[], dict[str, Any]]
 FLOAT32_BOUND = 64
-"""Codes of 65,535 by which a map in float32 may differ from the CPU's: only the order of sums differs."""
+"""Codes of 65,535 by which a map in float32 may differ from the CPU's: only the order of sums
+differs.
+"""
 BFLOAT16_BOUND = 0.02
 """Mean difference of a map in bfloat16 from the CPU's in float32, as a share of its range."""
 NETWORKS = (("DeepLabV3Plus", "resnet50"), ("Segformer", "mit_b2"), ("Unet", "resnet34"))
@@ -88,7 +95,9 @@ FITTED = {
     "anomaly": "--anomaly.parts [deterministic-energy,knn] --anomaly.draws 2",
     "distil": "--distil.frames 8 --distil.epochs 1",
 }
-"""Methods that go on from a finished model, each from the one before; a student from test-time augmentation."""
+"""Methods that go on from a finished model, each from the one before; a student from test-time
+augmentation.
+"""
 
 
 def verb(*words: object) -> None:
@@ -104,7 +113,9 @@ def verb(*words: object) -> None:
 
 
 def compared(first: Path, second: Path) -> tuple[int, float]:
-    """Largest and mean difference of the codes of all maps that two folders share, the mean as a share of their range."""
+    """Largest and mean difference of the codes of all maps that two folders share, the mean as a
+    share of their range.
+    """
     a, b = MapsReader(first), MapsReader(second)
     largest, means = 0, []
     for score in sorted(set(a.scores) & set(b.scores)):
@@ -250,7 +261,9 @@ class Right:
 
 
 class Turns:
-    """Lets processes that share a folder begin together, when all of so many have come or a time is over, and then go one by one."""
+    """Lets processes that share a folder begin together, when all of so many have come or a time is
+    over, and then go one by one.
+    """
 
     def __init__(self, folder: Path | None, processes: int, end: float) -> None:
         self.folder, self.processes, self.end, self.lock = folder, processes, end, -1
@@ -294,7 +307,9 @@ class Fast:
             yield " ".join(["predict over a clip", *more]), lambda m=more: self.clip(*m)  # type: ignore[misc]
 
     def network(self, names: tuple[str, str], size: tuple[int, int]) -> dict[str, Any]:
-        """All rows of a network: prepared beside other processes, timed while none of these does anything."""
+        """All rows of a network: prepared beside other processes, timed while none of these does
+        anything.
+        """
         asked, double = self.asked(names, size), max(1, CUDA_CHUNK_PIXELS // (size[0] * size[1]))
         whole = argparse.Namespace(**vars(asked), compiled=True)
         rows = {
@@ -335,7 +350,9 @@ class Fast:
     def prepared(
         self, run: Callable[[], object], images: int = 1
     ) -> tuple[Callable[[], object], int, int]:
-        """A job that has run three times, how many images one run is worth, and the most memory that it held beside earlier jobs."""
+        """A job that has run three times, how many images one run is worth, and the most memory
+        that it held beside earlier jobs.
+        """
         on_gpu, held = self.device != "cpu", 0
         for again in range(3):
             if on_gpu and again != 1:
@@ -361,7 +378,9 @@ class Fast:
         return statistics.median(times) / images
 
     def kernels(self, run: Callable[[], object], images: int = 1) -> float:
-        """Seconds an image of the kernels of one run, which a busy host does not lengthen; 0 on a CPU."""
+        """Seconds an image of the kernels of one run, which a busy host does not lengthen; 0 on a
+        CPU.
+        """
         with torch.no_grad(), torch.profiler.profile() as profiler:
             run()
             _wait(resolve_device(self.device))
@@ -376,7 +395,9 @@ class Fast:
         )
 
     def loop(self, asked: argparse.Namespace) -> Callable[[], object] | None:
-        """A loop over deep copies with torch-uncertainty's own layer in float32; None where it is not installed."""
+        """A loop over deep copies with torch-uncertainty's own layer in float32; None where it is
+        not installed.
+        """
         if (layer := their_layer()) is None:
             return None
         network = make_network(asked)
@@ -462,7 +483,9 @@ class Fast:
 
 
 def their_layer() -> Callable[[nn.BatchNorm2d], nn.Module] | None:
-    """torch-uncertainty's layer of ABNN in the place of a batch norm; its package imports more than a machine with a GPU may have."""
+    """torch-uncertainty's layer of ABNN in the place of a batch norm; its package imports more than
+    a machine with a GPU may have.
+    """
     spec = importlib.util.find_spec("torch_uncertainty")
     if spec is None or not spec.submodule_search_locations:
         return None

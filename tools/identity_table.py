@@ -1,8 +1,9 @@
-"""The identity table: every smp architecture with several encoders, converted and compared with itself.
+"""The identity table: every smp architecture with several encoders, converted and compared with
+itself.
 
-For each pair, in float32 with randomised affine parameters and statistics and a batch of 3 frames, the largest
-difference of logits relative to the largest logit: draws at alpha = 0 against the unconverted network, and two draws
-at alpha = 0.1 as a batch against the same draws one by one.
+For each pair, in float32 with randomised affine parameters and statistics and a batch of 3 frames,
+the largest difference of logits relative to the largest logit: draws at alpha = 0 against the
+unconverted network, and two draws at alpha = 0.1 as a batch against the same draws one by one.
 
     python -m tools.identity_table [--markdown]
 """
@@ -76,7 +77,9 @@ def build(architecture: str, encoder: str) -> nn.Module | None:
 
 
 def randomise(network: nn.Module) -> None:
-    """Random affine parameters and statistics: fresh ones (1, 0, 0, 1) would hide a lost statistic or bias."""
+    """Random affine parameters and statistics: fresh ones (1, 0, 0, 1) would hide a lost statistic
+    or bias.
+    """
     generator = torch.Generator().manual_seed(1)
 
     def uniform(tensor: Tensor, low: float, high: float) -> None:
@@ -109,8 +112,10 @@ def measure(network: nn.Module, size: int = 128) -> tuple[int, float, float]:
 @torch.inference_mode()
 @full_float32()
 def batch_difference(network: nn.Module, images: Tensor) -> float:
-    """The largest difference of two draws at alpha = 0.1 of a converted network as a batch and one by one, relative to the largest
-    logit; infinite where the network does not keep the batch outermost."""
+    """The largest difference of two draws at alpha = 0.1 of a converted network as a batch and one
+    by one, relative to the largest logit; infinite where the network does not keep the batch
+    outermost.
+    """
     layout = AffineLayout(network)
     noisy = ABNNPosterior.around(layout, 0.1)
     single = []

@@ -1,4 +1,6 @@
-"""Latency of single frames, as JSON for `report --latency`, of an export or of the sampler: `python -m tools.latency EXPORTED [MODEL]`."""
+"""Latency of single frames, as JSON for `report --latency`, of an export or of the sampler: `python
+-m tools.latency EXPORTED [MODEL]`.
+"""
 
 import json
 import resource

@@ -1,4 +1,6 @@
-"""What the tools that measure have in common: where numbers come from, memory, and processes of their own."""
+"""What the tools that measure have in common: where numbers come from, memory, and processes of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def peak_bytes(device: torch.device) -> int:
     """Largest memory of this process so far: resident on a CPU, allocated on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    # Linux starts ru_maxrss of a new program at the peak of the process that started it; VmHWM is the program's own.
+    # Linux starts ru_maxrss of a new program at the peak of the process that started it; VmHWM is
+    # the program's own.
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
@@ -66,7 +69,8 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def in_own_process(script: str, words: Sequence[str], what: str) -> dict[str, Any]:
-    """The JSON object in the last line that a script prints, run with these words in a fresh process.
+    """The JSON object in the last line that a script prints, run with these words in a fresh
+    process.
 
     Empty where it fails, with the reason on stderr beside ``what``.
     """

@@ -1,10 +1,14 @@
-"""Objects pasted into frames that hold none, for choosing a setting without an anomaly that results are reported on.
+"""Objects pasted into frames that hold none, for choosing a setting without an anomaly that results
+are reported on.
 
-    python -m tools.paste_objects --frames CAMVID/val --labels CAMVID/valannot --sources CAMVID/train --every 4 --out runs/pasted
+    python -m tools.paste_objects --frames CAMVID/val --labels CAMVID/valannot --sources
+    CAMVID/train --every 4 --out runs/pasted
 
-After Fishyscapes Static (Blum et al. 2021, 1904.03215) and CutPaste (Li et al. 2021, 2104.04015): one to three shapes of fractal noise a
-frame, of .02 to 3 % of it, filled with a patch of a source frame in other colours, lower where they are larger. Edges are feathered by a
-pixel; they and pixels whose label is 255 are ignored (255), all others are normal (0) or pasted (1). A function of the frames' names.
+After Fishyscapes Static (Blum et al. 2021, 1904.03215) and CutPaste (Li et al. 2021, 2104.04015):
+one to three shapes of fractal noise a frame, of .02 to 3 % of it, filled with a patch of a source
+frame in other colours, lower where they are larger. Edges are feathered by a pixel; they and pixels
+whose label is 255 are ignored (255), all others are normal (0) or pasted (1). A function of the
+frames' names.
 """
 
 from __future__ import annotations
@@ -61,7 +65,9 @@ def main() -> int:
 
 
 def paste(image: Image, mask: Image, source: Image, random: np.random.Generator) -> None:
-    """Paste an object made of ``source`` into ``image`` ``[H, W, 3]`` and its ``mask`` ``[H, W]``, in place."""
+    """Paste an object made of ``source`` into ``image`` ``[H, W, 3]`` and its ``mask`` ``[H, W]``,
+    in place.
+    """
     height, width = mask.shape
     share = float(np.exp(random.uniform(*np.log(AREAS))))
     side = int(2 * np.sqrt(share * mask.size)) + 4

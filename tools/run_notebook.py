@@ -1,4 +1,5 @@
-"""Execute the code cells of a notebook in one namespace and store what they print and draw, without Jupyter.
+"""Execute the code cells of a notebook in one namespace and store what they print and draw, without
+Jupyter.
 
     python -m tools.run_notebook docs/start.ipynb
 

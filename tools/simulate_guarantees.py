@@ -1,10 +1,12 @@
-"""Achieved against asked: thresholds of many calibrations on synthetic frames, whose risk at every threshold is known.
+"""Achieved against asked: thresholds of many calibrations on synthetic frames, whose risk at every
+threshold is known.
 
     python tools/simulate_guarantees.py [--draws 1000] [--population 2000]
 
-A population of small frames is made once; its mean loss is the risk. Each draw takes n of its frames with replacement, which are exchangeable
-with the next one, and calibrates by the package's own functions. Printed as one Markdown table, a row for each control and method: of each n
-the mean risk over the draws, and the share of draws whose risk is above the level.
+A population of small frames is made once; its mean loss is the risk. Each draw takes n of its
+frames with replacement, which are exchangeable with the next one, and calibrates by the package's
+own functions. Printed as one Markdown table, a row for each control and method: of each n the mean
+risk over the draws, and the share of draws whose risk is above the level.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ Losses = npt.NDArray[np.float64]
 
 
 def scene(random: np.random.Generator) -> Scene:
-    """Make a frame: smooth normal ground of its own difficulty, one to four objects of which some look like it, and wrong predictions that are
-    more frequent where the score is high."""
+    """Make a frame: smooth normal ground of its own difficulty, one to four objects of which some
+    look like it, and wrong predictions that are more frequent where the score is high.
+    """
     noise = cv2.GaussianBlur(random.normal(size=SIZE), (0, 0), 1.0)
     scores, anomaly = 70 + 15 * random.normal() + 90 * noise, np.zeros(SIZE, np.uint8)
     for _ in range(random.integers(1, 5)):
@@ -45,7 +48,9 @@ def scene(random: np.random.Generator) -> Scene:
 
 
 def population(frames: int, seed: int = 0) -> dict[str, Losses]:
-    """Return the monotone losses of each frame at each threshold, float64 ``[N, 257]``, by control."""
+    """Return the monotone losses of each frame at each threshold, float64 ``[N, 257]``,
+    by control.
+    """
     random = np.random.default_rng(seed)
     rows: dict[str, list[Losses]] = {control: [] for control in CONTROLS}
     for _ in range(frames):
@@ -64,8 +69,10 @@ def population(frames: int, seed: int = 0) -> dict[str, Losses]:
 def simulate(
     units: Losses, control: str, method: Method, n: int, draws: int, seed: int = 1
 ) -> Losses:
-    """Return the true risk at the threshold of each calibration on ``n`` units, ``[draws]``, as a share of the largest loss: the mean loss of
-    the population, of clopper-pearson its share of units with any loss."""
+    """Return the true risk at the threshold of each calibration on ``n`` units, ``[draws]``, as a
+    share of the largest loss: the mean loss of the population, of clopper-pearson its share of
+    units with any loss.
+    """
     random, largest = np.random.default_rng(seed), method.largest(control)
     truth = (units > 0).mean(0) if method.name == "clopper-pearson" else units.mean(0) / largest
     risks = np.zeros(draws)

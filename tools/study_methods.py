@@ -1,14 +1,18 @@
-"""Every method beside the deterministic base, on every protocol: makes, evaluates and reports what one YAML file asks for.
+"""Every method beside the deterministic base, on every protocol: makes, evaluates and reports what
+one YAML file asks for.
 
-    python -m tools.study_methods --plan configs/study/registered.yaml --out runs/study --stage select
-    python -m tools.study_methods --plan configs/study/registered.yaml --out runs/study
+    python -m tools.study_methods --plan configs/study/registered.yaml --out runs/study --stage
+    select python -m tools.study_methods --plan configs/study/registered.yaml --out runs/study
 
-A cell is a row of the plan, a seed and a protocol: `segunc finetune` and `segunc evaluate` run in this process, with
-the words that its record, cell.json, keeps. Finished cells are kept, so the same command continues a killed study, and
-what waits for a base network that is not trained yet is made by a later call. `--stage select` makes the plan's
-candidates and ranks them by the NLL of its selection frames; nothing else is looked at there. `--stage report` only writes
-the tables (study.md, study.json) and figures again. A cell that other settings or options than the plan's
-made stands in no table and is named below them, as are the commits and data that a table would mix. `--keep DIR` copies what these need, small enough for a repository. Two processes may work on one study if they are given other `--rows`.
+A cell is a row of the plan, a seed and a protocol: `segunc finetune` and `segunc evaluate` run in
+this process, with the words that its record, cell.json, keeps. Finished cells are kept, so the same
+command continues a killed study, and what waits for a base network that is not trained yet is made
+by a later call. `--stage select` makes the plan's candidates and ranks them by the NLL of its
+selection frames; nothing else is looked at there. `--stage report` only writes the tables
+(study.md, study.json) and figures again. A cell that other settings or options than the plan's made
+stands in no table and is named below them, as are the commits and data that a table would mix.
+`--keep DIR` copies what these need, small enough for a repository. Two processes may work on one
+study if they are given other `--rows`.
 """
 
 from __future__ import annotations
@@ -68,7 +72,9 @@ def labels(text: str) -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Work on the cells that are asked for, then write what all finished ones say; 1 where one failed."""
+    """Work on the cells that are asked for, then write what all finished ones say; 1 where one
+    failed.
+    """
     plan = read_plan(arguments.plan)
     selecting = arguments.stage == "select"
     out = arguments.out / SELECTION if selecting else arguments.out

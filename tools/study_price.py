@@ -1,12 +1,14 @@
 """What a frame of each row of a study costs, in passes of its base network.
 
-    python -m tools.study_price --plan configs/study/registered.yaml --out runs/registered --size 352x640
+    python -m tools.study_price --plan configs/study/registered.yaml --out runs/registered --size
+    352x640
 
-Of each row that is made: the model of its first seed, with the draws and the scores of its evaluations, from an image of random pixels
-to maps. All rows are timed in turns, one round after the other, so that a busy machine slows all of them; a row's milliseconds are the
-median of its rounds, and its passes those over the base network's pass to logits at the frame's size. Writes price.json into ``--out``,
-where ``tools.study_methods --stage report`` finds it. Rows of one price (those of one model and draws that are evaluated on other
-frames) are measured each.
+Of each row that is made: the model of its first seed, with the draws and the scores of its
+evaluations, from an image of random pixels to maps. All rows are timed in turns, one round after
+the other, so that a busy machine slows all of them; a row's milliseconds are the median of its
+rounds, and its passes those over the base network's pass to logits at the frame's size. Writes
+price.json into ``--out``, where ``tools.study_methods --stage report`` finds it. Rows of one price
+(those of one model and draws that are evaluated on other frames) are measured each.
 """
 
 from __future__ import annotations

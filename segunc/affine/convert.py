@@ -1,5 +1,7 @@
-"""Conversion: every normalisation layer of a network becomes a norm site, whose per-channel affine can be drawn. A converted layer keeps
-its class as a base, its parameters, buffers and mode. While draws are active, it normalises with running statistics where it has them."""
+"""Conversion: every normalisation layer of a network becomes a norm site, whose per-channel affine
+can be drawn. A converted layer keeps its class as a base, its parameters, buffers and mode. While
+draws are active, it normalises with running statistics where it has them.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,24 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from segunc.core.errors import InputError
 
 Kind = Literal["batch", "group", "layer", "layer-2d", "rms", "instance"]
-"""``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with running statistics."""
+"""``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with
+running statistics.
+"""
 USUAL_EPS = 1e-5
 """Of a frozen BatchNorm that does not say its own; the comparison with its forward decides."""
 ORIGIN, FRAMES, DRAWS = "segunc_origin", "frames", "draws"
-"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.shortcuts`): those with the value :data:`FRAMES` have
-one row for each frame, the same for all draws, those with :data:`DRAWS` one for each draw and frame."""
+"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.shortcuts`): those with the
+value :data:`FRAMES` have one row for each frame, the same for all draws, those with :data:`DRAWS`
+one for each draw and frame.
+"""
 
 
 @dataclass
 class SiteState:
-    """What a site reads while draws are active, set from outside: ``[S, C]``, or ``[1, C]`` where the draws agree, on the raw input for
-    ``batch``, statistics folded in, and on the normalised one for the other kinds. None: the layer's own affine."""
+    """What a site reads while draws are active, set from outside: ``[S, C]``, or ``[1, C]`` where
+    the draws agree, on the raw input for ``batch``, statistics folded in, and on the normalised one
+    for the other kinds. None: the layer's own affine.
+    """
 
     kind: Kind
     scale: Tensor | None = None
@@ -44,7 +52,9 @@ def with_mixin(mixin: type, layer: type, prefix: str) -> type:
 
 
 def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
-    """Return how many rows of the draw-major ``x`` meet each draw; each meets all rows of one that is marked as the same for all."""
+    """Return how many rows of the draw-major ``x`` meet each draw; each meets all rows of one that
+    is marked as the same for all.
+    """
     rows = x.shape[0]
     if getattr(x, ORIGIN, None) == FRAMES:
         return rows
@@ -78,7 +88,9 @@ class StochasticSite:
         return drawn_forward(cast(nn.Module, self), state, x)
 
     def _without_gradient(self, reason: str) -> InputError:
-        """Gradient checkpointing would give the affine parameters gradients of 0, or of another draw."""
+        """Gradient checkpointing would give the affine parameters gradients of 0, or of another
+        draw.
+        """
         return InputError(
             f"a normalisation layer of type {type(self).__name__} {reason}",
             hint="switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
@@ -86,7 +98,9 @@ class StochasticSite:
 
 
 def layer_input(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, list[Any]]:
-    """Return the input of a call of a layer, which may be given by keyword, and its further arguments."""
+    """Return the input of a call of a layer, which may be given by keyword, and its further
+    arguments.
+    """
     x, *others = (*args, *kwargs.values())
     return x, others
 
@@ -111,7 +125,9 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
 
 
 def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
-    """Return the layer's normalisation without its affine; kinds with folded statistics return ``x`` itself."""
+    """Return the layer's normalisation without its affine; kinds with folded statistics return
+    ``x`` itself.
+    """
     module = cast(Any, layer)
     if kind == "group":
         return F.group_norm(x, module.num_groups, None, None, module.eps)
@@ -130,7 +146,9 @@ def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
 
 
 def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.Module) -> Tensor:
-    """Return ``[S, C]`` as ``each`` rows a draw, one for all if S = 1, shaped to broadcast along the channel axis of ``x``."""
+    """Return ``[S, C]`` as ``each`` rows a draw, one for all if S = 1, shaped to broadcast along
+    the channel axis of ``x``.
+    """
     values = values.to(x.dtype)
     if each > 1 and len(values) > 1:
         values = values.repeat_interleave(each, 0)
@@ -141,7 +159,9 @@ def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.
 
 
 def classify(layer: nn.Module) -> tuple[Kind | None, str]:
-    """Return the kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module."""
+    """Return the kind of a normalisation layer, or None with the reason why its affine cannot be
+    drawn: "" for another module.
+    """
     module = cast(Any, layer)
     kind = _kind_by_class(layer)
     if (
@@ -192,7 +212,9 @@ def _kind_by_class(layer: nn.Module) -> Kind | None:
 
 
 def _looks_like_normalisation(layer: nn.Module) -> bool:
-    """Return whether a layer that is of no known class is built or named like a normalisation with parameters or buffers of its own."""
+    """Return whether a layer that is of no known class is built or named like a normalisation with
+    parameters or buffers of its own.
+    """
     other_kinds = (nn.modules.conv._ConvNd, nn.Linear, nn.Bilinear, nn.Embedding)
     if isinstance(layer, other_kinds) or next(layer.children(), None) is not None:
         return False
@@ -210,7 +232,9 @@ def _has_running_statistics(layer: nn.Module) -> bool:
 
 
 def _has_channel_values(layer: nn.Module, *names: str) -> bool:
-    """Return whether a layer has parameters or buffers of these names, each with one number for each of the same channels."""
+    """Return whether a layer has parameters or buffers of these names, each with one number for
+    each of the same channels.
+    """
     # By these two methods, because those of a scripted layer are no dictionaries.
     tensors: dict[str, Tensor] = dict(layer.named_parameters(recurse=False))
     tensors |= dict(layer.named_buffers(recurse=False))
@@ -231,7 +255,9 @@ def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
-    """Return (mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
+    """Return (mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1)
+    where nothing folds.
+    """
     module = cast(Any, layer)
     if kind != "batch":
         zeros = torch.zeros(module.weight.numel(), device=module.weight.device, dtype=torch.float32)
@@ -242,7 +268,9 @@ def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
 
 
 def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scale and shift on the raw input of ``weight * (x - mean) * inverse + bias``; ``[..., C]`` each."""
+    """Return scale and shift on the raw input of ``weight * (x - mean) * inverse + bias``; ``[...,
+    C]`` each.
+    """
     scale = weight * inverse
     return scale, bias - mean * scale
 
@@ -263,7 +291,9 @@ def _probe_input(layer: nn.Module, kind: Kind) -> Tensor:
 
 
 def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
-    """Return whether the drawn path with the layer's own affine reproduces its forward on a random input, channel by channel."""
+    """Return whether the drawn path with the layer's own affine reproduces its forward on a random
+    input, channel by channel.
+    """
     training, probe = layer.training, _probe_input(layer, kind) * magnitude
     layer.eval()
     try:
@@ -276,7 +306,8 @@ def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
             actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
             if actual.shape != expected.shape:
                 return False
-            # Large means over tiny variances cancel: the terms of each channel, and not the result, bound its rounding.
+            # Large means over tiny variances cancel: the terms of each channel, and not the result,
+            # bound its rounding.
             factor, offset = (
                 _rows(t[None], probe, 1, kind not in ("layer", "rms"), layer)
                 for t in (scale, shift)
@@ -313,7 +344,9 @@ class LeftLayer:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """The norm sites in the order of ``named_modules``, and the normalisation layers that keep their own affine."""
+    """The norm sites in the order of ``named_modules``, and the normalisation layers that keep
+    their own affine.
+    """
 
     sites: tuple[SiteInfo, ...]
     left: tuple[LeftLayer, ...]
@@ -343,8 +376,8 @@ def is_converted(network: nn.Module) -> bool:
 
 
 def convert(network: nn.Module) -> ConversionReport:
-    """Turn the normalisation layers of a network into norm sites, in place. With no draws active, and with draws at ``alpha = 0``, the
-    network computes what it computed before.
+    """Turn the normalisation layers of a network into norm sites, in place. With no draws active,
+    and with draws at ``alpha = 0``, the network computes what it computed before.
 
     Raises:
         InputError: nothing to convert, converted already, or BatchNorm without running statistics.

@@ -1,4 +1,6 @@
-"""Affine draws over a converted network: the flat layout, scopes, and the context that makes draws active."""
+"""Affine draws over a converted network: the flat layout, scopes, and the context that makes draws
+active.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class AffineDraws:
 
 @dataclass(frozen=True)
 class FoldedSite:
-    """One site's part of S draws: scale and shift ``[S, C]`` in the type of the activations, or ``[1, C]`` where the draws agree."""
+    """One site's part of S draws: scale and shift ``[S, C]`` in the type of the activations, or
+    ``[1, C]`` where the draws agree.
+    """
 
     scale: Tensor
     shift: Tensor
@@ -80,9 +84,11 @@ SCOPES = "all, encoder, decoder, last:N and every:N"
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
-    """Return one flag for each site name, in network order: whether it lies in the scope and in a narrower one, if any. A scope is ``all``,
-    ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or a regular expression that is searched in
-    the names. InputError for an unknown form, or where no site matches, or none matches both."""
+    """Return one flag for each site name, in network order: whether it lies in the scope and in a
+    narrower one, if any. A scope is ``all``, ``encoder``, ``decoder`` (what is not the encoder),
+    ``last:N`` sites, ``every:N``-th site, or a regular expression that is searched in the names.
+    InputError for an unknown form, or where no site matches, or none matches both.
+    """
     encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
     if scope == "all":
         flags = [True] * len(names)
@@ -117,10 +123,12 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
 
 
 class AffineLayout:
-    """Where each site's channels lie in the flat affine vectors of length T, with the network's own values.
+    """Where each site's channels lie in the flat affine vectors of length T, with the network's own
+    values.
 
     Attributes:
-        names, channels: of each site, in the order of ``named_modules``; T is the sum of the channels.
+        names, channels: of each site, in the order of ``named_modules``; T is the sum of the
+            channels.
         weight, bias: ``[T]`` the trained gamma and beta.
         has_bias: ``[T]`` bool, False where a layer has no beta (it stays 0).
         mean, inverse: ``[T]`` statistics that fold into the affine; 0 and 1 where none do.
@@ -176,7 +184,9 @@ class AffineLayout:
         )
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
-        """Return ``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
+        """Return ``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one,
+        if any.
+        """
         if (scope, narrower) not in self._masks:
             self._masks[scope, narrower] = self._site_mask(in_scope(scope, self.names, narrower))
         return self._masks[scope, narrower]
@@ -192,7 +202,9 @@ class AffineLayout:
 
     @torch.no_grad()
     def store(self, weight: Tensor, bias: Tensor) -> None:
-        """Make gamma and beta ``[T]`` those of the network's layers; one without beta keeps none."""
+        """Make gamma and beta ``[T]`` those of the network's layers; one without beta
+        keeps none.
+        """
         parts = (torch.split(values, list(self.channels)) for values in (weight, bias))
         for layer, w, b in zip(self._layers, *parts, strict=True):
             layer.weight.copy_(w.view_as(layer.weight))
@@ -202,13 +214,16 @@ class AffineLayout:
     def fold(
         self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False
     ) -> FoldedDraws:
-        """Return statistics folded into the affine and cut by site, once for a run, for activations of ``dtype`` (None: that of the draws).
-        With ``share`` one row is kept where all draws agree, so that what lies before the first other site can be computed once."""
+        """Return statistics folded into the affine and cut by site, once for a run, for activations
+        of ``dtype`` (None: that of the draws). With ``share`` one row is kept where all draws
+        agree, so that what lies before the first other site can be computed once.
+        """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
             message = f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are"
             raise InputError(message, hint="make them from its layout")
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
-        # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
+        # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's
+        # size.
         sites, agreeing = [], [False] * len(self.names)
         if share:  # read back at once: a GPU is waited for
             same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
@@ -225,7 +240,9 @@ class AffineLayout:
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
-        """While open, the network computes with these draws, draw-major: S times n frames; InputError for another layout, or within others."""
+        """While open, the network computes with these draws, draw-major: S times n frames;
+        InputError for another layout, or within others.
+        """
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
             raise InputError("draws are active already", hint="leave the first context before")
@@ -238,7 +255,8 @@ class AffineLayout:
             for layer, dropped in zip(
                 self._dropout if folded.dropout else (), folded.dropout, strict=True
             ):
-                # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.shortcuts).
+                # A draw that drops nothing gets masks of ones: they mark where draws differ
+                # (sampling.shortcuts).
                 layer.segunc_dropout = replace(dropped, calls=0) if dropped.p > 0 else None
             yield
         finally:

@@ -1,5 +1,7 @@
-"""Posteriors over affine parameters: their protocol, the prior that all share, what is trained, and how one over one network is stored.
-Posteriors that vary more are mixtures of *branches* (network, input transform, posterior): draw s belongs to branch s mod B."""
+"""Posteriors over affine parameters: their protocol, the prior that all share, what is trained, and
+how one over one network is stored. Posteriors that vary more are mixtures of *branches* (network,
+input transform, posterior): draw s belongs to branch s mod B.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ TENSORS = "posterior.safetensors"
 
 
 class Stored(Protocol):
-    """What a model folder keeps beside its base network. A subclass with one attribute for each argument needs to write no method."""
+    """What a model folder keeps beside its base network. A subclass with one attribute for each
+    argument needs to write no method.
+    """
 
     method: ClassVar[str]  # its name in files and on the command line
 
@@ -49,18 +53,24 @@ class Stored(Protocol):
 
 @runtime_checkable
 class Posterior(Stored, Protocol):
-    """A way to make affine draws over one network. One whose draws differ in other layers, too, has a method ``prepare(network)``, which
-    makes these layers of a network just loaded drawable, in place."""
+    """A way to make affine draws over one network. One whose draws differ in other layers, too, has
+    a method ``prepare(network)``, which makes these layers of a network just loaded drawable, in
+    place.
+    """
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        """Return the draws with the given numbers, over the layout of the posterior's network; each depends on (seed, number) alone. The
-        seed may be a source of noise whose scheme couples the draws; the scope is narrower than the posterior's own, or None."""
+        """Return the draws with the given numbers, over the layout of the posterior's network; each
+        depends on (seed, number) alone. The seed may be a source of noise whose scheme couples the
+        draws; the scope is narrower than the posterior's own, or None.
+        """
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        """Return the posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys); a KeyError for one that lacks."""
+        """Return the posterior that gave these :meth:`tensors` and :meth:`settings` (among other
+        keys); a KeyError for one that lacks.
+        """
         names = signature(cls).parameters
         return cls(**{name: tensors[name] if name in tensors else settings[name] for name in names})
 
@@ -80,8 +90,10 @@ class Deterministic(Posterior):
 
 @dataclass(frozen=True)
 class Prior:
-    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``. N_eff says for how many
-    independent pixels the labelled ones, which are far from independent, count. T below 1 is a cold posterior."""
+    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log
+    prior] / T``. N_eff says for how many independent pixels the labelled ones, which are far from
+    independent, count. T below 1 is a cold posterior.
+    """
 
     scale: float = 0.1  # s, the standard deviation, above 0
     effective_pixels: float = 100_000.0  # N_eff, above 0
@@ -93,7 +105,9 @@ class Prior:
         return (1.0 if self.mean == "base" else 0.0) * layout.affine
 
     def energy(self, affine: Tensor, layout: AffineLayout, scope: str) -> Tensor:
-        """Return ``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar: what a mean-pixel loss is added."""
+        """Return ``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar:
+        what a mean-pixel loss is added.
+        """
         square = (affine - self.centre(layout)).square()
         gamma, beta = (
             row[free].sum() for row, free in zip(square, layout.free(scope), strict=True)
@@ -103,8 +117,10 @@ class Prior:
 
 
 class Trainable(nn.Module, ABC, Generic[P]):
-    """The parameters of a posterior while gradient steps train them; they start at the trained values, and are what a checkpoint holds.
-    Sites outside the scope keep the base's affine. Of M members, member m = step mod M trains at a step."""
+    """The parameters of a posterior while gradient steps train them; they start at the trained
+    values, and are what a checkpoint holds. Sites outside the scope keep the base's affine. Of M
+    members, member m = step mod M trains at a step.
+    """
 
     members = 1
     regulariser_name = "prior"
@@ -122,7 +138,9 @@ class Trainable(nn.Module, ABC, Generic[P]):
         """Return the negative log prior, or the KL, divided by N_eff; a scalar."""
 
     def within_scope(self, affine: Tensor, layout: AffineLayout) -> Tensor:
-        """Return ``[2, T]`` gamma and beta inside the scope, the base's outside of it and where a layer has no beta."""
+        """Return ``[2, T]`` gamma and beta inside the scope, the base's outside of it and where a
+        layer has no beta.
+        """
         return torch.where(layout.free(self.scope), affine, layout.affine)
 
     def class_weights(self, weights: Tensor, member: int) -> Tensor:
@@ -186,7 +204,9 @@ def save_posterior(
 
 @dataclass(frozen=True)
 class InputTransform:
-    """A transform of frames whose logits can be brought back: scaled by a factor above 0, to whole pixels, and mirrored left to right."""
+    """A transform of frames whose logits can be brought back: scaled by a factor above 0, to whole
+    pixels, and mirrored left to right.
+    """
 
     scale: float = 1.0
     flip: bool = False
@@ -196,7 +216,9 @@ class InputTransform:
         return self.scale == 1.0 and not self.flip
 
     def apply(self, images: Tensor) -> Tensor:
-        """Return frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages (antialiased bilinear)."""
+        """Return frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages
+        (antialiased bilinear).
+        """
         if self.scale != 1.0:
             size = [max(1, round(side * self.scale)) for side in images.shape[-2:]]
             images = F.interpolate(
@@ -205,7 +227,9 @@ class InputTransform:
         return images.flip(-1) if self.flip else images
 
     def undo(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return logits ``[n, C, h, w]`` of transformed frames on the (height, width) grid of untransformed ones."""
+        """Return logits ``[n, C, h, w]`` of transformed frames on the (height, width) grid of
+        untransformed ones.
+        """
         logits = logits.flip(-1) if self.flip else logits
         if logits.shape[-2:] == size:
             return logits
@@ -259,7 +283,9 @@ class Mixture(ABC):
 
     @abstractmethod
     def branches(self, network: nn.Module) -> list[Branch]:
-        """Return its B branches, where ``network`` is the first network; draw s belongs to branch s mod B."""
+        """Return its B branches, where ``network`` is the first network; draw s belongs to branch s
+        mod B.
+        """
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -282,7 +308,9 @@ def least_draws(posterior: AnyPosterior) -> int:
 
 
 def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
-    """Return how many draws ``draws`` come to: branches without noise have one each; others need at least one a member."""
+    """Return how many draws ``draws`` come to: branches without noise have one each; others need at
+    least one a member.
+    """
     if not any(branch.stochastic for branch in branches):
         return len(branches)
     assert posterior is not None

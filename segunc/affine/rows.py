@@ -1,5 +1,7 @@
-"""Whether each image of a batch meets its own draw. Training takes a draw for each image, and a network that does not keep the batch
-outermost (tokens or tiles before it) would give wrong gradients without an error. So it is checked before the first step."""
+"""Whether each image of a batch meets its own draw. Training takes a draw for each image, and a
+network that does not keep the batch outermost (tokens or tiles before it) would give wrong
+gradients without an error. So it is checked before the first step.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,10 @@ class RowOrder:
         self._kept: dict[tuple[int, ...], bool] = {}
 
     def is_kept(self, layout: AffineLayout, images: Tensor) -> bool:
-        """Return whether each of images ``[N, 3, H, W]`` in a batch meets its own draw alone, else they must run one by one. It is checked
-        at the first batch of each shape; the first shape where it fails gives a :class:`NoteWarning`."""
+        """Return whether each of images ``[N, 3, H, W]`` in a batch meets its own draw alone, else
+        they must run one by one. It is checked at the first batch of each shape; the first shape
+        where it fails gives a :class:`NoteWarning`.
+        """
         shape = tuple(images.shape)
         if len(images) < 2:
             return True
@@ -86,14 +90,18 @@ def draws_random_numbers(
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Return the largest difference that is rounding for images of a type: kernels differ with the size of the batch."""
+    """Return the largest difference that is rounding for images of a type: kernels differ with the
+    size of the batch.
+    """
     return max(TOLERANCE, 8 * torch.finfo(dtype).eps)
 
 
 @torch.no_grad()
 def row_difference(network: nn.Module, layout: AffineLayout, images: Tensor, scope: str) -> float:
-    """Return how far the logits of a batch of images ``[N, 3, H, W]`` with N different draws are from those of each image alone with its
-    draw, relative to the largest logit; infinite where the network fails on one of both, or a logit is not finite."""
+    """Return how far the logits of a batch of images ``[N, 3, H, W]`` with N different draws are
+    from those of each image alone with its draw, relative to the largest logit; infinite where the
+    network fails on one of both, or a logit is not finite.
+    """
     draws = different_draws(layout, len(images), scope)
     difference = 0.0
     largest = 1e-12

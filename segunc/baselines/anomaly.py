@@ -1,5 +1,7 @@
-"""The score ``anomaly``: a weighted sum of other scores, each in standard deviations from its mean over pixels of normal scenes, told as a
-:class:`Surprise`: for every model one in a thousand pixels of normal scenes scores 3."""
+"""The score ``anomaly``: a weighted sum of other scores, each in standard deviations from its mean
+over pixels of normal scenes, told as a :class:`Surprise`: for every model one in a thousand pixels
+of normal scenes scores 3.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
 STEPS, DECADES = 8, 3
-"""Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
+"""Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond
+them the tail is a straight line.
+"""
 LEAST_SEEN = 10  # pixels that reach a value up to which a surprise is called measured
 FRAME_PIXELS = (
     20_000  # that are looked at: neighbours say the same, and a thousand frames fit into memory
@@ -43,8 +47,10 @@ LEAST_SURFACE = (
 
 @dataclass(frozen=True)
 class Surprise:
-    """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it, 0 and more. Linear between levels;
-    beyond the last, one pixel in a thousand, by an exponential law of the mean excess seen (peaks over a threshold; Pickands 1975)."""
+    """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it,
+    0 and more. Linear between levels; beyond the last, one pixel in a thousand, by an exponential
+    law of the mean excess seen (peaks over a threshold; Pickands 1975).
+    """
 
     levels: tuple[
         float, ...
@@ -57,7 +63,8 @@ class Surprise:
         shares = 10.0 ** -(np.arange(STEPS * DECADES + 1) / STEPS)
         levels = np.quantile(values.double().numpy(), 1 - shares)
         beyond = values.double() - levels[-1]
-        # Where many share the largest value there is no tail to measure; the range of all known pixels stands for it.
+        # Where many share the largest value there is no tail to measure; the range of all known
+        # pixels stands for it.
         excess = beyond[beyond > 0].mean() if (beyond > 0).any() else levels[-1] - levels[0]
         return cls(tuple(levels.tolist()), float(excess))
 
@@ -95,7 +102,9 @@ def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Stan
 
 
 def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
-    """Return the convex hull, bool ``[H, W]``, of large connected pieces of classes in a prediction ``[H, W]``; all if there is none."""
+    """Return the convex hull, bool ``[H, W]``, of large connected pieces of classes in a prediction
+    ``[H, W]``; all if there is none.
+    """
     surface = np.isin(prediction.cpu().numpy(), classes).astype(np.uint8)
     _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
     large = np.flatnonzero(statistics[1:, cv2.CC_STAT_AREA] >= LEAST_SURFACE * surface.size) + 1
@@ -165,7 +174,9 @@ class ScoreSum(Attachment):
         return {SUM: total}
 
     def decades(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return how rare the value of each part is by itself, as a :class:`Surprise`; empty where that was not measured."""
+        """Return how rare the value of each part is by itself, as a :class:`Surprise`; empty where
+        that was not measured.
+        """
         surprises = zip(self.parts, self.part_surprises, strict=False)
         return {
             name: round(float(surprise(torch.tensor([values[name]]))), 3)
@@ -203,9 +214,9 @@ class ScoreSum(Attachment):
 
 @dataclass(frozen=True)
 class AnomalyConfig(Settings):
-    """What is added up, and which frames of normal scenes say how high is high: the split val, or with data.validation leave-sequence-out
-    each sequence of the training frames, compared with features of the others alone. A base that was trained on all sequences has seen
-    them.
+    """What is added up, and which frames of normal scenes say how high is high: the split val, or
+    with data.validation leave-sequence-out each sequence of the training frames, compared with
+    features of the others alone. A base that was trained on all sequences has seen them.
 
     Args:
         parts: names of scores, none of them a sum.
@@ -213,8 +224,10 @@ class AnomalyConfig(Settings):
         frames: how many evenly spaced frames of val or of each sequence (0: all).
         draws: of the posterior, where a part needs them.
         seed: of the pixels that are looked at.
-        images ([DATASET:]FOLDER): frames of your own road in the place of the data set, each compared with features of the others alone.
-        drivable: classes, outside of the convex hull of whose prediction the sum is 0. It finds obstacles on the road, and nothing beside it.
+        images ([DATASET:]FOLDER): frames of your own road in the place of the data set, each
+            compared with features of the others alone.
+        drivable: classes, outside of the convex hull of whose prediction the sum is 0. It finds
+            obstacles on the road, and nothing beside it.
     """
 
     section = "anomaly"
@@ -235,8 +248,10 @@ def known_pixels(
     settings: AnomalyConfig,
     draws: int,
 ) -> tuple[Tensor, int]:
-    """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames. A frame is
-    never compared with features of its own sequence, which would make it look too familiar."""
+    """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes,
+    and the number of frames. A frame is never compared with features of its own sequence, which
+    would make it look too familiar.
+    """
     generator, values = torch.Generator().manual_seed(settings.seed), list[Tensor]()
     features, trained_on = model.attachments.get("features"), None
     drivable = [model.network.description.classes.index(name) for name in settings.drivable]
@@ -289,7 +304,9 @@ def known_pixels(
 def fit_sum(
     base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> ScoreSum:
-    """Measure the parts on normal scenes and write the same model with their sum; InputError for a part that is one number everywhere."""
+    """Measure the parts on normal scenes and write the same model with their sum; InputError for a
+    part that is one number everywhere.
+    """
     settings = config.settings
     parts = check_scores(settings.parts)
     if sums := [name for name in parts if "scores" in SCORES[name].sources]:

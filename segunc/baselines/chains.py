@@ -38,15 +38,19 @@ from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
 
 SampleChain = Callable[[int, Show], tuple[Tensor, dict[str, float]]]
-"""The number of a chain, from 0, and what shows its progress -> its states ``[K, D]`` and what it measured."""
+"""The number of a chain, from 0, and what shows its progress -> its states ``[K, D]`` and what it
+measured.
+"""
 _BATCH_STREAM, _START_STREAM, _NOISE_STREAM = range(3)
 
 
 class ChainStates(Posterior):
-    """A draw is one state of one chain. Chains are the members: draw s belongs to chain c = s mod M, and takes that chain's state number (s
-    // M) mod (K / M) in an order that (seed, c) decides. So S draws are S different states, spread over the chains; beyond S = K they come
-    again. ``gamma`` and ``beta`` ``[K, T]`` are the states, chain after chain; M = ``chains`` divides K; ``target`` is what was sampled,
-    for the record."""
+    """A draw is one state of one chain. Chains are the members: draw s belongs to chain c = s mod
+    M, and takes that chain's state number (s // M) mod (K / M) in an order that (seed, c) decides.
+    So S draws are S different states, spread over the chains; beyond S = K they come again.
+    ``gamma`` and ``beta`` ``[K, T]`` are the states, chain after chain; M = ``chains`` divides K;
+    ``target`` is what was sampled, for the record.
+    """
 
     method: ClassVar[str]
 
@@ -124,8 +128,10 @@ class HMC(ChainStates):
 def run_chains(
     sample: SampleChain, count: int, last: Path, *, resume: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured. Finished
-    chains are in the checkpoint ``last``, and with ``resume`` taken from it. PartialFailure where a chain cannot go on."""
+    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32
+    on the CPU and what each measured. Finished chains are in the checkpoint ``last``, and with
+    ``resume`` taken from it. PartialFailure where a chain cannot go on.
+    """
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
     for number in range(len(finished["states"]), count):
         label = f"finetune: chain {number + 1}/{count}"
@@ -152,7 +158,9 @@ def _target(run: FinetuneRun[Any]) -> LogPosterior:
 
 @finetuning
 def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
-    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model."""
+    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a
+    :class:`SghmcConfig`, and write the Bayesian model.
+    """
     settings = run.config.settings
     target = _target(run)
     data, size = run.data.dataset("train", augment=False), run.data.batch_size
@@ -182,7 +190,9 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
 
 @finetuning
 def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
-    """The same by Hamiltonian Monte Carlo on all the chosen frames at once, held in memory: the reference."""
+    """The same by Hamiltonian Monte Carlo on all the chosen frames at once, held in memory: the
+    reference.
+    """
     settings = run.config.settings
     target = _target(run)
     data = run.data.dataset("train")

@@ -1,7 +1,10 @@
-"""Sets of classes with a promise, whose size is the score ``set-size``. The set of a pixel holds the classes whose mean probability p over the
-draws is at least 1 - lambda, and always the predicted class (split conformal prediction, Sadinle et al. 2019, arXiv 1609.00451). Pixels of a
-frame are not exchangeable, so the frame is the unit: lambda is the smallest at which conformal risk control (Angelopoulos et al. 2022, arXiv
-2208.02814) bounds the expected share of a frame's labelled pixels whose true class is outside of their set."""
+"""Sets of classes with a promise, whose size is the score ``set-size``. The set of a pixel holds
+the classes whose mean probability p over the draws is at least 1 - lambda, and always the predicted
+class (split conformal prediction, Sadinle et al. 2019, arXiv 1609.00451). Pixels of a frame are not
+exchangeable, so the frame is the unit: lambda is the smallest at which conformal risk control
+(Angelopoulos et al. 2022, arXiv 2208.02814) bounds the expected share of a frame's labelled pixels
+whose true class is outside of their set.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,8 @@ class ClassSetsConfig(Settings):
     """How the sets of classes are calibrated, on frames that nothing else was trained or chosen on.
 
     Args:
-        level: the bound of the expected share of a frame's labelled pixels whose true class is outside of their set.
+        level: the bound of the expected share of a frame's labelled pixels whose true class is
+            outside of their set.
         split: of the data set; its frames must be like those to come.
         frames: how many evenly spaced frames (0: all).
         draws: S of a Bayesian model; predict with as many.
@@ -103,8 +107,9 @@ class ClassSetsConfig(Settings):
 
 
 def class_keys(probabilities: Tensor, prediction: Tensor) -> Tensor:
-    """Return the smallest k with which each class is in the set of each pixel, int64 ``[C, ...]``, of probabilities ``[C, ...]`` and class ids
-    ``[...]``; 0 of the predicted class."""
+    """Return the smallest k with which each class is in the set of each pixel, int64 ``[C, ...]``,
+    of probabilities ``[C, ...]`` and class ids ``[...]``; 0 of the predicted class.
+    """
     return (
         ((1.0 - probabilities.float()) * STEPS)
         .ceil()
@@ -128,8 +133,9 @@ def fit_class_sets(
     device: str = "auto",
     say: Say = say,
 ) -> ClassSets:
-    """Calibrate lambda on frames at their own size, where predict decides, and write the same model with it; InputError for fewer frames than
-    the level needs."""
+    """Calibrate lambda on frames at their own size, where predict decides, and write the same model
+    with it; InputError for fewer frames than the level needs.
+    """
     settings, guarantee, level = config.settings, Guarantee("conformal"), config.settings.level
     model, data = load_for_fitting(base, config, resolve_device(device))
     how: dict[str, Any] = {

@@ -1,5 +1,7 @@
-"""Convergence of Markov chains: rank-normalised split R-hat and effective sample size (Vehtari et al. 2021). arviz-stats tests it, but does
-not replace it: it takes seconds to import, three times as long for a network, and has no R-hat of a single chain."""
+"""Convergence of Markov chains: rank-normalised split R-hat and effective sample size (Vehtari et
+al. 2021). arviz-stats tests it, but does not replace it: it takes seconds to import, three times as
+long for a network, and has no R-hat of a single chain.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ MIN_DRAWS = 4  # a chain of fewer draws has halves without a variance
 
 
 def rank_normalised_rhat(chains: Array) -> float:
-    """Return R-hat of one quantity, of N draws of each of M chains ``[M, N]``: near 1 where the chains agree, NaN where it is constant or
-    not finite. The larger of the split R-hat of the rank-normalised draws (location) and of their folded distances from the median (scale);
-    Vehtari et al. 2021, arXiv 1903.08008, section 4, which asks for below 1.01."""
+    """Return R-hat of one quantity, of N draws of each of M chains ``[M, N]``: near 1 where the
+    chains agree, NaN where it is constant or not finite. The larger of the split R-hat of the
+    rank-normalised draws (location) and of their folded distances from the median (scale); Vehtari
+    et al. 2021, arXiv 1903.08008, section 4, which asks for below 1.01.
+    """
     halves = _split(chains)
     if not _varies(halves):
         return float("nan")
@@ -25,8 +29,10 @@ def rank_normalised_rhat(chains: Array) -> float:
 
 
 def effective_sample_size(chains: Array) -> float:
-    """Return the bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant: the
-    rank-normalised split chains by Geyer's initial positive and monotone sequence (1992); Vehtari et al. 2021, sections 3.2 and 4.3."""
+    """Return the bulk effective sample size of a quantity, at most S log10 S of its S = M N draws
+    ``[M, N]``; NaN where it is constant: the rank-normalised split chains by Geyer's initial
+    positive and monotone sequence (1992); Vehtari et al. 2021, sections 3.2 and 4.3.
+    """
     halves = _split(chains)
     if not _varies(halves):
         return float("nan")
@@ -42,7 +48,8 @@ def effective_sample_size(chains: Array) -> float:
     last = max(0, (length - 3) // 2)
     pairs = correlation[: 2 * (last + 1)].reshape(-1, 2).sum(1)
     kept = next((k for k, pair in enumerate(pairs) if pair < 0), last)
-    # Of the pair at which the sum ends the even lag still counts; a negative one only where the lags and not the correlation end.
+    # Of the pair at which the sum ends the even lag still counts; a negative one only where the
+    # lags and not the correlation end.
     even = float(correlation[2 * kept])
     extra = even if pairs[kept] >= 0 else max(0.0, even)
     time = -1.0 + 2.0 * float(np.minimum.accumulate(pairs[:kept]).sum()) + extra
@@ -51,8 +58,10 @@ def effective_sample_size(chains: Array) -> float:
 
 
 def convergence(states: Array) -> dict[str, Any]:
-    """Return R-hat and effective sample size over the D parameters of ``[M, N, D]``, N states of each of M chains, for a record:
-    ``rhat_below_1.1`` is a share of the parameters. All are None where the chains are too short or stand still, with the ``reason``."""
+    """Return R-hat and effective sample size over the D parameters of ``[M, N, D]``, N states of
+    each of M chains, for a record: ``rhat_below_1.1`` is a share of the parameters. All are None
+    where the chains are too short or stand still, with the ``reason``.
+    """
     names = ("rhat_max", "rhat_median", "rhat_below_1.1", "ess_min", "ess_median")
     chains, length, count = states.shape
     if length < MIN_DRAWS:
@@ -73,7 +82,9 @@ def convergence(states: Array) -> dict[str, Any]:
 
 
 def _split(chains: Array) -> Array:
-    """``[2M, N // 2]``: each chain's first and last half; the middle draw of an odd number is left out."""
+    """``[2M, N // 2]``: each chain's first and last half; the middle draw of an odd number is left
+    out.
+    """
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, -half:]])
 

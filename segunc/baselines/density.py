@@ -1,5 +1,7 @@
-"""How unlike the training frames a frame's features are: the evidence that no draw of the network gives. The distance of each map is made
-at its places, upsampled to the frame, and averaged over layers and sizes."""
+"""How unlike the training frames a frame's features are: the evidence that no draw of the network
+gives. The distance of each map is made at its places, upsampled to the frame, and averaged over
+layers and sizes.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.scores import FEATURE_DISTANCE, NEAREST
 
 BLOCK = {"cpu": 512, "cuda": 8192}
-"""Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
+"""Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the
+cache, however large the bank.
+"""
 
 
 class Neighbours:
-    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest of them: ``1 - cosine`` in 0..2 (Sun et
-    al., ICML 2022, arXiv 2204.06507). ``frames`` names the training frame of each feature; empty where that is unknown."""
+    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest
+    of them: ``1 - cosine`` in 0..2 (Sun et al., ICML 2022, arXiv 2204.06507). ``frames`` names the
+    training frame of each feature; empty where that is unknown.
+    """
 
     def __init__(self, bank: Tensor, frames: Sequence[str] = ()) -> None:
         self.channels, self.frames = bank.shape[1], frames
@@ -53,14 +59,18 @@ class Neighbours:
 
 
 FrameFeatures = Sequence[tuple[Tensor, Neighbours, tuple[float, float]]]
-"""Of a frame for each map of its features ``[D, h, w]`` the bank, and the height and width that it covers, as shares of the frame's."""
+"""Of a frame for each map of its features ``[D, h, w]`` the bank, and the height and width that it
+covers, as shares of the frame's.
+"""
 
 
 def nearest_frames(
     maps: FrameFeatures, places: Sequence[tuple[float, float]]
 ) -> list[tuple[float, str]]:
-    """Return distance and training frame of the stored feature that is nearest to that of each place, given as shares 0..1 of the
-    frame's height and width; of several maps that of the smallest distance."""
+    """Return distance and training frame of the stored feature that is nearest to that of each
+    place, given as shares 0..1 of the frame's height and width; of several maps that of the
+    smallest distance.
+    """
     nearest = []
     for features, bank, extent in maps:
         shape = features.shape[1:]
@@ -78,7 +88,9 @@ def nearest_frames(
 
 
 class FeatureDensity:
-    """How far the features of frames are from those of the training frames; ``whole`` asks for frames at their own size."""
+    """How far the features of frames are from those of the training frames; ``whole`` asks for
+    frames at their own size.
+    """
 
     gives = frozenset({FEATURE_DISTANCE})
 
@@ -96,8 +108,10 @@ class FeatureDensity:
         precision: Precision = "float32",
         temperature: float = 1.0,
     ) -> dict[str, Any]:
-        """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1, and where the frames of all
-        banks are known, under :data:`NEAREST` a :data:`segunc.sampling.sampler.Nearest` for each image."""
+        """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]``
+        in 0..1, and where the frames of all banks are known, under :data:`NEAREST` a
+        :data:`segunc.sampling.sampler.Nearest` for each image.
+        """
         # On a GPU alone: on many CPUs depthwise convolutions are slower in bfloat16.
         with torch.autocast(
             images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda
@@ -133,8 +147,10 @@ def unit_features(maps: Tensor) -> Tensor:
 
 
 class Sample:
-    """A uniform sample without replacement of at most ``size`` rows of a stream, in constant memory: those of the smallest random
-    keys. It depends on the seed and the stream alone, not on how the stream is cut."""
+    """A uniform sample without replacement of at most ``size`` rows of a stream, in constant
+    memory: those of the smallest random keys. It depends on the seed and the stream alone, not on
+    how the stream is cut.
+    """
 
     def __init__(self, size: int, seed: int) -> None:
         self.size, self._generator = size, torch.Generator().manual_seed(seed)
@@ -150,9 +166,12 @@ class Sample:
 
 
 def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:
-    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as shares of
-    the frame's height and width, and the train id of most of its labelled pixels (255 where none has most, and beside unknown pixels, which
-    features there have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
+    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame
+    its centre's row and column as shares of the frame's height and width, and the train id of most
+    of its labelled pixels (255 where none has most, and beside unknown pixels, which features there
+    have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the
+    frame counts as its edge.
+    """
     axes, count = list(zip(size, extent, labels.shape, strict=True)), size[0] * size[1]
     shares = [(torch.arange(n) + 0.5) / n * covered / side for n, covered, side in axes]
     centres = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)

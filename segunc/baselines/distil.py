@@ -1,5 +1,7 @@
-"""Students: a network that is taught to give in about one pass what a teacher gives in many (as DUDES, Landgraf et al. 2023, 2303.09843).
-Its last layer makes the logits z and a head beside it makes d; the draws are z + d and z - d, which share all that comes before."""
+"""Students: a network that is taught to give in about one pass what a teacher gives in many (as
+DUDES, Landgraf et al. 2023, 2303.09843). Its last layer makes the logits z and a head beside it
+makes d; the draws are z + d and z - d, which share all that comes before.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,18 @@ PIXEL_STEP = (
     4  # of the rows and columns at which a student learns: last layers seldom have more places
 )
 CORRUPTIONS = "noise:1 fog:2 darkness:2 noise:3 fog:4 blur:3 jpeg:3"
-HEAD_RATE = 5.0  # learning rate of the head, which begins with random weights, as a multiple of that of the network
-FLOOR = 1e-5  # nats that are added to epistemic before its logarithm: float32 tells no less from rounding
+# Learning rate of the head, which begins with random weights, as a multiple of that of the network.
+HEAD_RATE = 5.0
+# Nats that are added to epistemic before its logarithm: float32 tells no less from rounding.
+FLOOR = 1e-5
 HEAD, SIGN = "student_head", "student_sign"  # names beside the parameters of the last layer
 
 
 class LogitLayer:
-    """The last Conv2d or Linear with as many outputs as the network has that makes the logits; InputError where there is none, or what
-    follows mixes frames. Auxiliary heads, which a network may call later, do not make them."""
+    """The last Conv2d or Linear with as many outputs as the network has that makes the logits;
+    InputError where there is none, or what follows mixes frames. Auxiliary heads, which a network
+    may call later, do not make them.
+    """
 
     def __init__(self, network: SegmentationNetwork) -> None:
         self.network = network
@@ -96,7 +102,9 @@ class LogitLayer:
         return called, logits
 
     def _makes_logits(self, images: Tensor, expected: Tensor) -> bool:
-        """Return whether a second frame, put into the layer, comes out beside the first as logits of its own."""
+        """Return whether a second frame, put into the layer, comes out beside the first as logits
+        of its own.
+        """
         try:
             with torch.no_grad(), self.changed(lambda x: torch.cat([x, 2 * x + 1])):
                 stacked = self.network(images)
@@ -129,7 +137,9 @@ class LogitLayer:
 
 
 def make_head(layer: Any, channels: int) -> nn.Sequential:
-    """Return a head with random weights, from the input of a last layer to as many values as it has, at each place of its output."""
+    """Return a head with random weights, from the input of a last layer to as many values as it
+    has, at each place of its output.
+    """
     outputs = len(layer.weight)
     if isinstance(layer, nn.Conv2d):
         geometry: dict[str, Any] = {
@@ -146,15 +156,19 @@ def make_head(layer: Any, channels: int) -> nn.Sequential:
 
 
 def add_head(layer: Any, inputs: tuple[Tensor, ...], logits: Tensor) -> Tensor:
-    """Add what the head makes of the input of a last layer to its output, as a forward hook of it."""
+    """Add what the head makes of the input of a last layer to its output, as a forward
+    hook of it.
+    """
     return cast(Tensor, logits + getattr(layer, SIGN) * getattr(layer, HEAD)(inputs[0]))
 
 
 def with_head(
     network: SegmentationNetwork, layer: nn.Module, head: nn.Module, sign: int
 ) -> SegmentationNetwork:
-    """Return a network of the very modules of another, but for its last layer, which holds a head, and adds what it makes
-    times ``sign``, 1 or -1. The sign is all in which such networks differ, so that all else runs once for all of them."""
+    """Return a network of the very modules of another, but for its last layer, which holds a head,
+    and adds what it makes times ``sign``, 1 or -1. The sign is all in which such networks differ,
+    so that all else runs once for all of them.
+    """
     place = next(name for name, module in network.named_modules() if module is layer)
     above = {"", *(place[:end] for end, letter in enumerate(place) if letter == "."), place}
     memo = {id(module): module for name, module in network.named_modules() if name not in above}
@@ -169,7 +183,9 @@ def with_head(
 
 
 class Student(Ensemble):
-    """Draws z + d and z - d of a network whose last layer makes z. ``network`` is the first draw, so base scores are those of z + d."""
+    """Draws z + d and z - d of a network whose last layer makes z. ``network`` is the first draw,
+    so base scores are those of z + d.
+    """
 
     method: ClassVar[str] = "distil"
 
@@ -190,21 +206,28 @@ class Student(Ensemble):
 
 @dataclass(frozen=True)
 class DistilConfig(Settings):
-    """How a student is trained: the affine parameters of its normalisation layers, its last layer and its head, all else stays.
+    """How a student is trained: the affine parameters of its normalisation layers, its last layer
+    and its head, all else stays.
 
     Args:
-        input: a folder, a pattern or a video of frames without labels, in the place of the training frames of the data set.
-        frames: how many evenly spaced frames (0: all). They stay in memory with the maps of the teacher: with 19 classes 12 bytes a pixel.
-        corruptions: each frame is learnt clean and under one of these in turn, NAME:STRENGTH as of ``evaluate --corruption``.
+        input: a folder, a pattern or a video of frames without labels, in the place of the training
+            frames of the data set.
+        frames: how many evenly spaced frames (0: all). They stay in memory with the maps of the
+            teacher: with 19 classes 12 bytes a pixel.
+        corruptions: each frame is learnt clean and under one of these in turn, NAME:STRENGTH as of
+            ``evaluate --corruption``.
         epochs: how often each of these is learnt; the teacher sees it once.
-        crop: share of both sides of a frame that a step sees, at a random place; the teacher has seen the whole.
+        crop: share of both sides of a frame that a step sees, at a random place; the teacher has
+            seen the whole.
         batch_size: crops in a step.
         lr: peak learning rate, of a one-cycle schedule.
-        epistemic_weight: of the loss of the logarithm of epistemic, beside the divergence of the mean probabilities.
+        epistemic_weight: of the loss of the logarithm of epistemic, beside the divergence of the
+            mean probabilities.
         energy_weight: of the loss of the mean energy.
         head_channels: hidden channels of the head.
         draws: of a teacher with noise.
-        start: model folder whose network the student begins as; by default the teacher's own, of an ensemble the first.
+        start: model folder whose network the student begins as; by default the teacher's own, of an
+            ensemble the first.
         seed: of the draws, the head and the order of the frames.
     """
 
@@ -230,7 +253,9 @@ class DistilConfig(Settings):
 
 
 class Lesson(NamedTuple):
-    """A frame and what the teacher says of some of its pixels, those of every fourth row and column from ``first`` on."""
+    """A frame and what the teacher says of some of its pixels, those of every fourth row and column
+    from ``first`` on.
+    """
 
     image: Image  # as it is shown, at the size that the network sees
     first: tuple[int, int]
@@ -254,8 +279,10 @@ class Lesson(NamedTuple):
 
 
 def distillation_loss(logits: Tensor, lesson: Lesson, settings: DistilConfig) -> dict[str, Tensor]:
-    """Return the parts of the loss of logits ``[2, C, H, W]`` of both draws of a frame, each a scalar and the mean over pixels: divergence
-    of their mean probabilities from the teacher's in nats, and smooth L1 losses of the logarithm of epistemic and of the mean energy."""
+    """Return the parts of the loss of logits ``[2, C, H, W]`` of both draws of a frame, each a
+    scalar and the mean over pixels: divergence of their mean probabilities from the teacher's in
+    nats, and smooth L1 losses of the logarithm of epistemic and of the mean energy.
+    """
     logits = logits[:, :, lesson.first[0] :: PIXEL_STEP, lesson.first[1] :: PIXEL_STEP].float()
     taught = lesson.probabilities.to(logits.device).float()
     logs = logits.log_softmax(1)
@@ -274,7 +301,9 @@ def distillation_loss(logits: Tensor, lesson: Lesson, settings: DistilConfig) ->
 
 
 class Learner:
-    """A network, its last layer and a head while they are trained; statistics of normalisation layers stay."""
+    """A network, its last layer and a head while they are trained; statistics of normalisation
+    layers stay.
+    """
 
     def __init__(self, network: SegmentationNetwork, settings: DistilConfig) -> None:
         self.network, self.settings = network.eval().requires_grad_(False), settings
@@ -286,7 +315,9 @@ class Learner:
         self.parameters = [p.requires_grad_(True) for p in trained if p.is_floating_point()]
 
     def logits(self, images: Tensor) -> Tensor:
-        """Return the logits ``[2 n, C, H, W]`` of both draws of images ``[n, 3, H, W]``, in one pass of all before the last layer."""
+        """Return the logits ``[2 n, C, H, W]`` of both draws of images ``[n, 3, H, W]``, in one
+        pass of all before the last layer.
+        """
         seen: list[Tensor] = []
 
         def both(logits: Tensor) -> Tensor:
@@ -298,7 +329,9 @@ class Learner:
             return run_with_gradients(self.network, images)
 
     def train(self, lessons: Sequence[Lesson]) -> dict[str, float]:
-        """Learn each lesson once an epoch, and return the mean parts of the loss over the last epoch."""
+        """Learn each lesson once an epoch, and return the mean parts of the loss over the last
+        epoch.
+        """
         settings, random = (
             self.settings,
             np.random.Generator(np.random.Philox(key=self.settings.seed)),
@@ -333,7 +366,9 @@ class Learner:
 
 
 def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[tuple[str, Image]]:
-    """Yield names and images RGB uint8 ``[H, W, 3]`` of the frames that a student learns from; InputError where there is none."""
+    """Yield names and images RGB uint8 ``[H, W, 3]`` of the frames that a student learns from;
+    InputError where there is none.
+    """
     if not config.settings.input:
         data = open_data(config.data, classes).dataset("train")
         for index in ConsoleProgress(label="teacher").follow(
@@ -352,7 +387,9 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
 def make_lessons(
     teacher: Model, network: SegmentationNetwork, config: FitConfig[DistilConfig]
 ) -> Iterator[Lesson]:
-    """Yield each frame clean and under one of the corruptions, at the size at which the network will see it, with what the teacher says."""
+    """Yield each frame clean and under one of the corruptions, at the size at which the network
+    will see it, with what the teacher says.
+    """
     settings, scores = config.settings, ("epistemic", "mean-energy")
     corruptions = [Corruption.parse(text) for text in settings.corruptions]
     options: Any = {
@@ -391,7 +428,9 @@ def make_lessons(
 def distil(
     base: Path, config: FitConfig[DistilConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> None:
-    """Train a student of the teacher in ``base``, and write its model folder; a run that was killed while it trained begins anew."""
+    """Train a student of the teacher in ``base``, and write its model folder; a run that was killed
+    while it trained begins anew.
+    """
     settings, start = config.settings, time.perf_counter()
     if out.resolve() == base.resolve():
         raise InputError(f"--out {out} is the teacher", hint="give another --out")

@@ -1,5 +1,7 @@
-"""Sampling a density over parameters: Langevin dynamics with cyclical steps from noisy gradients, and Hamiltonian Monte Carlo with
-Metropolis correction from exact ones (Neal 2011, arXiv 1206.1901). Random numbers depend on (seed, step) alone."""
+"""Sampling a density over parameters: Langevin dynamics with cyclical steps from noisy gradients,
+and Hamiltonian Monte Carlo with Metropolis correction from exact ones (Neal 2011, arXiv 1206.1901).
+Random numbers depend on (seed, step) alone.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from segunc.core.errors import InputError, PartialFailure
 EnergyGradient = Callable[[Tensor], Tensor]
 """theta ``[D]`` -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""
 LogDensity = Callable[[Tensor], tuple[float, Tensor]]
-"""theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not defined."""
+"""theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not
+defined.
+"""
 Show = Callable[[int, int, str], object]
 """Receives the steps done, the steps of the chain, and its state in a few words."""
 MAX_ENERGY_ERROR = 1000.0  # a trajectory with a larger error counts as divergent (as in Stan)
@@ -49,13 +53,15 @@ class ChainConfig(Settings):
     """Settings of all chains: the posterior that they sample, and where they start.
 
     Args:
-        scope: normalisation layers whose affine parameters move: all, encoder, decoder, last:N, every:N or a regular expression.
+        scope: normalisation layers whose affine parameters move: all, encoder, decoder, last:N,
+            every:N or a regular expression.
         effective_pixels: N_eff, how many independent pixels the training set counts for.
         prior_scale: s of the Gaussian prior N(theta; theta_base, s^2) on the affine parameters.
         temperature: T of the posterior; below 1 it is a cold one.
         frames: training frames that are the data, evenly spaced (0: all).
         chains: number of chains, run one after the other.
-        start_spread: standard deviation of the starts around the trained values, in units of the prior's; 0 starts at them.
+        start_spread: standard deviation of the starts around the trained values, in units of the
+            prior's; 0 starts at them.
         seed: of everything random.
     """
 
@@ -76,14 +82,17 @@ class ChainConfig(Settings):
 
 @dataclass(frozen=True)
 class SgldConfig(ChainConfig):
-    """How SGLD runs: steps in cycles. A cycle begins with large steps that explore, and ends with the states that are kept.
+    """How SGLD runs: steps in cycles. A cycle begins with large steps that explore, and ends with
+    the states that are kept.
 
-    The cosine of Zhang et al. 2020 (cSG-MCMC, arXiv 1902.03932, equation 1 and section 3):
-    ``step = peak / 2 (cos(pi r) + 1)``, r = share of the cycle that is done; noise only where r is at least ``exploration``.
+    The cosine of Zhang et al. 2020 (cSG-MCMC, arXiv 1902.03932, equation 1 and section 3): ``step =
+    peak / 2 (cos(pi r) + 1)``, r = share of the cycle that is done; noise only where r is at least
+    ``exploration``.
 
     Args:
-        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics is lr / N_eff. States are independent
-            after about N_eff s^2 / lr steps where the data say little: take lr as large as stays stable.
+        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics
+            is lr / N_eff. States are independent after about N_eff s^2 / lr steps where the data
+            say little: take lr as large as stays stable.
         cycles: number of cycles.
         cycle_steps: steps of one cycle.
         exploration: share of a cycle that descends without noise, 0..1 (1 excluded).
@@ -127,7 +136,8 @@ class SgldConfig(ChainConfig):
         """Return whether the state after a step belongs to the sample."""
         noisy_steps = self.cycle_steps - self._first_noisy
         noisy_done = step % self.cycle_steps - self._first_noisy + 1
-        # The j-th kept state of a cycle is that of its noisy step number ceil(j noisy_steps / states), j = 1..states.
+        # The j-th kept state of a cycle is that of its noisy step number ceil(j noisy_steps /
+        # states), j = 1..states.
         states = self.states_per_cycle
         return (
             noisy_done > 0
@@ -140,7 +150,8 @@ class SghmcConfig(SgldConfig):
     """How SGHMC runs: as SGLD, with a momentum.
 
     Args:
-        momentum: share of the velocity that is kept from step to step, 0..1 (1 excluded); 0 is SGLD.
+        momentum: share of the velocity that is kept from step to step, 0..1 (1 excluded); 0 is
+            SGLD.
     """
 
     section = "sghmc"
@@ -155,15 +166,17 @@ def sample_langevin(
     seed: int,
     show: Show = lambda *_: None,
 ) -> Tensor:
-    """Run one chain of SGHMC, or of SGLD where the momentum is 0, and return its states ``[K, D]``; PartialFailure where it breaks.
+    """Run one chain of SGHMC, or of SGLD where the momentum is 0, and return its states ``[K, D]``;
+    PartialFailure where it breaks.
 
     With step size h, momentum decay m and temperature T::
 
         v <- m v - h g(theta) + sqrt(2 (1 - m) h T) eps,   theta <- theta + v
 
-    SGHMC (Chen, Fox & Guestrin 2014, equation 15 with their estimate of the gradient noise set to 0) in the form of Zhang et al. 2020;
-    m = 0 is SGLD (Welling & Teh 2011, equation 4 with their step 2 h). Small steps sample exp(-energy / T); the noise of g adds
-    to the temperature in proportion to h. There is no preconditioner.
+    SGHMC (Chen, Fox & Guestrin 2014, equation 15 with their estimate of the gradient noise set to
+    0) in the form of Zhang et al. 2020; m = 0 is SGLD (Welling & Teh 2011, equation 4 with their
+    step 2 h). Small steps sample exp(-energy / T); the noise of g adds to the temperature in
+    proportion to h. There is no preconditioner.
     """
     theta, velocity, momentum = start, torch.zeros_like(start), settings.momentum
     states = []
@@ -214,14 +227,18 @@ class HmcConfig(ChainConfig):
 
 
 class StepSizeAdaptation:
-    """Dual averaging of the acceptance towards a target, 0..1, from a first step size (Hoffman & Gelman 2014, section 3.2)."""
+    """Dual averaging of the acceptance towards a target, 0..1, from a first step size (Hoffman &
+    Gelman 2014, section 3.2).
+    """
 
     def __init__(self, first: float, target: float) -> None:
         self.first, self.target = first, target
         self.updates, self.mean_error, self.log_average = 0, 0.0, 0.0
 
     def update(self, acceptance: float) -> float:
-        """Return the next step size of the warm-up, after a trajectory with this acceptance probability."""
+        """Return the next step size of the warm-up, after a trajectory with this acceptance
+        probability.
+        """
         self.updates += 1
         share = 1.0 / (self.updates + 10.0)
         self.mean_error += share * (self.target - acceptance - self.mean_error)
@@ -238,8 +255,10 @@ def leapfrog(
     step: float,
     steps: int,
 ) -> tuple[Tensor, Tensor, float, Tensor]:
-    """Follow the Hamiltonian flow with unit masses, and return theta, momentum, log density and gradient ``[D]`` at the end: reversible,
-    volume-preserving, energy error O(step^2). A value that is not finite ends the trajectory early."""
+    """Follow the Hamiltonian flow with unit masses, and return theta, momentum, log density and
+    gradient ``[D]`` at the end: reversible, volume-preserving, energy error O(step^2). A value that
+    is not finite ends the trajectory early.
+    """
     momentum = momentum + 0.5 * step * gradient
     for index in range(steps):
         theta = theta + step * momentum
@@ -251,8 +270,10 @@ def leapfrog(
 
 
 class HamiltonianChain:
-    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little, so that no period of the density fits the trajectory
-    (Neal 2011, section 3.2), whose length of pi s / 2 with the prior's s is enough for any narrower posterior (Izmailov et al. 2021)."""
+    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little, so that no
+    period of the density fits the trajectory (Neal 2011, section 3.2), whose length of pi s / 2
+    with the prior's s is enough for any narrower posterior (Izmailov et al. 2021).
+    """
 
     def __init__(
         self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int
@@ -299,7 +320,9 @@ class HamiltonianChain:
         return torch.stack(states)
 
     def record(self) -> dict[str, float]:
-        """Return what the finished chain measured: means over its samples, and numbers of trajectories."""
+        """Return what the finished chain measured: means over its samples, and numbers of
+        trajectories.
+        """
         means = {name: self.counts[name] / self.settings.samples for name in MEANS}
         return {
             "step_size": self.step_size,
@@ -308,7 +331,9 @@ class HamiltonianChain:
         }
 
     def _follow_trajectory(self, step: int, warming: bool) -> bool:
-        """Move to the end of a new trajectory or stay, by Metropolis; return whether the trajectory diverged."""
+        """Move to the end of a new trajectory or stay, by Metropolis; return whether the trajectory
+        diverged.
+        """
         shift, uniform = draw_uniform(mix_seed(self.seed, _CHOICE_STREAM), [step], 2)[0].tolist()
         size = self.step_size * (1.0 + STEP_JITTER * (2.0 * shift - 1.0))
         wanted = max(1, math.ceil(self.length / size))
@@ -337,7 +362,9 @@ class HamiltonianChain:
         return 0.5 * float(momentum.square().sum()) - value
 
     def _first_step_size(self) -> float:
-        """Return a step size whose single leapfrog step is accepted with a probability near 1/2 (Hoffman & Gelman 2014, algorithm 4)."""
+        """Return a step size whose single leapfrog step is accepted with a probability near 1/2
+        (Hoffman & Gelman 2014, algorithm 4).
+        """
         momentum = self._momentum(_FIRST_STEP_STREAM, 0)
         before = self._energy(momentum, self.value)
 

@@ -1,4 +1,6 @@
-"""Features of named modules of a network, for scores that ask how near a frame is to the training frames."""
+"""Features of named modules of a network, for scores that ask how near a frame is to the training
+frames.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from segunc.core.errors import InputError, one_line
 from segunc.networks.network import SegmentationNetwork
 
 NORMS = (nn.BatchNorm2d, BatchNormAct2d)
-"""The classes, not those derived from them, which may do anything: an affine map, and in timm's dropout and an activation after it."""
+"""The classes, not those derived from them, which may do anything: an affine map, and in timm's
+dropout and an activation after it.
+"""
 
 
 @contextlib.contextmanager
@@ -33,8 +37,9 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 class SecondEncoder(nn.Module):
-    """The second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained. Weights are random, or
-    ``pretrained`` ones that timm downloads."""
+    """The second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is
+    never trained. Weights are random, or ``pretrained`` ones that timm downloads.
+    """
 
     encoder: Any  # timm's networks have more than a Module
 
@@ -71,7 +76,9 @@ class SecondEncoder(nn.Module):
         return f"encoder.{self.encoder.feature_info[-1]['module']}"
 
     def folded(self, layers: Sequence[str]) -> nn.Module:
-        """Return a copy without batch norms that makes the same maps of these layers (:func:`fold_norms`), or itself where it would not."""
+        """Return a copy without batch norms that makes the same maps of these layers
+        (:func:`fold_norms`), or itself where it would not.
+        """
         images = torch.rand(
             1,
             *self.encoder.pretrained_cfg["input_size"],
@@ -103,9 +110,10 @@ class SecondEncoder(nn.Module):
 
 
 class FeatureExtractor(nn.Module):
-    """Extract feature maps ``[n, D, h, w]`` of modules of a network of images ``[n, 3, H, W]`` in 0..1, which is run no further than the
-    last of them. Outputs of ``layers`` are such maps, or tokens ``[n, T, D]`` of patches; images are resized (bilinearly) by each of
-    ``sizes``."""
+    """Extract feature maps ``[n, D, h, w]`` of modules of a network of images ``[n, 3, H, W]`` in
+    0..1, which is run no further than the last of them. Outputs of ``layers`` are such maps, or
+    tokens ``[n, T, D]`` of patches; images are resized (bilinearly) by each of ``sizes``.
+    """
 
     def __init__(
         self, network: nn.Module, layers: Sequence[str], sizes: Sequence[float] = (1.0,)
@@ -134,7 +142,9 @@ class FeatureExtractor(nn.Module):
         return maps
 
     def extents(self, images: Tensor) -> list[tuple[int, int]]:
-        """Return (height, width) in pixels of the images that each map covers: a network may pad what it sees below and at the right."""
+        """Return (height, width) in pixels of the images that each map covers: a network may pad
+        what it sees below and at the right.
+        """
         stride = self.network.stride if isinstance(self.network, SegmentationNetwork) else 1
         extents = []
         for size in self.sizes:
@@ -189,7 +199,9 @@ class FeatureExtractor(nn.Module):
 
 
 def _times(side: int, size: float) -> int:
-    """Return a side of an image that is resized; of whole factors by whole numbers, as a graph of frames of any size has them."""
+    """Return a side of an image that is resized; of whole factors by whole numbers, as a graph of
+    frames of any size has them.
+    """
     return side * int(size) if size == int(size) else max(1, round(side * size))
 
 
@@ -206,7 +218,9 @@ def _too_small(images: Tensor) -> InputError:
 
 
 def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
-    """Return the name in ``network`` of the module that makes the last and deepest map of an encoder of smp."""
+    """Return the name in ``network`` of the module that makes the last and deepest map of an
+    encoder of smp.
+    """
     names = {module: name for name, module in network.named_modules()}
     made: list[tuple[str, Any]] = []
     device = next(encoder.parameters()).device
@@ -225,8 +239,10 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
-    """Return a copy in eval mode whose convolutions do what the batch norms after them did, as is seen on ``images``. A pair stays where
-    one of the two is called more than once, and where a module named in ``keep`` holds the convolution and not the norm."""
+    """Return a copy in eval mode whose convolutions do what the batch norms after them did, as is
+    seen on ``images``. A pair stays where one of the two is called more than once, and where a
+    module named in ``keep`` holds the convolution and not the norm.
+    """
     if not any(type(module) in NORMS for module in network.modules()):
         return network.eval()
     folded = copy.deepcopy(network).eval()

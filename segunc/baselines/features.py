@@ -1,5 +1,7 @@
-"""Features of the training frames, of the network itself or of a generic *second encoder* beside it: a bank of them for the score ``knn``.
-Frames are not augmented, and are seen at the size of predictions, or whole."""
+"""Features of the training frames, of the network itself or of a generic *second encoder* beside
+it: a bank of them for the score ``knn``. Frames are not augmented, and are seen at the size of
+predictions, or whole.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,19 @@ if TYPE_CHECKING:
 OWN, TENSORS = "own", "features.safetensors"
 ENCODER = "witness."  # prefix of the names of the second encoder's weights
 BANK = ("bank", "origins")
-"""Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each ``[N, 4]`` the frame's number, row and
-column as shares of its height and width, and train id (255 for none)."""
+"""Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each
+``[N, 4]`` the frame's number, row and column as shares of its height and width, and train id (255
+for none).
+"""
 SCORES = ("knn",)
 Resolution = Literal["network", "frame"]
 
 
 @dataclass(frozen=True)
 class FeatureBank(Attachment):
-    """What was kept of the features of the training frames, and of which network; the posterior has no part in it."""
+    """What was kept of the features of the training frames, and of which network; the posterior has
+    no part in it.
+    """
 
     file: ClassVar[str] = "features.json"
     what: ClassVar[str] = "feature bank"
@@ -86,7 +92,9 @@ class FeatureBank(Attachment):
     def providers(
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
-        """InputError where the tensors are damaged or of another fit, or the bank holds no feature of the frames."""
+        """InputError where the tensors are damaged or of another fit, or the bank holds no feature
+        of the frames.
+        """
         tensors, encoder = self.stored(model)
         device = next(model.network.parameters()).device
         if isinstance(encoder, SecondEncoder):
@@ -108,7 +116,9 @@ class FeatureBank(Attachment):
         return [FeatureDensity(extractor, banks, whole=self.resolution == "frame")]
 
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
-        """Return the tensors beside the model and the module that makes the features; InputError where they are of another fit."""
+        """Return the tensors beside the model and the module that makes the features; InputError
+        where they are of another fit.
+        """
         assert model.folder is not None  # from which this was loaded, too
         path = model.folder / TENSORS
         tensors: dict[str, Tensor] = read_checkpoint(path)
@@ -144,16 +154,20 @@ class FeaturesConfig(Settings):
 
     Args:
         encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0).
-        weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
+        weights: of the second encoder: a file in the names of timm or torchvision, or imagenet,
+            which timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
-        resolution: of the frames before that: network, as the network sees them, or frame, their own, which shows a second encoder more.
+        resolution: of the frames before that: network, as the network sees them, or frame, their
+            own, which shows a second encoder more.
         bank: features that are kept for each layer and size: a random sample of all.
         frames: how many evenly spaced frames (0: all).
-        corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known, too, and is not flagged.
+        corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known,
+            too, and is not flagged.
         seed: of the sample.
-        images ([DATASET:]FOLDER): frames of your own road in the place of the training set; they need no labels. Anomaly labels keep
-            places out: those of a data set, or in folders named labels or labels_masks beside them (0 normal, 1 anomaly, 255 ignored).
+        images ([DATASET:]FOLDER): frames of your own road in the place of the training set; they
+            need no labels. Anomaly labels keep places out: those of a data set, or in folders named
+            labels or labels_masks beside them (0 normal, 1 anomaly, 255 ignored).
     """
 
     section = "features"
@@ -181,7 +195,9 @@ class FeaturesConfig(Settings):
 
 
 class TrainingFeatures:
-    """A sample of the features of the training frames for each map of the encoder that the settings name."""
+    """A sample of the features of the training frames for each map of the encoder that the settings
+    name.
+    """
 
     def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
         opened, deepest = _open_encoder(network, settings, say)
@@ -195,7 +211,9 @@ class TrainingFeatures:
         ]
 
     def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
-        """Take the training frames and return their names; of images without class labels only places of normal pixels."""
+        """Take the training frames and return their names; of images without class labels only
+        places of normal pixels.
+        """
         samples, names, settings = data.dataset("train").samples, list[str](), self.settings
         shown = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
         for index, image, labels, frame, own in shown:
@@ -210,7 +228,9 @@ class TrainingFeatures:
         return names
 
     def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
-        """Take an image ``[1, 3, h, w]`` in 0..1, as the encoder sees it, with its train ids ``[h, w]`` and its number."""
+        """Take an image ``[1, 3, h, w]`` in 0..1, as the encoder sees it, with its train ids ``[h,
+        w]`` and its number.
+        """
         extents = self.extractor.extents(image)
         for sample, maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
             rows = unit_features(maps).cpu()
@@ -273,7 +293,9 @@ def fit_features(
     device: str = "auto",
     say: Say = say,
 ) -> FeatureBank:
-    """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer that is not there."""
+    """Gather the features and write the same model with them; ``out`` may be ``base``. InputError
+    for a layer that is not there.
+    """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     features = TrainingFeatures(model.network, settings, say)

@@ -1,4 +1,6 @@
-"""What all that is fitted on a finished model has in common: its frames as the network sees them, and on what it was fitted."""
+"""What all that is fitted on a finished model has in common: its frames as the network sees them,
+and on what it was fitted.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ if TYPE_CHECKING:
 FRAMES: Registry[Callable[..., Any]] = Registry(
     "kind of frames", "segunc.frames_to_fit", {}, baselines=("images",)
 )
-"""What something is fitted on that needs no class labels, in the form of :class:`segunc.data.module.SegmentationDataModule`."""
+"""What something is fitted on that needs no class labels, in the form of
+:class:`segunc.data.module.SegmentationDataModule`.
+"""
 
 
 def load_for_fitting(
     base: Path, config: FitConfig[Any], device: torch.device
 ) -> tuple[Model, SegmentationDataModule]:
-    """Return a model of either kind on its device, and the data set of its classes, or the ``images`` of the settings."""
+    """Return a model of either kind on its device, and the data set of its classes, or the
+    ``images`` of the settings.
+    """
     model, images = load_model(base), getattr(config.settings, "images", None)
     data = (
         FRAMES["images"](images)
@@ -50,9 +56,12 @@ def frames_as_seen(
     label: str,
     corruptions: Sequence[Corruption] = (),
 ) -> Iterator[tuple[int, Tensor, Labels, Image, Labels]]:
-    """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would show them to the network, each clean
-    and then under the corruptions: the index, the image ``[1, 3, h, w]`` in 0..1 on the network's device, and the train ids uint8
-    ``[h, w]``, 255 ignored; then image and train ids at the frame's own size. ``label`` says what is done with them, for the progress."""
+    """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would
+    show them to the network, each clean and then under the corruptions: the index, the image ``[1,
+    3, h, w]`` in 0..1 on the network's device, and the train ids uint8 ``[h, w]``, 255 ignored;
+    then image and train ids at the frame's own size. ``label`` says what is done with them, for the
+    progress.
+    """
     frames, device = data.dataset(split), next(model.network.parameters()).device
     override = None if data.size is None else (data.size[0], data.size[1])
     for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):

@@ -1,10 +1,13 @@
-"""Laplace approximation over the affine parameters (MacKay 1992; Daxberger et al. 2021, 2106.14806).
+"""Laplace approximation over the affine parameters (MacKay 1992; Daxberger et al. 2021,
+2106.14806).
 
-With g_i the gradient of log p(y_i | x, theta) of pixel i, the Fisher matrix of the mean pixel is F = (1 / N) sum_i E[g_i g_i'] over the N
-labelled pixels, with labels y_i drawn from the network's own prediction; N_eff F is the (generalised Gauss-Newton) curvature of our
-likelihood. One backward pass an image is enough: with a label drawn for each pixel independently every g_i has mean 0, so the cross terms
-vanish, and of G = sum_i g_i it is E[G G'] = sum_i E[g_i g_i']. (With the true labels, the "empirical Fisher", the sum is too large by up to
-the number of pixels.) An entry of the diagonal has a relative standard error of about sqrt(2 / n) after n gradients.
+With g_i the gradient of log p(y_i | x, theta) of pixel i, the Fisher matrix of the mean pixel is F
+= (1 / N) sum_i E[g_i g_i'] over the N labelled pixels, with labels y_i drawn from the network's own
+prediction; N_eff F is the (generalised Gauss-Newton) curvature of our likelihood. One backward pass
+an image is enough: with a label drawn for each pixel independently every g_i has mean 0, so the
+cross terms vanish, and of G = sum_i g_i it is E[G G'] = sum_i E[g_i g_i']. (With the true labels,
+the "empirical Fisher", the sum is too large by up to the number of pixels.) An entry of the
+diagonal has a relative standard error of about sqrt(2 / n) after n gradients.
 """
 
 from __future__ import annotations
@@ -41,15 +44,19 @@ MIN_PIXELS = (
     10_000  # labelled pixels below which no Fisher is taken: rare classes would not occur in it
 )
 MIN_GRADIENTS = 8
-"""Image gradients below which no Fisher is taken: the relative standard error of its entries is 50 % there."""
+"""Image gradients below which no Fisher is taken: the relative standard error of its entries is 50
+% there.
+"""
 
 
 class Laplace:
-    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``. F: see the module's text.
+    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``. F: see the
+    module's text.
 
     Args:
         mean: ``[2, T]`` gamma (row 0) and beta (row 1) at which the Fisher was taken.
-        fisher: ``[2, T]`` diagonal; or ``[3, T]`` blocks: gamma with gamma, beta with beta, gamma with beta.
+        fisher: ``[2, T]`` diagonal; or ``[3, T]`` blocks: gamma with gamma, beta with beta, gamma
+            with beta.
     """
 
     method: ClassVar[str] = "laplace"
@@ -71,7 +78,9 @@ class Laplace:
         return AffineDraws(values[:, 0], values[:, 1])
 
     def _spread(self, noise: Tensor) -> Tensor:
-        """Return ``L^-T noise`` with ``P = L L'``, whose covariance is ``P^-1``; ``[S, 2, T]`` float64."""
+        """Return ``L^-T noise`` with ``P = L L'``, whose covariance is ``P^-1``; ``[S, 2, T]``
+        float64.
+        """
         precision = self.prior.effective_pixels * self.fisher.cpu().double()
         prior = self.prior.scale**-2
         if len(self.fisher) == 2:
@@ -106,9 +115,10 @@ class Laplace:
 
 
 class FisherSum:
-    """Sums the outer products of image gradients with sampled labels, see the module's text, at ``[2, T]`` gamma and beta of a converted
-    network, whose own parameters are frozen: ``total`` float64 as in :class:`Laplace`, divided by ``pixels`` (labelled ones times samples)
-    it is F."""
+    """Sums the outer products of image gradients with sampled labels, see the module's text, at
+    ``[2, T]`` gamma and beta of a converted network, whose own parameters are frozen: ``total``
+    float64 as in :class:`Laplace`, divided by ``pixels`` (labelled ones times samples) it is F.
+    """
 
     def __init__(
         self, network: nn.Module, affine: Tensor, structure: Structure, scope: str = "all"
@@ -125,8 +135,10 @@ class FisherSum:
         self.pixels = self.gradients = 0
 
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
-        """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are ignored (255) is read; the seed is that of
-        the sampled labels, of which each image has ``samples`` maps, a backward pass each."""
+        """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are
+        ignored (255) is read; the seed is that of the sampled labels, of which each image has
+        ``samples`` maps, a backward pass each.
+        """
         check_images(images, self.network)
         device = self.layout.device
         images = images.to(device).contiguous(memory_format=torch.channels_last)
@@ -140,7 +152,9 @@ class FisherSum:
     def _add_part(
         self, images: Tensor, ignored: Tensor, part: slice, seed: int, samples: int
     ) -> None:
-        """Add the gradients of a part of a batch in one pass; the sampled labels are those of the whole batch."""
+        """Add the gradients of a part of a batch in one pass; the sampled labels are those of the
+        whole batch.
+        """
         gamma, beta = self._rows_of_affine(len(images[part]))
         with self.layout.active(AffineDraws(gamma, beta)):
             logits = run_with_gradients(self.network, images[part]).float()
@@ -179,7 +193,8 @@ class LaplaceConfig(AffineTrainingConfig):
     """How the Fisher matrix is taken and which prior goes with it.
 
     Args:
-        epochs: of plain fine-tuning to the maximum of the posterior before the Fisher is taken; 0 takes it at the base.
+        epochs: of plain fine-tuning to the maximum of the posterior before the Fisher is taken; 0
+            takes it at the base.
         structure: diagonal, or block: 2 x 2 blocks of the gamma and beta of each channel.
         images: training crops whose gradients are taken.
         samples: label maps drawn for each crop.

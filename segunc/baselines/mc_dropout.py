@@ -1,5 +1,7 @@
-"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers, which multiply
-their input by masks made of seeds alone: one for each draw and each call within a pass, the same for all frames of one size."""
+"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the
+network's own dropout layers, which multiply their input by masks made of seeds alone: one for each
+draw and each call within a pass, the same for all frames of one size.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.finetune_run import FinetuneRun
 
-USUAL_P = 0.003  # there are thousands of channels, so already one in a thousand dropped makes draws differ
+# There are thousands of channels, so already one in a thousand dropped makes draws differ.
+USUAL_P = 0.003
 
 
 @dataclass
 class FoldedDropout:
-    """One dropout layer's part of S draws, its attribute ``segunc_dropout`` while they are active: p, and seeds (None: nothing dropped)."""
+    """One dropout layer's part of S draws, its attribute ``segunc_dropout`` while they are active:
+    p, and seeds (None: nothing dropped).
+    """
 
     p: float
     seeds: tuple[int | None, ...]
@@ -39,8 +44,10 @@ class FoldedDropout:
 
 
 class ChannelDropout:
-    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel, of ``affine`` ``[2, T]``, the
-    trained gamma and beta. The channels dropped at a smaller p in [0, 1) are among those of a larger one."""
+    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each
+    channel, of ``affine`` ``[2, T]``, the trained gamma and beta. The channels dropped at a smaller
+    p in [0, 1) are among those of a larger one.
+    """
 
     method: ClassVar[str] = "mc-dropout"
     members = 1
@@ -103,14 +110,18 @@ class DropoutSite:
             seed if seed is None or call == 0 else mix_seed(seed, call) for seed in state.seeds
         ]
         mask = to_device(torch.stack([_mask(seed, state.p, shape) for seed in seeds]), x.device)
-        # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
+        # Marked by hand: nothing that the engine follows went into it, and it is what makes draws
+        # differ.
         setattr(mask, ORIGIN, DRAWS)
-        # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same error.
+        # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same
+        # error.
         return (x * (mask.repeat_interleave(rows, 0) if rows > 1 else mask)).to(x.dtype)
 
 
 def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
-    """Return ``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at every p."""
+    """Return ``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at
+    every p.
+    """
     if seed is None or p == 0.0:
         return torch.ones(shape, dtype=torch.float32)
     uniform = np.random.Generator(np.random.Philox(key=seed)).random(shape, dtype=np.float32)
@@ -118,8 +129,10 @@ def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
 
 
 def convert_dropout(network: nn.Module) -> dict[str, float]:
-    """Make the dropout layers of a network with p above 0 drawable, in place, and return the p of each by its name, in the order of
-    ``named_modules``; without masks nothing changes. InputError where there is none."""
+    """Make the dropout layers of a network with p above 0 drawable, in place, and return the p of
+    each by its name, in the order of ``named_modules``; without masks nothing changes. InputError
+    where there is none.
+    """
     sites: dict[str, Any] = {
         n: m for n, m in network.named_modules() if isinstance(m, KINDS) and cast(Any, m).p > 0
     }
@@ -136,8 +149,10 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
 
 
 class OwnDropout:
-    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide. ``nn.Dropout`` drops elements, the others
-    whole channels; what is kept is divided by 1 - p, the p in [0, 1) of each layer by its name, in network order."""
+    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide.
+    ``nn.Dropout`` drops elements, the others whole channels; what is kept is divided by 1 - p, the
+    p in [0, 1) of each layer by its name, in network order.
+    """
 
     method: ClassVar[str] = "mc-dropout"
     members = 1
@@ -205,10 +220,12 @@ class McDropoutConfig(Settings):
     """What is dropped, and how much; no data are needed.
 
     Args:
-        sites: norm (channels at the normalisation layers) or own (the network's own dropout layers, and only they).
-        p: probability that an element or a channel is dropped, below 1; none for 0.003 at normalisation layers, and for what each own layer was
-            trained with.
-        scope: normalisation layers, or own layers, that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        sites: norm (channels at the normalisation layers) or own (the network's own dropout layers,
+            and only they).
+        p: probability that an element or a channel is dropped, below 1; none for 0.003 at
+            normalisation layers, and for what each own layer was trained with.
+        scope: normalisation layers, or own layers, that are stochastic: all, encoder, decoder,
+            last:N, every:N or a regular expression.
         seed: for the record.
     """
 
@@ -223,7 +240,9 @@ class McDropoutConfig(Settings):
 DROPOUTS: Registry[Any] = Registry(
     "dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout}
 )
-"""Posteriors by what ``mc_dropout.sites`` names; the class method ``of(run)`` gives the one of a run, and what it is in a few words."""
+"""Posteriors by what ``mc_dropout.sites`` names; the class method ``of(run)`` gives the one of a
+run, and what it is in a few words.
+"""
 
 
 @finetuning

@@ -1,5 +1,7 @@
-"""Deep ensembles, of networks that are deterministic or have a posterior of their own (Lakshminarayanan et al. 2017), and test-time
-augmentation: flips and scales of the frame as draws, over any posterior (Wang et al. 2019, 1807.07356)."""
+"""Deep ensembles, of networks that are deterministic or have a posterior of their own
+(Lakshminarayanan et al. 2017), and test-time augmentation: flips and scales of the frame as draws,
+over any posterior (Wang et al. 2019, 1807.07356).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ SCALES = (
 
 
 class Ensemble(Mixture):
-    """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own. Base scores are those of member 0."""
+    """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own.
+    Base scores are those of member 0.
+    """
 
     method: ClassVar[str] = "ensemble"
 
@@ -74,8 +78,10 @@ class Ensemble(Mixture):
 
 
 def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
-    """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and so on, without what was fitted on them.
-    ``bases`` are model folders, each deterministic or with a posterior of one network, or one folder that holds several in ``seed-*``."""
+    """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and
+    so on, without what was fitted on them. ``bases`` are model folders, each deterministic or with
+    a posterior of one network, or one folder that holds several in ``seed-*``.
+    """
     if not is_first_process():
         return
     folders = list(bases)
@@ -145,7 +151,9 @@ def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
 
 
 def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
-    """Return the ensemble that a record describes; InputError where a member is not the one that it was made of."""
+    """Return the ensemble that a record describes; InputError where a member is not the one that it
+    was made of.
+    """
     models = []
     for part in record["parts"]:
         member = unlinked(folder, part["folder"])
@@ -169,9 +177,11 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
 
 
 class TestTimeAugmentation(Mixture):
-    """Draw s is draw s of a posterior, of the frame under transform s mod K: every scale as it is, and then, with ``flip``, mirrored.
-    Logits are brought back to the frame before the softmax. Over an ensemble of M networks M K draws are all pairs. Members of a posterior
-    over one network do not: where M and K have a common divisor, such a member meets only some of the transforms."""
+    """Draw s is draw s of a posterior, of the frame under transform s mod K: every scale as it is,
+    and then, with ``flip``, mirrored. Logits are brought back to the frame before the softmax. Over
+    an ensemble of M networks M K draws are all pairs. Members of a posterior over one network do
+    not: where M and K have a common divisor, such a member meets only some of the transforms.
+    """
 
     __test__ = False  # pytest takes the name for that of a test
     method: ClassVar[str] = "tta"
@@ -203,7 +213,8 @@ class TestTimeAugmentation(Mixture):
         inner = branches_of(network, self.inner)
         networks, transforms = len(inner), self.members
         period = math.lcm(networks, transforms)
-        # One step further after each period, or a common divisor would keep some pairs apart for ever.
+        # One step further after each period, or a common divisor would keep some pairs apart for
+        # ever.
         pairs = (
             (inner[i % networks], (i + i // period) % transforms)
             for i in range(networks * transforms)
@@ -232,7 +243,9 @@ class TtaConfig(Settings):
 def augment_model(
     base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> None:
-    """Write a model with test-time augmentation over it; what was fitted on the model without is left out."""
+    """Write a model with test-time augmentation over it; what was fitted on the model without is
+    left out.
+    """
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
     for description in (network.description for network in model.networks):

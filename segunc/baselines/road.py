@@ -1,4 +1,6 @@
-"""Frames of your own road, without class labels and without a data set: what ``--features.images`` and ``--anomaly.images`` open."""
+"""Frames of your own road, without class labels and without a data set: what ``--features.images``
+and ``--anomaly.images`` open.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from segunc.data.labels import UNKNOWN, label_values
 
 @dataclass(frozen=True)
 class RoadFrames:
-    """Frames without class labels, in the form of a data module: ``val`` is the frame that is held out, and ``train`` the others."""
+    """Frames without class labels, in the form of a data module: ``val`` is the frame that is held
+    out, and ``train`` the others.
+    """
 
     samples: Sequence[Sample]
     encoding: AnomalyEncoding = BINARY
@@ -47,7 +51,9 @@ class RoadFrames:
         return [replace(self, held_out=sample.name) for sample in self.samples]
 
     def read(self, index: int) -> tuple[Image, Labels]:
-        """Return an image RGB uint8 ``[H, W, 3]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255 ignored."""
+        """Return an image RGB uint8 ``[H, W, 3]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255
+        ignored.
+        """
         sample = self.samples[index]
         image = load_image(sample.image, strict=True)
         mask = sample.anomaly
@@ -61,8 +67,9 @@ class RoadFrames:
 
 
 def open_images(place: str) -> RoadFrames:
-    """Return the images of ``FOLDER`` with their anomaly labels, if any, or those of the data set in ``DATASET:FOLDER``; InputError for a
-    single image that holds an anomaly."""
+    """Return the images of ``FOLDER`` with their anomaly labels, if any, or those of the data set
+    in ``DATASET:FOLDER``; InputError for a single image that holds an anomaly.
+    """
     name, colon, rest = place.partition(":")
     folder = Path(rest if colon and name in DATASETS else place)
     if colon and name in DATASETS:

@@ -1,4 +1,6 @@
-"""SWAG: a Gaussian fitted to the affine parameters along an SGD trajectory (Maddox et al. 2019, 1902.02476)."""
+"""SWAG: a Gaussian fitted to the affine parameters along an SGD trajectory (Maddox et al. 2019,
+1902.02476).
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ from segunc.training.finetune_run import FinetuneRun
 
 
 class Swag(Posterior):
-    """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1 and z2 ~ N(0, I): equation 1 of the
-    paper at ``scale`` 1. ``mean`` and ``variance`` are ``[2, T]`` of gamma (row 0) and beta (row 1) over the snapshots; ``deviations``
-    ``[K, 2, T]``, the rows of D, are the last K snapshots less the running mean at their time."""
+    """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1
+    and z2 ~ N(0, I): equation 1 of the paper at ``scale`` 1. ``mean`` and ``variance`` are ``[2,
+    T]`` of gamma (row 0) and beta (row 1) over the snapshots; ``deviations`` ``[K, 2, T]``, the
+    rows of D, are the last K snapshots less the running mean at their time.
+    """
 
     method: ClassVar[str] = "swag"
     members = 1
@@ -80,7 +84,9 @@ class SwagConfig(AffineTrainingConfig):
 
 
 class Point(Trainable[ABNNPosterior]):
-    """Fine-tuning of gamma and beta to the maximum of the posterior: an ABNN of one member without noise."""
+    """Fine-tuning of gamma and beta to the maximum of the posterior: an ABNN of one member without
+    noise.
+    """
 
     def __init__(
         self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None
@@ -97,8 +103,10 @@ class Point(Trainable[ABNNPosterior]):
 
 
 class Trajectory(Point):
-    """SGD at a constant rate from the base, whose snapshots give a mean, a variance and low-rank deviations, by Welford's recurrence in
-    float64. A snapshot is taken after step n where ``n > burn_in`` and ``n - burn_in`` is a multiple of ``collect_every``."""
+    """SGD at a constant rate from the base, whose snapshots give a mean, a variance and low-rank
+    deviations, by Welford's recurrence in float64. A snapshot is taken after step n where ``n >
+    burn_in`` and ``n - burn_in`` is a multiple of ``collect_every``.
+    """
 
     snapshots: Tensor
     collected_at: Tensor
@@ -166,7 +174,9 @@ class Trajectory(Point):
 
 @finetuning
 def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
-    """Run SGD from a base network, fit a Gaussian to its snapshots, and write the Bayesian model."""
+    """Run SGD from a base network, fit a Gaussian to its snapshots, and write the
+    Bayesian model.
+    """
     trajectory = Trajectory(AffineLayout(run.network), run.config.settings)
     run.train(trajectory)
     posterior, snapshots = trajectory.gaussian(), int(trajectory.snapshots)

@@ -1,4 +1,6 @@
-"""The one posterior over affine parameters that every chain samples, its log density and its gradients, and the batches of its data."""
+"""The one posterior over affine parameters that every chain samples, its log density and its
+gradients, and the batches of its data.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,12 @@ from segunc.training.losses import check_labels
 
 
 class LogPosterior:
-    """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``, up to a constant. The mean runs over the
-    labelled pixels of the data. theta ``[D]`` are the free affine parameters of the scope, its gammas, then the betas that there are,
-    ``base`` the trained ones and ``centre`` the mean of the prior; float64, whatever the network computes in: steps of a chain are far
-    smaller than what they are added to."""
+    """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``,
+    up to a constant. The mean runs over the labelled pixels of the data. theta ``[D]`` are the free
+    affine parameters of the scope, its gammas, then the betas that there are, ``base`` the trained
+    ones and ``centre`` the mean of the prior; float64, whatever the network computes in: steps of a
+    chain are far smaller than what they are added to.
+    """
 
     def __init__(self, network: nn.Module, prior: Prior, scope: str = "all") -> None:
         self.network, self.prior = network.eval().requires_grad_(False), prior
@@ -39,13 +43,17 @@ class LogPosterior:
         self._dtype = next(network.parameters()).dtype
 
     def expand(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gamma and beta ``[..., T]`` of the whole network, outside the scope the trained values, from theta ``[..., D]``."""
+        """Return gamma and beta ``[..., T]`` of the whole network, outside the scope the trained
+        values, from theta ``[..., D]``.
+        """
         every = self._trained.expand(*theta.shape[:-1], -1).index_copy(-1, self._free, theta)
         gamma, beta = every.view(*theta.shape[:-1], 2, -1).unbind(-2)
         return gamma, beta
 
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats: a float64 scalar."""
+        """Return the sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in
+        nats: a float64 scalar.
+        """
         gamma, beta = self.expand(theta)
         images = images.to(self.layout.device, self._dtype).contiguous(
             memory_format=torch.channels_last
@@ -70,8 +78,10 @@ class LogPosterior:
     def energy_gradient(
         self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float
     ) -> Tensor:
-        """Return an estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the
-        expected number of labelled pixels of such a batch."""
+        """Return an estimate ``[D]``, from a minibatch, of the gradient of the energy -T log
+        p(theta); unbiased where ``pixels`` is the expected number of labelled pixels of such a
+        batch.
+        """
         gradient = (theta - self.centre) / self.prior.scale**2
         if not bool((labels != IGNORE).any()):
             return gradient
@@ -114,8 +124,9 @@ def minibatches(
     steps: int,
     workers: int = 0,
 ) -> Iterator[Batch]:
-    """Yield for each step the batch of frames that (seed, step) decides, augmentation too; each pass has its own order, and leaves out what
-    does not fill a batch."""
+    """Yield for each step the batch of frames that (seed, step) decides, augmentation too; each
+    pass has its own order, and leaves out what does not fill a batch.
+    """
     if len(frames) < size:
         raise InputError(
             f"{len(frames)} training frames do not fill a batch of {size}",

@@ -1,7 +1,10 @@
-"""Calibration of what a model predicts on validation NLL: a temperature. A Bayesian model predicts the mean p over its draws, so the
-temperature acts on that mean, ``softmax(ln p / T)``: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792). It is fitted
-on a random sample of labelled pixels of each frame, chosen by (seed, frame) alone and weighted by how many labelled ones they stand for, so
-the NLL is an unbiased estimate of the mean over all labelled pixels of the frames."""
+"""Calibration of what a model predicts on validation NLL: a temperature. A Bayesian model predicts
+the mean p over its draws, so the temperature acts on that mean, ``softmax(ln p / T)``: pool, then
+calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792). It is fitted on a random sample of
+labelled pixels of each frame, chosen by (seed, frame) alone and weighted by how many labelled ones
+they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the
+frames.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
 LOWEST, HIGHEST, GRID = 0.05, 20.0, 13
-"""Temperatures between which the best is sought, first at so many; networks in use lie in 0.5 to 5."""
+"""Temperatures between which the best is sought, first at so many; networks in use lie in 0.5 to 5.
+"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,9 @@ class PixelSample(NamedTuple):
 def sample_pixels(
     model: Model, data: SegmentationDataModule, settings: TemperatureConfig
 ) -> PixelSample:
-    """Return the mean prediction at randomly chosen labelled pixels of validation frames; InputError where there is none."""
+    """Return the mean prediction at randomly chosen labelled pixels of validation frames;
+    InputError where there is none.
+    """
     kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     sampler = Sampler(
         model.network, model.posterior, draws=settings.draws, seed=settings.seed, scores=("msp",)
@@ -145,13 +151,17 @@ def sample_pixels(
 
 
 def mean_nll(sample: PixelSample, scale: Tensor | float = 1.0) -> Tensor:
-    """Return the weighted mean over pixels of ``-ln softmax(scale ln p)[label]``, in nats; the scale is 1 / T."""
+    """Return the weighted mean over pixels of ``-ln softmax(scale ln p)[label]``, in nats; the
+    scale is 1 / T.
+    """
     likelihood = (sample.logs * scale).log_softmax(1).gather(1, sample.labels[:, None])[:, 0]
     return -(likelihood * sample.weights).sum() / sample.weights.sum()
 
 
 def fit_temperature(sample: PixelSample) -> float:
-    """Return the temperature with the lowest mean NLL, by L-BFGS over ln T from the best of a coarse grid."""
+    """Return the temperature with the lowest mean NLL, by L-BFGS over ln T from the best of a
+    coarse grid.
+    """
     grid = torch.linspace(math.log(LOWEST), math.log(HIGHEST), GRID, dtype=torch.float64)
     with torch.no_grad():
         coarse = torch.stack([mean_nll(sample, torch.exp(-value)) for value in grid])
@@ -199,8 +209,10 @@ def scale_temperature(
     device: str = "auto",
     say: Say = say,
 ) -> Calibration:
-    """Fit the calibration of a model of either kind and write the same model with it, in the place of one that is there already;
-    ``out`` may be ``base``. InputError for no labelled pixel, NaN logits, or a best temperature at a bound."""
+    """Fit the calibration of a model of either kind and write the same model with it, in the place
+    of one that is there already; ``out`` may be ``base``. InputError for no labelled pixel, NaN
+    logits, or a best temperature at a bound.
+    """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)

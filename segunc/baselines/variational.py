@@ -1,4 +1,6 @@
-"""Mean-field variational inference over the affine parameters (Blundell et al. 2015, restricted to gamma and beta)."""
+"""Mean-field variational inference over the affine parameters (Blundell et al. 2015, restricted to
+gamma and beta).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ from segunc.training.losses import Schedule
 
 
 class MeanField(Posterior):
-    """Draw s: ``gamma = mu + sigma eps_s`` and the same for beta with noise of its own, ``eps ~ N(0, I)``. Mean and sigma are ``[2, T]``,
-    of gamma (row 0) and beta (row 1); sigma is 0 outside of the scope and where a layer has no beta."""
+    """Draw s: ``gamma = mu + sigma eps_s`` and the same for beta with noise of its own, ``eps ~
+    N(0, I)``. Mean and sigma are ``[2, T]``, of gamma (row 0) and beta (row 1); sigma is 0 outside
+    of the scope and where a layer has no beta.
+    """
 
     method: ClassVar[str] = "variational"
     members = 1
@@ -51,7 +55,8 @@ class VariationalConfig(AffineTrainingConfig):
 
     Args:
         lr: learning rate of the means.
-        sigma_lr: learning rate of rho; sigma = softplus(rho), so while sigma is small a step changes it by this share.
+        sigma_lr: learning rate of rho; sigma = softplus(rho), so while sigma is small a step
+            changes it by this share.
         initial_sigma: standard deviation of every parameter before the training.
         kl_weight: factor of the KL term; 1 is the posterior, less is a colder one.
         optimizer: adamw or sgd (Nesterov momentum 0.9).
@@ -68,7 +73,9 @@ class VariationalConfig(AffineTrainingConfig):
 
 
 class MeanFieldTraining(Trainable[MeanField]):
-    """q(theta) = N(mu, sigma^2) in training, sigma = softplus(rho), by the negative evidence lower bound divided by N_eff."""
+    """q(theta) = N(mu, sigma^2) in training, sigma = softplus(rho), by the negative evidence lower
+    bound divided by N_eff.
+    """
 
     regulariser_name = "kl"
 
@@ -89,7 +96,9 @@ class MeanFieldTraining(Trainable[MeanField]):
         return MeanField(self.within_scope(self.mean, layout), sigma, self.scope)
 
     def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
-        """KL(N(mu, sigma^2) || N(theta_prior, s^2)) over the scope in closed form, times kl_weight / N_eff."""
+        """KL(N(mu, sigma^2) || N(theta_prior, s^2)) over the scope in closed form, times kl_weight
+        / N_eff.
+        """
         chosen = layout.free(self.scope)
         ratio = F.softplus(self.rho)[chosen] / self.prior.scale
         shift = (self.mean - self.prior.centre(layout))[chosen] / self.prior.scale

@@ -1,4 +1,6 @@
-"""The command line: parse the options of a verb, call its function, and turn errors into exit codes."""
+"""The command line: parse the options of a verb, call its function, and turn errors into exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ VERBS = {
 TRAINING = ("train", "finetune")  # verbs with a configuration
 RESUMED = ("demo", *TRAINING, "predict")
 DEBUG_HINT = " (--debug shows where)"
-MAX_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
+# Characters of an unexpected error that still make one readable line; --debug shows all of it.
+MAX_MESSAGE = 600
 
 
 def options_of(verb: str) -> type:
@@ -53,7 +56,9 @@ def options_of(verb: str) -> type:
 
 
 class ConfigurationHelp(argparse._HelpAction):
-    """Print the help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
+    """Print the help of a verb, and then the keys of its configuration: of the method that is named
+    before ``--help``, or of the usual one.
+    """
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any
@@ -104,18 +109,22 @@ def build_parser(*, as_json: bool = False) -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input), 130 (Ctrl-C), 143 (the
-    signal that ends a process) or 141 (nobody reads what is printed any more)."""
+    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is
+    kept), 2 (bad input), 130 (Ctrl-C), 143 (the signal that ends a process) or 141 (nobody reads
+    what is printed any more).
+    """
     words = sys.argv[1:] if argv is None else argv
     arguments, rest = build_parser(as_json="--json" in words).parse_known_args(words)
     verb = arguments.verb
-    # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
+    # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know
+    # all their options.
     if rest and verb not in TRAINING:
         near = nearest(rest[0], arguments.parser._option_string_actions)
         arguments.parser.error(f"unrecognised arguments: {' '.join(rest)}{near}")
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-    # Its threads wait in a loop, which takes more CPU than they gain for the small matrices of the bootstrap.
+    # Its threads wait in a loop, which takes more CPU than they gain for the small matrices of the
+    # bootstrap.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     again = "goes on from there" if verb in RESUMED else "begins again"
     kept = f"what is finished is kept, and the same command {again}"

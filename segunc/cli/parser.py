@@ -1,4 +1,6 @@
-"""Make argparse's options from the dataclass of a verb's options, read them back, and check them before a verb imports torch."""
+"""Make argparse's options from the dataclass of a verb's options, read them back, and check them
+before a verb imports torch.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ from segunc.options import default_of, flags_of, option_fields, parts_of, severa
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that says what is wrong in one line, and once more as JSON for who asked for it, and exits with 2."""
+    """Parser that says what is wrong in one line, and once more as JSON for who asked for it, and
+    exits with 2.
+    """
 
     def __init__(self, *, as_json: bool = False, **settings: Any) -> None:
-        # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
+        # Abbreviated options would change their meaning when an option is added, and would swallow
+        # configuration keys.
         super().__init__(**settings, allow_abbrev=False)
         self.as_json = as_json
 
@@ -40,7 +45,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Add a dataclass's options, and under a title those of each of its bases: the first words of its docstring."""
+    """Add a dataclass's options, and under a title those of each of its bases: the first words of
+    its docstring.
+    """
     kinds, texts = get_type_hints(options, include_extras=True), meanings(options)
     for section in options.__mro__:
         title = re.split(r"[:.]", inspect.cleandoc(section.__doc__ or ""), maxsplit=1)[0]
@@ -81,7 +88,9 @@ def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
 
 
 def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
-    """Return the plain type of an option, of ``X | None`` the X, and what reads a word of it; None for a text."""
+    """Return the plain type of an option, of ``X | None`` the X, and what reads a word of it; None
+    for a text.
+    """
     if get_origin(kind) in (Union, UnionType):
         kind = get_args(kind)[0]
     kind, *annotations = get_args(kind) if get_origin(kind) is Annotated else (kind,)
@@ -119,7 +128,9 @@ def _argument(
 
 
 def check_options(options: Any) -> None:
-    """Raise InputError where a path or a device of a verb's options cannot be, before torch is imported, which takes seconds."""
+    """Raise InputError where a path or a device of a verb's options cannot be, before torch is
+    imported, which takes seconds.
+    """
     hints = get_type_hints(type(options), include_extras=True)
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     for field in dataclasses.fields(options):

@@ -18,8 +18,9 @@ FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a w
 
 
 def run(verb: str, options: Any, as_json: TextIO | None = None) -> None:
-    """Do what a verb's options ask for, and print what a user should know, to ``as_json`` the result as one line; a failure of the result
-    is raised once all is printed."""
+    """Do what a verb's options ask for, and print what a user should know, to ``as_json`` the
+    result as one line; a failure of the result is raised once all is printed.
+    """
     name = FUNCTIONS.get(verb, verb)
     result = getattr(segunc, name)(options, *LISTENERS.get(verb, ()))
     for note in getattr(result, "notes", ()):
@@ -33,7 +34,9 @@ def run(verb: str, options: Any, as_json: TextIO | None = None) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a result as JSON knows it: paths are texts, objects are their fields, and what has neither is left as it is printed."""
+    """Return a result as JSON knows it: paths are texts, objects are their fields, and what has
+    neither is left as it is printed.
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if hasattr(value, "_asdict"):

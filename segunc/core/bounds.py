@@ -1,4 +1,6 @@
-"""Numbers and their bounds: dataclasses that check themselves, in Python, on the command line and from a configuration file."""
+"""Numbers and their bounds: dataclasses that check themselves, in Python, on the command line and
+from a configuration file.
+"""
 
 from __future__ import annotations
 
@@ -61,18 +63,24 @@ NonNegativeFloat = Annotated[float, Bound(least=0)]
 UnitInterval = Annotated[float, Bound(least=0, most=1)]
 BelowOne = Annotated[float, Bound(least=0, below=1)]
 Count = Annotated[int, Bound(least=1, most=4096)]
-"""Of draws, frames in a batch or processes. A Latin hypercube of so many draws takes a gigabyte for 30,000 channels."""
+"""Of draws, frames in a batch or processes. A Latin hypercube of so many draws takes a gigabyte for
+30,000 channels.
+"""
 Threads = Annotated[int, Bound(least=1, most=1024)]
 """OpenMP ends the process where it cannot start as many as it is told."""
 Seed = Annotated[int, Bound(least=0, most=2**32 - 1)]
 LARGEST_SIDE = 16_384
 Side = Annotated[int, Bound(least=32, most=LARGEST_SIDE)]
-"""Of a frame that a network sees, in pixels; the deepest feature map of the usual encoders has a stride of 32."""
+"""Of a frame that a network sees, in pixels; the deepest feature map of the usual encoders has a
+stride of 32.
+"""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of frozen dataclasses that check their fields by :func:`check_value`; ``section`` is their key in a configuration file."""
+    """Base of frozen dataclasses that check their fields by :func:`check_value`; ``section`` is
+    their key in a configuration file.
+    """
 
     section: ClassVar[str] = "settings"
 
@@ -83,8 +91,10 @@ class Settings:
 
 
 def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the configuration") -> None:
-    """Raise InputError for a value that its type does not allow: out of a :class:`Bound`, or none of a Literal, also within a list, a tuple
-    or a mapping. Whatever the type is, no number is NaN or infinite, and no text holds a null character or half of a surrogate pair."""
+    """Raise InputError for a value that its type does not allow: out of a :class:`Bound`, or none
+    of a Literal, also within a list, a tuple or a mapping. Whatever the type is, no number is NaN
+    or infinite, and no text holds a null character or half of a surrogate pair.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     shown = f"{name} {ascii(value)[:80]}"
     if (
@@ -137,7 +147,9 @@ def check_device(text: str) -> None:
 
 
 def meanings(section: type) -> dict[str, tuple[str, str]]:
-    """Return placeholder and text of each argument, as the docstrings of a class and its bases have them: ``NAME (PLACEHOLDER): TEXT``."""
+    """Return placeholder and text of each argument, as the docstrings of a class and its bases have
+    them: ``NAME (PLACEHOLDER): TEXT``.
+    """
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(section.__mro__):
         names: list[str] = []
@@ -158,9 +170,11 @@ def meanings(section: type) -> dict[str, tuple[str, str]]:
 
 
 def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Return the dataclass that plain values by the names of its fields describe; pydantic checks names and types, the dataclass itself
-    ranges. A list may stand for a tuple and a whole number for any, but no number for a text or a truth value. InputError, which says
-    ``where``, for anything else."""
+    """Return the dataclass that plain values by the names of its fields describe; pydantic checks
+    names and types, the dataclass itself ranges. A list may stand for a tuple and a whole number
+    for any, but no number for a text or a truth value. InputError, which says ``where``, for
+    anything else.
+    """
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # takes a tenth of a second
 
     # Of a list, as only so the configuration holds for a dataclass, and for those in it.

@@ -18,7 +18,9 @@ Precision = Literal["float32", "bfloat16"]  # of a network that predicts
 
 
 def resolve_device(text: str) -> torch.device:
-    """Return the device of ``auto``, ``cpu`` or ``cuda[:N]``; InputError for another form, or a CUDA device that is not there."""
+    """Return the device of ``auto``, ``cpu`` or ``cuda[:N]``; InputError for another form, or a
+    CUDA device that is not there.
+    """
     check_device(text)
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -31,18 +33,22 @@ def resolve_device(text: str) -> torch.device:
 
 
 DEPTHWISE = 0.02
-"""Share of depthwise multiply-adds above which a CPU computes in float32: such light networks lose most by the rounding of bfloat16. Float32's
-seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 3.1 of ResNet-18 (.003)."""
+"""Share of depthwise multiply-adds above which a CPU computes in float32: such light networks lose
+most by the rounding of bfloat16. Float32's seconds over bfloat16's are 1.7 for a pass of
+EfficientNet-Lite0 (share .057) with AMX, 3.1 of ResNet-18 (.003).
+"""
 
 
 def choose_precision(text: str, device: torch.device, network: nn.Module) -> Precision:
-    """Return the precision that was asked for. ``auto`` is bfloat16 where the hardware multiplies it, but on a CPU float32 above
-    :data:`DEPTHWISE`."""
+    """Return the precision that was asked for. ``auto`` is bfloat16 where the hardware multiplies
+    it, but on a CPU float32 above :data:`DEPTHWISE`.
+    """
     if text != "auto":
         return "float32" if text == "float32" else "bfloat16"
     if device.type != "cpu":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    # oneDNN that is told to use less of the processor emulates bfloat16, thirty times slower than float32.
+    # oneDNN that is told to use less of the processor emulates bfloat16, thirty times slower than
+    # float32.
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
     native = any(word in limit for word in ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL"))
     capable = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
@@ -51,7 +57,9 @@ def choose_precision(text: str, device: torch.device, network: nn.Module) -> Pre
 
 @torch.no_grad()
 def depthwise_share(network: nn.Module) -> float:
-    """Return the share of depthwise convolutions in the multiply-adds of all convolutions and linear layers on a small image, 0..1."""
+    """Return the share of depthwise convolutions in the multiply-adds of all convolutions and
+    linear layers on a small image, 0..1.
+    """
 
     def depthwise(layer: nn.Module) -> bool:
         return isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1
@@ -80,8 +88,10 @@ def describe_device(device: torch.device) -> str:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on a device. A copy to a GPU is queued, from pinned memory: from other memory the host would wait for all that is
-    queued before it. A copy from a GPU is waited for, so that it can be read."""
+    """Return the tensor on a device. A copy to a GPU is queued, from pinned memory: from other
+    memory the host would wait for all that is queued before it. A copy from a GPU is waited for, so
+    that it can be read.
+    """
     to_gpu = device.type == "cuda"
     return (tensor.pin_memory() if to_gpu and not tensor.is_cuda else tensor).to(
         device, non_blocking=to_gpu
@@ -90,8 +100,10 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
-    """Let a GPU convolve float32 numbers as such while open. PyTorch's default for convolutions is TF32, which keeps 10 of their 23 bits:
-    relative errors of 5e-4, many steps of a stored score. Who wants speed has bfloat16."""
+    """Let a GPU convolve float32 numbers as such while open. PyTorch's default for convolutions is
+    TF32, which keeps 10 of their 23 bits: relative errors of 5e-4, many steps of a stored score.
+    Who wants speed has bfloat16.
+    """
     cudnn: Any = torch.backends.cudnn
     newer = (
         (cudnn.conv, cudnn.rnn) if hasattr(cudnn, "conv") else ()
@@ -112,8 +124,9 @@ def full_float32() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Let the CPU take denormal numbers for 0 while open: dead channels make them, and CPUs multiply them very slowly. This holds for the
-    calling thread and for threads that it starts."""
+    """Let the CPU take denormal numbers for 0 while open: dead channels make them, and CPUs
+    multiply them very slowly. This holds for the calling thread and for threads that it starts.
+    """
     # There is no getter: the product is a denormal, which a CPU that flushes gives as 0.
     flushed = float(torch.tensor([1e-30]) * torch.tensor([1e-10])) == 0.0
     torch.set_flush_denormal(True)
@@ -125,7 +138,9 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Compute on so many CPU threads while open; None changes nothing. InputError where the number is out of bounds."""
+    """Compute on so many CPU threads while open; None changes nothing. InputError where the number
+    is out of bounds.
+    """
     before = torch.get_num_threads()
     if count is not None:
         check_value("--threads", count, Threads, "leave it out for all cores")

@@ -1,4 +1,6 @@
-"""The two ways a run can go wrong, as exceptions with one clear line each: exit code 2, :class:`InputError`, and 1, :class:`PartialFailure`."""
+"""The two ways a run can go wrong, as exceptions with one clear line each: exit code 2,
+:class:`InputError`, and 1, :class:`PartialFailure`.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,23 @@ _NO_MEMORY = re.compile(
     "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)",
     re.I,
 )
-"""How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
+"""How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common
+exception.
+"""
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
-MAX_MESSAGE_LENGTH = 1000  # characters of a message that an error shows: a value in a file may be as long as the file
+# Characters of a message that an error shows: a value in a file may be as long as the file.
+MAX_MESSAGE_LENGTH = 1000
 
 
 class InputError(ValueError):
-    """Bad usage or bad input; nothing was started. ``command_line`` is its text with options as they are typed, --anomaly-labels; the text
-    of the exception itself names the parameter, `anomaly_labels`.
+    """Bad usage or bad input; nothing was started. ``command_line`` is its text with options as
+    they are typed, --anomaly-labels; the text of the exception itself names the parameter,
+    `anomaly_labels`.
 
     Args:
-        message: what is wrong, one sentence without its full stop, with the value and the file that caused it.
+        message: what is wrong, one sentence without its full stop, with the value and the file that
+            caused it.
         hint: what the user can do now, best as something that can be typed.
     """
 
@@ -39,7 +46,9 @@ class InputError(ValueError):
         super().__init__(named)
 
     def within(self, where: str) -> InputError:
-        """Return the same error with the file, the setting or the frame where it happened in front: ``raise error.within(path) from error``."""
+        """Return the same error with the file, the setting or the frame where it happened in front:
+        ``raise error.within(path) from error``.
+        """
         return type(self)(f"{where}: {self.message}", self.hint)
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str]]:
@@ -52,15 +61,21 @@ class NotFiniteError(InputError):
 
 
 class PartialFailure(RuntimeError):
-    """Work under way failed in places; everything that was finished is kept and named in the output."""
+    """Work under way failed in places; everything that was finished is kept and named in the
+    output.
+    """
 
 
 class NoteWarning(UserWarning):
-    """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
+    """What a user should know of an input that may not be what it seems; the command line shows it
+    as a note.
+    """
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return a question after the one of ``names`` that an unknown name is likest to; nothing where none is, by difflib's ``cutoff``."""
+    """Return a question after the one of ``names`` that an unknown name is likest to; nothing where
+    none is, by difflib's ``cutoff``.
+    """
     return (
         f" (did you mean {near[0]}?)"
         if (near := get_close_matches(name, list(names), 1, cutoff))
@@ -74,7 +89,9 @@ def shortened(text: str, length: int = 60) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error in one line, with options as the command line has them; one that is not ours with its type, and cut."""
+    """Return an error in one line, with options as the command line has them; one that is not ours
+    with its type, and cut.
+    """
     text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
     return (
         text
@@ -84,7 +101,9 @@ def one_line(error: Exception) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether what is behind an error is a lack of memory, of the machine's, of the process's limit or of a GPU's."""
+    """Whether what is behind an error is a lack of memory, of the machine's, of the process's limit
+    or of a GPU's.
+    """
     return isinstance(error, MemoryError) or bool(
         _NO_MEMORY.search(f"{type(error).__name__}: {error}")
     )

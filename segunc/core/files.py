@@ -1,4 +1,6 @@
-"""Read files from outside safely, write files that appear whole or not at all, and check names that files give to other files."""
+"""Read files from outside safely, write files that appear whole or not at all, and check names that
+files give to other files.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,26 @@ from typing import Any, BinaryIO, NoReturn, Self
 from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
-"""Ending of files that are being written; whoever finds one may remove it while no run is under way."""
+"""Ending of files that are being written; whoever finds one may remove it while no run is under
+way.
+"""
 MAX_DEPTH = 100  # levels of lists and objects in a JSON or YAML file
 START_SECONDS = 30.0  # how long a run waits for another one that is making the same folder
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]|^[A-Za-z]:")
-"""Control characters, bytes of file names that are no UTF-8, and the separator and the drive letters of another system."""
+"""Control characters, bytes of file names that are no UTF-8, and the separator and the drive
+letters of another system.
+"""
 _FORMULA = re.compile(r"'*[=+\-@\t]")
 """The start of a text that a spreadsheet carries out, or one that would be read back as such."""
 _NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
 
 
 def safe_name(name: Any, what: str) -> str:
-    """Return a name that came out of a file, if it is a relative path of plain parts with ``/``. InputError, which says ``what`` it names,
-    for anything else: absolute, ``..``, an empty part, a backslash, control characters, no text."""
+    """Return a name that came out of a file, if it is a relative path of plain parts with ``/``.
+    InputError, which says ``what`` it names, for anything else: absolute, ``..``, an empty part, a
+    backslash, control characters, no text.
+    """
     parts = name.split("/") if isinstance(name, str) and not _UNSAFE.search(name) else [""]
     if not {"", ".", ".."}.intersection(parts):
         return str(name)
@@ -44,8 +52,10 @@ def safe_name(name: Any, what: str) -> str:
 
 
 def frame_order(name: str) -> tuple[str, str]:
-    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``; of equal names,
-    such as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970 are a fraction."""
+    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2``
+    stands before ``frame_10``; of equal names, such as ``1`` and ``01``, the text decides. Digits
+    behind the point of a time in seconds since 1970 are a fraction.
+    """
 
     def comparable(match: re.Match[str]) -> str:
         digits = match[0].lstrip("0")
@@ -55,7 +65,9 @@ def frame_order(name: str) -> tuple[str, str]:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the path of a name in a folder; InputError where the name is not safe, or a link leads out of the folder."""
+    """Return the path of a name in a folder; InputError where the name is not safe, or a link leads
+    out of the folder.
+    """
     path = folder / safe_name(name, f"a file of {folder}")
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(
@@ -80,8 +92,10 @@ def unlinked(folder: Path, name: str) -> Path:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file that comes from outside, to read its bytes; every reader of the package goes through here. Raises OSError where the path
-    is missing, a broken link, a folder, or a pipe or device, whose reader may wait for ever."""
+    """Open a file that comes from outside, to read its bytes; every reader of the package goes
+    through here. Raises OSError where the path is missing, a broken link, a folder, or a pipe or
+    device, whose reader may wait for ever.
+    """
     return open(path, "rb", opener=_open_regular)
 
 
@@ -109,7 +123,9 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8; raises OSError as :func:`open_file` does, and ValueError for another encoding."""
+    """Return the text of a file in UTF-8; raises OSError as :func:`open_file` does, and ValueError
+    for another encoding.
+    """
     return _decoded(read_bytes(path))
 
 
@@ -128,7 +144,9 @@ def _without_apostrophe(cell: str) -> str:
 
 
 def read_rows(path: Path) -> list[list[str]]:
-    """Return the rows of a CSV file that are not empty, the header first; raises OSError, and ValueError for what is no CSV."""
+    """Return the rows of a CSV file that are not empty, the header first; raises OSError, and
+    ValueError for what is no CSV.
+    """
     try:
         rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
         return [[_without_apostrophe(cell) for cell in row] for row in rows if row]
@@ -138,7 +156,9 @@ def read_rows(path: Path) -> list[list[str]]:
 
 @contextlib.contextmanager
 def reading(subject: str, expected: str, remedy: str = "write it again") -> Iterator[None]:
-    """Turn OSError and ValueError of whatever reads a file into InputError: ``subject``, the file, is not what is ``expected``."""
+    """Turn OSError and ValueError of whatever reads a file into InputError: ``subject``, the file,
+    is not what is ``expected``.
+    """
     try:
         yield
     except InputError:
@@ -152,7 +172,9 @@ def reading(subject: str, expected: str, remedy: str = "write it again") -> Iter
 
 
 def user_folder(variable: str, usual: str) -> Path | None:
-    """Return the folder of segunc below that of an environment variable, else below the user's home; None where there is no home."""
+    """Return the folder of segunc below that of an environment variable, else below the user's
+    home; None where there is no home.
+    """
     try:
         return Path(os.environ.get(variable) or Path.home() / usual) / "segunc"
     except RuntimeError:
@@ -160,8 +182,9 @@ def user_folder(variable: str, usual: str) -> Path | None:
 
 
 def check_place(path: Path, *, folder: bool = False) -> None:
-    """Raise InputError where a path is taken by anything but a plain file, or a folder (a device, whose node a result would replace), or
-    lies below a file."""
+    """Raise InputError where a path is taken by anything but a plain file, or a folder (a device,
+    whose node a result would replace), or lies below a file.
+    """
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -184,8 +207,10 @@ def check_place(path: Path, *, folder: bool = False) -> None:
 
 
 def own_folder(path: Path) -> bool:
-    """Make a folder that others cannot enter where there is none, and return whether only this user (and root) can write there: the folder
-    is the user's own and no link, and neither it nor any above it, but for sticky ones as /tmp, can be written by others."""
+    """Make a folder that others cannot enter where there is none, and return whether only this user
+    (and root) can write there: the folder is the user's own and no link, and neither it nor any
+    above it, but for sticky ones as /tmp, can be written by others.
+    """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder, parents = path.lstat(), [parent.stat() for parent in path.resolve().parents]
@@ -206,8 +231,9 @@ def own_folder(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write that takes a path's place when it is whole; after an error everything is as before. InputError where anything
-    but a file is there."""
+    """Open a file to write that takes a path's place when it is whole; after an error everything is
+    as before. InputError where anything but a file is there.
+    """
     check_place(path)
     # A hidden neighbour whose name fits a file system, however long the path's own is.
     digest = hashlib.blake2b(os.fsencode(path.name), digest_size=16).hexdigest()
@@ -316,7 +342,9 @@ def check_depth(content: Any) -> None:
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in a file; InputError, which says ``what`` it should hold, where it is missing or no JSON object."""
+    """Return the JSON object in a file; InputError, which says ``what`` it should hold, where it is
+    missing or no JSON object.
+    """
     with reading(str(path), "valid JSON"):
         content = parse_json(read_bytes(path))
     if not isinstance(content, dict):
@@ -327,7 +355,9 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[str, Any]:
-    """Return the JSON object that a command wrote, ``segunc KIND`` of version 1; InputError for any other, or one that lacks one of ``keys``."""
+    """Return the JSON object that a command wrote, ``segunc KIND`` of version 1; InputError for any
+    other, or one that lacks one of ``keys``.
+    """
     content = read_json(path, f"a {kind} of segunc")
     if (content.get("kind"), content.get("version")) != (f"segunc {kind}", 1):
         raise InputError(
@@ -340,13 +370,17 @@ def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[s
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
-    """Write what a model folder says of a fit, with its format and the hash that binds all of it."""
+    """Write what a model folder says of a fit, with its format and the hash that binds
+    all of it.
+    """
     plain = {"format": RECORD_FORMAT, **json.loads(json.dumps(content, allow_nan=False))}
     write_json(path, {**plain, _SEAL: json_sha256(plain)})
 
 
 def is_record(path: Path) -> bool:
-    """Return whether a file is what :func:`write_record` wrote of a fit on a network, changed or not."""
+    """Return whether a file is what :func:`write_record` wrote of a fit on a network, changed or
+    not.
+    """
     with contextlib.suppress(OSError, ValueError):
         content = parse_json(read_bytes(path))
         return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
@@ -362,7 +396,9 @@ def is_whole_record(path: Path) -> bool:
 
 
 def read_record(path: Path, what: str) -> dict[str, Any]:
-    """Return what :func:`write_record` wrote, with its format; InputError where anything in it has changed since."""
+    """Return what :func:`write_record` wrote, with its format; InputError where anything in it has
+    changed since.
+    """
     content = read_json(path, what)
     bound = content.pop(_SEAL, None)
     if content.get("format") != RECORD_FORMAT:
@@ -387,7 +423,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return the dotted keys in which two records differ as JSON, with both values, None where a key is absent."""
+    """Return the dotted keys in which two records differ as JSON, with both values, None where a
+    key is absent.
+    """
     before, after = (flat(json.loads(json.dumps(values))) for values in (old, new))
     keys = [
         key
@@ -434,7 +472,9 @@ def read_arrays(data: bytes) -> dict[str, Any]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Put a hard link to a file in place of whatever is there, or a copy where the file system has no links."""
+    """Put a hard link to a file in place of whatever is there, or a copy where the file system has
+    no links.
+    """
     target.unlink(missing_ok=True)
     try:
         os.link(source.resolve(), target)
@@ -443,9 +483,11 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 class Lock:
-    """Hold the lock file ``path`` until :meth:`release`, which removes it, or until this process ends, however it ends. InputError, which says
-    ``what`` is held, where another run holds it for ``wait`` seconds. The file says who holds it (process id and host). The operating system
-    locks it, and forgets the lock of a dead process; a symbolic link is not followed."""
+    """Hold the lock file ``path`` until :meth:`release`, which removes it, or until this process
+    ends, however it ends. InputError, which says ``what`` is held, where another run holds it for
+    ``wait`` seconds. The file says who holds it (process id and host). The operating system locks
+    it, and forgets the lock of a dead process; a symbolic link is not followed.
+    """
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
         from filelock import (
@@ -482,8 +524,10 @@ class Lock:
         self.release()
 
     def _sign(self, handle: int) -> None:
-        """Name the holder in the file, unless its holder before removed it between our opening and locking it: a lock on that file holds
-        nothing. The count of links does not tell everywhere: NFS keeps a removed file that is open under another name."""
+        """Name the holder in the file, unless its holder before removed it between our opening and
+        locking it: a lock on that file holds nothing. The count of links does not tell everywhere:
+        NFS keeps a removed file that is open under another name.
+        """
         if not self.path.exists() or not os.path.samestat(os.fstat(handle), self.path.lstat()):
             raise _RemovedError
         os.truncate(handle, 0)

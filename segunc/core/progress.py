@@ -16,8 +16,10 @@ T = TypeVar("T")
 
 
 class ConsoleProgress:
-    """Show how far a run is, as tqdm writes it, on a stream (None: standard error): a line every ``interval`` s, behind a ``label``, on a
-    terminal one line that changes; ``quiet`` shows nothing, as all processes of a distributed run but the first."""
+    """Show how far a run is, as tqdm writes it, on a stream (None: standard error): a line every
+    ``interval`` s, behind a ``label``, on a terminal one line that changes; ``quiet`` shows
+    nothing, as all processes of a distributed run but the first.
+    """
 
     def __init__(
         self,
@@ -35,8 +37,10 @@ class ConsoleProgress:
         self._start = self._last = time.monotonic()
 
     def count(self, done: int, total: int | None, state: str = "", skipped: int = 0) -> None:
-        """Show that ``done`` of ``total`` (None: unknown) are done, ``skipped`` of them by an earlier run, and a few words on the state; the
-        time left after ten seconds, as first frames take longer."""
+        """Show that ``done`` of ``total`` (None: unknown) are done, ``skipped`` of them by an
+        earlier run, and a few words on the state; the time left after ten seconds, as first frames
+        take longer.
+        """
         from tqdm import tqdm
 
         now = time.monotonic()

@@ -1,7 +1,8 @@
 """Tables of what a user can name, to which other packages can add.
 
-A table knows its own entries by where they stand (``module:name``), so that nothing is imported before it is asked for.
-Others come from :meth:`Registry.register`, or from an installed package that declares an entry point in the table's group::
+A table knows its own entries by where they stand (``module:name``), so that nothing is imported
+before it is asked for. Others come from :meth:`Registry.register`, or from an installed package
+that declares an entry point in the table's group::
 
     [project.entry-points."segunc.posteriors"]
     my-posterior = "my_package.my_file:MyPosterior"
@@ -20,8 +21,10 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names and their entries, in the order of registration. ``kind`` says in messages what they are, ``group`` is that of the entry points
-    of other packages, ``own`` has for each name the entry or ``module:name``, and ``baselines`` come by entry points of this package."""
+    """Names and their entries, in the order of registration. ``kind`` says in messages what they
+    are, ``group`` is that of the entry points of other packages, ``own`` has for each name the
+    entry or ``module:name``, and ``baselines`` come by entry points of this package.
+    """
 
     def __init__(
         self, kind: str, group: str, own: Mapping[str, T | str], baselines: Iterable[str] = ()
@@ -31,7 +34,9 @@ class Registry(Mapping[str, T], Generic[T]):
         self._looked_outside = False
 
     def register(self, name: str, entry: T) -> T:
-        """Add an entry under a new name, and return it; InputError where the name is taken by another entry."""
+        """Add an entry under a new name, and return it; InputError where the name is taken by
+        another entry.
+        """
         if name in self._entries and self._entries[name] is not entry:
             raise InputError(
                 f"there is a {self.kind} '{name}' already", hint="rename the second one"
@@ -80,7 +85,9 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._entries)
 
     def _look_outside(self) -> None:
-        """Take in the entry points of installed packages, once; they cannot replace an entry of ours."""
+        """Take in the entry points of installed packages, once; they cannot replace an entry of
+        ours.
+        """
         if not self._looked_outside:
             self._looked_outside = True
             for point in entry_points(group=self.group):

@@ -1,4 +1,6 @@
-"""The one place that prints: texts that come from files reach a terminal as characters that can be seen, never as commands to it."""
+"""The one place that prints: texts that come from files reach a terminal as characters that can be
+seen, never as commands to it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,17 @@ import sys
 from typing import TextIO
 
 _COMMANDS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters (C0, DEL, C1), line separators, and marks that change the direction in which a text is read."""
+"""Control characters (C0, DEL, C1), line separators, and marks that change the direction in which a
+text is read.
+"""
 _OF_LAYOUT = re.compile(rf"(?![\n\t]){_COMMANDS.pattern}")
 
 
 def visible(text: object, *, layout: bool = False) -> str:
-    """Return a text with an escape such as ``\\x1b`` in the place of each character that a terminal would obey instead of show; with
-    ``layout`` line breaks and tabs stay, of a text whose lines are made here."""
+    """Return a text with an escape such as ``\\x1b`` in the place of each character that a terminal
+    would obey instead of show; with ``layout`` line breaks and tabs stay, of a text whose lines are
+    made here.
+    """
     pattern = _OF_LAYOUT if layout else _COMMANDS
     return pattern.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
@@ -23,8 +29,10 @@ def visible(text: object, *, layout: bool = False) -> str:
 def say(
     text: object = "", *, stream: TextIO | None = None, end: str = "\n", flush: bool = False
 ) -> None:
-    """Print a text, line breaks and tabs included, to a stream or to standard output. Control characters are shown (:func:`visible`), and
-    so is what the stream's encoding does not know: ``\\u2192`` for an arrow in ASCII."""
+    """Print a text, line breaks and tabs included, to a stream or to standard output. Control
+    characters are shown (:func:`visible`), and so is what the stream's encoding does not know:
+    ``\\u2192`` for an arrow in ASCII.
+    """
     stream = sys.stdout if stream is None else stream
     encoding = getattr(stream, "encoding", None) or "utf-8"
     shown = visible(text, layout=True).encode(encoding, "backslashreplace").decode(encoding)

@@ -24,14 +24,18 @@ TRUST, NOTE = "SEGUNC_TRUST", "trusted.json"
 
 
 class Code(NamedTuple):
-    """What an agreement binds: ``package.module:attribute``, and the folder in which Python finds the top-level package or module."""
+    """What an agreement binds: ``package.module:attribute``, and the folder in which Python finds
+    the top-level package or module.
+    """
 
     name: str
     folder: str
 
 
 def find_code(name: str) -> Code:
-    """Return the code of a name, where Python looks for modules or in the working folder, or raise InputError; nothing is imported."""
+    """Return the code of a name, where Python looks for modules or in the working folder, or raise
+    InputError; nothing is imported.
+    """
     module, colon, attribute = name.partition(":")
     parts = module.split(".")
     if not colon or not all(part.isidentifier() for part in (*parts, attribute)):
@@ -58,7 +62,9 @@ def agree(code: Code) -> None:
 
 
 def check_agreed(code: Code, how: str) -> None:
-    """Raise InputError, which says ``how`` to agree, unless the user agreed to this name in this folder."""
+    """Raise InputError, which says ``how`` to agree, unless the user agreed to this name in this
+    folder.
+    """
     agreed = set()
     relative = ""
     for text in os.environ.get(TRUST, "").split(","):
@@ -79,7 +85,9 @@ def check_agreed(code: Code, how: str) -> None:
 
 @contextlib.contextmanager
 def imported(code: Code) -> Iterator[Any]:
-    """Import the module and yield the attribute that the name says, or None; what lies beside the code can be imported meanwhile."""
+    """Import the module and yield the attribute that the name says, or None; what lies beside the
+    code can be imported meanwhile.
+    """
     module, _, attribute = code.name.partition(":")
     sys.path.append(code.folder)  # the last: it replaces no module that is installed
     try:

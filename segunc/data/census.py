@@ -45,7 +45,9 @@ class Census:
         return total
 
     def values_of(self, split: str) -> frozenset[Value]:
-        """Return the values that the labels of a split hold; nothing of a split that there is not."""
+        """Return the values that the labels of a split hold; nothing of a split that
+        there is not.
+        """
         return frozenset(self.by_split.get(split, ()))
 
 
@@ -58,7 +60,8 @@ def take_census(root: Path, pairs: Sequence[Pair], *, allow_mixed: bool) -> Cens
         allow_mixed: take masks of 0 and 1 beside masks of 0 and 255 as they are.
 
     Raises:
-        InputError: a label cannot be read, or the labels are of two kinds, no class labels, or masks of two encodings.
+        InputError: a label cannot be read, or the labels are of two kinds, no class labels, or
+            masks of two encodings.
     """
     counter = _Counter(root)
     start = time.monotonic()
@@ -98,7 +101,9 @@ class _Counter:
         self._looked_at = 0
 
     def add(self, pair: Pair) -> None:
-        """Count the pixels of a label; InputError where it cannot be read or contradicts those before it."""
+        """Count the pixels of a label; InputError where it cannot be read or contradicts those
+        before it.
+        """
         path = self._root / pair.label
         try:
             data = read_bytes(path)

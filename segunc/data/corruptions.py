@@ -1,13 +1,17 @@
-"""Corruptions of frames, five strengths each, with which a network's uncertainty is looked at under shift.
+"""Corruptions of frames, five strengths each, with which a network's uncertainty is looked at under
+shift.
 
-Noise, defocus blur and JPEG are those of ImageNet-C (Hendrycks & Dietterich 2019, 1903.12261) at its strengths, with which Michaelis
-et al. 2019 (1907.07484) made Cityscapes-C. Fog has ImageNet-C's formula; its slightest takes 60 % of the contrast of a road scene,
-so 3, 4 and 5 are as thick as its 1, 2 and 5, two are lighter, and all have the smooth pattern of its first two. Darkness is the low
-light of 3D Common Corruptions (Kar et al. 2022, 2203.01441) with noise that grows as in RoboDepth (Kong et al. 2023, 2310.15171).
+Noise, defocus blur and JPEG are those of ImageNet-C (Hendrycks & Dietterich 2019, 1903.12261) at
+its strengths, with which Michaelis et al. 2019 (1907.07484) made Cityscapes-C. Fog has ImageNet-C's
+formula; its slightest takes 60 % of the contrast of a road scene, so 3, 4 and 5 are as thick as its
+1, 2 and 5, two are lighter, and all have the smooth pattern of its first two. Darkness is the low
+light of 3D Common Corruptions (Kar et al. 2022, 2203.01441) with noise that grows as in RoboDepth
+(Kong et al. 2023, 2310.15171).
 
-Radii of blur grow with the shorter side of a frame, so that a strength is the same loss of detail of a road scene at every size;
-the pattern of the fog always spans the frame. Grain of noise and blocks of JPEG stay those of single pixels. Nothing here knows
-depth: the fog is a veil before the whole picture. Nor does a camera's control of its exposure answer the darkness.
+Radii of blur grow with the shorter side of a frame, so that a strength is the same loss of detail
+of a road scene at every size; the pattern of the fog always spans the frame. Grain of noise and
+blocks of JPEG stay those of single pixels. Nothing here knows depth: the fog is a veil before the
+whole picture. Nor does a camera's control of its exposure answer the darkness.
 """
 
 from __future__ import annotations
@@ -45,7 +49,9 @@ DARKNESS = (
     (0.3, 50, 0.026),
     (0.2, 30, 0.038),
 )
-"""What full scale becomes, photons that full scale stands for, and the standard deviation of the read noise in 0..1."""
+"""What full scale becomes, photons that full scale stands for, and the standard deviation of the
+read noise in 0..1.
+"""
 DARKNESS_GAMMA = 2.0
 JPEG_QUALITY = (25, 18, 15, 10, 7)
 
@@ -65,7 +71,9 @@ class Corruption:
 
     @classmethod
     def parse(cls, text: str) -> Corruption:
-        """Return the corruption of ``NAME:STRENGTH``; raise InputError for another form, name or strength."""
+        """Return the corruption of ``NAME:STRENGTH``; raise InputError for another form, name or
+        strength.
+        """
         name, _, strength = text.partition(":")
         if not (strength.isascii() and strength.isdigit()):
             raise InputError(f"corruption '{text}' is not of the form NAME:STRENGTH", hint=_HINT)
@@ -75,8 +83,10 @@ class Corruption:
         return f"{self.name}:{self.strength}"
 
     def __call__(self, image: Image, frame: str) -> Image:
-        """Return the corrupted image, a function of image, frame name, corruption and strength alone. The random pattern of a frame is the
-        same at all strengths, so that they differ by strength and nothing else."""
+        """Return the corrupted image, a function of image, frame name, corruption and strength
+        alone. The random pattern of a frame is the same at all strengths, so that they differ by
+        strength and nothing else.
+        """
         digest = hashlib.sha256(f"{self.name}\n{frame}".encode()).digest()
         key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
         return CORRUPTIONS[self.name](
@@ -145,8 +155,10 @@ def _stored(values: Values) -> Image:
 
 
 def fractal(side: int, decay: float, random: np.random.Generator) -> Values:
-    """Return a periodic height map ``[N, N]`` in 0..1 by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982), N the
-    next power of two from ``side``. The displacements are divided by ``decay`` from one grid to the next, twice as fine."""
+    """Return a periodic height map ``[N, N]`` in 0..1 by midpoint displacement (diamond-square;
+    Fournier, Fussell & Carpenter 1982), N the next power of two from ``side``. The displacements
+    are divided by ``decay`` from one grid to the next, twice as fine.
+    """
     size = 1 << max(1, (side - 1).bit_length())
     heights = np.zeros((size, size))
     step, reach = size, 1.0

@@ -1,5 +1,7 @@
-"""The data sets by name: road scenes with class labels, and with masks of anomalies. docs/data-sets.md names their sources and the split
-rules that the layouts follow. Benchmarks keep the labels of their test frames: write maps of those frames."""
+"""The data sets by name: road scenes with class labels, and with masks of anomalies.
+docs/data-sets.md names their sources and the split rules that the layouts follow. Benchmarks keep
+the labels of their test frames: write maps of those frames.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ FRAMES = "leftImg8bit/{}/*_leftImg8bit"  # the images of Cityscapes, and of sets
 
 
 def _layout(images: str, labels: str, splits: Words, **more: Any) -> Layout:
-    """Return the layout of ``FOLDER/*ENDING``, whose ``{}`` are words of the splits (:func:`same_folders`)."""
+    """Return the layout of ``FOLDER/*ENDING``, whose ``{}`` are words of the splits
+    (:func:`same_folders`).
+    """
     (images, _, image_ending), (labels, _, label_ending) = (
         images.partition("/*"),
         labels.partition("/*"),
@@ -44,11 +48,12 @@ def _entry(
 
 
 # BDD100K (10k images with semantic labels) and BDD-Anomaly, the CAOS benchmark's split of it.
-#
-# Networks are trained and selected on the frames of train and val that hold no anomaly, and tested on those of both that hold one
-# (Hendrycks et al., 1911.11132; ``create_bdd_dataset.py``). The script, and the paper's last version with its 6,280, 910 and 810 frames,
-# declare train, motorcycle and bicycle anomalies. ObsNet (Besnier et al., ICCV 2021), ABNN (Franchi et al., 2312.15297) and others keep
-# bicycle as the 17th known class: numbers of the two do not compare. Unlabelled pixels, normal in the script, are ignored, as in every set.
+# Networks are trained and selected on the frames of train and val that hold no anomaly, and tested
+# on those of both that hold one (Hendrycks et al., 1911.11132; ``create_bdd_dataset.py``). The
+# script, and the paper's last version with its 6,280, 910 and 810 frames, declare train, motorcycle
+# and bicycle anomalies. ObsNet (Besnier et al., ICCV 2021), ABNN (Franchi et al., 2312.15297) and
+# others keep bicycle as the 17th known class: numbers of the two do not compare. Unlabelled pixels,
+# normal in the script, are ignored, as in every set.
 
 _BDD = [("images/10k/{}", "labels/sem_seg/masks/{}"), ("seg/images/{}", "seg/labels/{}/*_train_id")]
 
@@ -79,10 +84,10 @@ def _bdd_anomaly() -> DatasetEntry:
     return replace(whole, layouts=tuple(map(divided, whole.layouts)))
 
 
-# StreetHazards of the CAOS benchmark: simulated streets (Hendrycks et al., 1911.11132); anomalies in test alone.
-#
-# The values in the files are one more than the class numbers of its code, which gives the anomaly 13: 14 here. Class 0,
-# "unlabeled", is sky and what the simulator names nothing; the benchmark trains it as a class, and so do we.
+# StreetHazards of the CAOS benchmark: simulated streets (Hendrycks et al., 1911.11132); anomalies
+# in test alone.  The values in the files are one more than the class numbers of its code, which
+# gives the anomaly 13: 14 here. Class 0, "unlabeled", is sky and what the simulator names nothing;
+# the benchmark trains it as a class, and so do we.
 
 _STREETS_FILES = [("{0}/images/{1}", "{0}/annotations/{1}"), ("images/{1}", "annotations/{1}")]
 _STREETS = {
@@ -92,8 +97,9 @@ _STREETS = {
 }
 """Split -> archive it comes in, and its folder's name there."""
 
-# Mapillary Vistas: the 66 classes of version 1.2 (1.1 before), which the archive of 2.0 holds, too; "Unlabeled", the last,
-# is ignored. Ids are positions in ``config_v1.2.json``, names the readable ones there.
+# Mapillary Vistas: the 66 classes of version 1.2 (1.1 before), which the archive of 2.0 holds, too;
+# "Unlabeled", the last, is ignored. Ids are positions in ``config_v1.2.json``, names the readable
+# ones there.
 
 _MAPILLARY_FILES = [("{}/images", "{}/v1.2/labels"), ("{}/images", "{}/labels")]
 """As they lie in the archive of 2.0, and in that of 1.2."""
@@ -101,9 +107,10 @@ _MAPILLARY = {"train": ("training",), "val": ("validation",)}
 
 _TEST: Words = {"test": (), "all": ()}
 
-# Road Anomaly, and five sets in the form of an archive that university courses share: ``SET/images`` and
-# ``SET/labels_masks``. These are the validation frames of SegmentMeIfYouCan's two tracks, those of Fishyscapes, and Road
-# Anomaly. Image formats differ (jpg, webp, png), masks are PNG files of the image's name.
+# Road Anomaly, and five sets in the form of an archive that university courses share:
+# ``SET/images`` and ``SET/labels_masks``. These are the validation frames of SegmentMeIfYouCan's
+# two tracks, those of Fishyscapes, and Road Anomaly. Image formats differ (jpg, webp, png), masks
+# are PNG files of the image's name.
 
 _COURSE = {
     "course-road-anomaly-21": ("RoadAnomaly21/", BINARY),
@@ -168,7 +175,9 @@ ENTRIES = (
 )
 _ENTRIES = {entry.name: entry for entry in sorted(ENTRIES, key=lambda entry: entry.name)}
 DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", _ENTRIES)
-"""What configurations and commands can name; a data set of one's own is one more :class:`DatasetEntry` in it."""
+"""What configurations and commands can name; a data set of one's own is one more
+:class:`DatasetEntry` in it.
+"""
 
 
 def dataset_entry(
@@ -181,11 +190,13 @@ def dataset_entry(
     """Return the entry of a data set by name.
 
     Args:
-        labels: name or CSV path of a label map instead of the set's own: its label files are then class labels.
+        labels: name or CSV path of a label map instead of the set's own: its label files are then
+            class labels.
         frames: a CSV with the columns split,image,label, in the place of the set's own layouts.
         anomaly_classes: names of its label map's classes that are anomalies, beside those it has.
 
-    InputError for an unknown name, for anomaly classes that are none of the set's, or where fewer than two classes are left.
+    InputError for an unknown name, for anomaly classes that are none of the set's, or where fewer
+    than two classes are left.
     """
     entry = DATASETS[name]
     if labels is not None:
@@ -204,8 +215,9 @@ def entry_of_labels(
     anomaly_classes: Collection[str] = (),
     frames: str | None = None,
 ) -> DatasetEntry | None:
-    """Return the data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither.
-    The arguments are those of :func:`dataset_entry`."""
+    """Return the data set of the name, or of that name with other ``labels``, or these alone, for
+    folders of labels; None of neither. The arguments are those of :func:`dataset_entry`.
+    """
     if anomaly_classes and not (name or labels):
         raise InputError(
             "--anomaly-class needs the data set that the classes belong to",

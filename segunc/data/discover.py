@@ -1,5 +1,6 @@
-"""Look at a folder of images and labels in any usual layout: which label belongs to which image, which split to which pair, and which
-values or colours the labels hold."""
+"""Look at a folder of images and labels in any usual layout: which label belongs to which image,
+which split to which pair, and which values or colours the labels hold.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +137,9 @@ def _chosen(root: Path, files: Sequence[Path], pattern: str | None, flag: str) -
 
 
 def _images(files: Sequence[Path], labels: Sequence[Path]) -> list[Path]:
-    """Return the files that are no labels; those that are named as labels of another kind are no images, either."""
+    """Return the files that are no labels; those that are named as labels of another kind are no
+    images, either.
+    """
     taken = set(labels)
     others = [path for path in files if path not in taken]
     return [path for path in others if not is_named_as_label(path)] or others
@@ -166,7 +169,9 @@ def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
 def _in_splits(
     found: Found, pairs: list[Pair], images: Sequence[Path]
 ) -> tuple[list[Pair], list[Path]]:
-    """Return the pairs and the images of the splits that hold labels, where folders name splits, and note the others."""
+    """Return the pairs and the images of the splits that hold labels, where folders name splits,
+    and note the others.
+    """
     left_out: set[Path] = set()
     outside = [pair for pair in pairs if not pair.split]
     if outside and len(outside) < len(pairs):
@@ -196,7 +201,9 @@ def _check_missing(
     *,
     labelled_only: bool,
 ) -> None:
-    """Raise InputError for images without a label of the chosen kind, or note them where they are left out."""
+    """Raise InputError for images without a label of the chosen kind, or note them where they are
+    left out.
+    """
     paired = {pair.image for pair in pairs}
     missing = [path for path in images if path not in paired]
     if not missing:
@@ -230,8 +237,9 @@ def _note_alone(
 
 
 def _with_classes(found: Found, pairs: list[Pair], labels: LabelMap | None) -> list[Pair]:
-    """Return the pairs of the splits whose labels hold a class: published test labels may be dummies. Without a label map a split
-    whose labels hold few of the values is noted alone."""
+    """Return the pairs of the splits whose labels hold a class: published test labels may be
+    dummies. Without a label map a split whose labels hold few of the values is noted alone.
+    """
     train = found.census.values_of("train")
     kept = pairs
     for split in dict.fromkeys(pair.split for pair in pairs):
@@ -254,7 +262,9 @@ def _with_classes(found: Found, pairs: list[Pair], labels: LabelMap | None) -> l
 
 
 def _holds_class(values: Collection[Value], labels: LabelMap) -> bool:
-    """Return whether any id or colour is a class of a label map, or is unknown to it, which is another fault than a dummy's."""
+    """Return whether any id or colour is a class of a label map, or is unknown to it, which is
+    another fault than a dummy's.
+    """
     colours = labels.colours or {}
     for value in values:
         raw = value if isinstance(value, int) else colours.get(value, -1)

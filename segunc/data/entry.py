@@ -1,7 +1,9 @@
-"""An entry of the table of data sets: where its frames lie, which label belongs to which frame, and what labels and anomaly masks mean.
+"""An entry of the table of data sets: where its frames lie, which label belongs to which frame, and
+what labels and anomaly masks mean.
 
-A network must not have seen its anomaly, so a frame that holds a pixel of a declared one is left out of training altogether:
-ignoring the pixels alone would show the network their surroundings, and what a border to them looks like.
+A network must not have seen its anomaly, so a frame that holds a pixel of a declared one is left
+out of training altogether: ignoring the pixels alone would show the network their surroundings, and
+what a border to them looks like.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ LABEL_FOLDERS = (
 
 
 def frame_stem(name: str) -> str:
-    """Return the part of a frame's or label's name that both share: known endings removed, folders kept."""
+    """Return the part of a frame's or label's name that both share: known endings removed, folders
+    kept.
+    """
     for ending in (*LABEL_ENDINGS, *FRAME_ENDINGS):
         if name.endswith(ending):
             return name.removesuffix(ending)
@@ -83,12 +87,16 @@ def frame_stem(name: str) -> str:
 
 
 def list_images(folder: Path) -> list[Path]:
-    """Return all image files below a folder, sorted by relative path; raise InputError where it is missing or holds none."""
+    """Return all image files below a folder, sorted by relative path; raise InputError where it is
+    missing or holds none.
+    """
     return _files(folder, "", f"image names end in {', '.join(IMAGE_SUFFIXES)}")
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return all image files below a folder but hidden ones, sorted by relative path; none where there is no such folder."""
+    """Return all image files below a folder but hidden ones, sorted by relative path; none where
+    there is no such folder.
+    """
     files = (
         path for path in folder.rglob("*") if is_image_file(path) and not is_hidden(path, folder)
     )
@@ -96,7 +104,9 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
-    """Return whether a path below a folder is hidden, such as the file ``._NAME`` that a Mac writes beside NAME on a foreign disk."""
+    """Return whether a path below a folder is hidden, such as the file ``._NAME`` that a Mac writes
+    beside NAME on a foreign disk.
+    """
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
@@ -108,8 +118,10 @@ def is_image_file(path: Path) -> bool:
 
 
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
-    """Return the image files below a root that are frames: not those with one of the :data:`LABEL_ENDINGS` or in one of the
-    :data:`LABEL_FOLDERS`, nor a file of one channel beside a photograph of its name; all of them where every one is named so."""
+    """Return the image files below a root that are frames: not those with one of the
+    :data:`LABEL_ENDINGS` or in one of the :data:`LABEL_FOLDERS`, nor a file of one channel beside a
+    photograph of its name; all of them where every one is named so.
+    """
     photographs = {path.with_suffix("") for path in files if path.suffix.lower() in LOSSY_SUFFIXES}
 
     def is_label(path: Path) -> bool:
@@ -125,7 +137,9 @@ def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
 
 
 def possible_labels(folder: Path) -> list[Path]:
-    """Return the image files of a folder that may hold label values, colours where nothing else: photographs may lie beside labels."""
+    """Return the image files of a folder that may hold label values, colours where nothing else:
+    photographs may lie beside labels.
+    """
     ranks = {path: label_rank(path) for path in list_images(folder)}
     lowest = min(ranks.values())
     return [path for path, rank in ranks.items() if rank == lowest < 2]
@@ -137,9 +151,11 @@ def find_labels(
     layouts: Iterable[Layout] = (),
     is_frame: Callable[[Path], bool] = lambda path: False,
 ) -> dict[str, Path]:
-    """Return the label file of each frame that has one in a folder, by the first of the ``layouts`` that finds any, else by the usual
-    endings; files that ``is_frame`` are no labels. A frame that has no label but a picture gets the picture, so that whoever reads it says
-    what it is: a damaged label must not pass for one that nobody drew."""
+    """Return the label file of each frame that has one in a folder, by the first of the ``layouts``
+    that finds any, else by the usual endings; files that ``is_frame`` are no labels. A frame that
+    has no label but a picture gets the picture, so that whoever reads it says what it is: a damaged
+    label must not pass for one that nobody drew.
+    """
     files = [path for path in list_images(folder) if not is_frame(path)]
     ranks = {path: label_rank(path) for path in files}
     for layout in (*layouts, Layout({})):
@@ -218,12 +234,16 @@ def match_labels(
 
 
 def composed(name: str) -> str:
-    """Return a name in the composed form of Unicode (NFC): a Mac writes an accent as a character of its own."""
+    """Return a name in the composed form of Unicode (NFC): a Mac writes an accent as a character of
+    its own.
+    """
     return unicodedata.normalize("NFC", name)
 
 
 def frame_name(folder: Path, path: Path) -> str:
-    """Return a frame's or label's name: the path relative to the folder, without suffix, :func:`composed`."""
+    """Return a frame's or label's name: the path relative to the folder, without suffix,
+    :func:`composed`.
+    """
     return composed(path.relative_to(folder).with_suffix("").as_posix())
 
 
@@ -233,7 +253,9 @@ def _bare(name: str) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of images and the folder of their labels, relative to the root; a split has one or more."""
+    """A folder of images and the folder of their labels, relative to the root; a split has one or
+    more.
+    """
 
     images: str
     labels: str
@@ -268,8 +290,9 @@ class Layout:
         )
 
     def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
-        """Return name, image and label of each frame of a split, sorted by name within each part; InputError, whose hint is ``described``,
-        where images and labels do not belong together."""
+        """Return name, image and label of each frame of a split, sorted by name within each part;
+        InputError, whose hint is ``described``, where images and labels do not belong together.
+        """
         frames = {
             frame[0]: frame
             for part in self.splits[split]
@@ -316,7 +339,9 @@ class Layout:
 
 
 def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
-    """Return what the rule says of a label; True where it cannot be read, so that whoever reads the frame names it."""
+    """Return what the rule says of a label; True where it cannot be read, so that whoever reads the
+    frame names it.
+    """
     try:
         return rule(label_values(label))
     except InputError:
@@ -324,7 +349,9 @@ def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
 
 
 def _files(folder: Path, ending: str, described: str) -> list[Path]:
-    """Return the image files of a folder whose stem ends in ``ending``; raise InputError where there are none."""
+    """Return the image files of a folder whose stem ends in ``ending``; raise InputError where
+    there are none.
+    """
     files = [path for path in image_files(folder) if path.stem.endswith(ending)]
     if not files:
         lack = f"holds no image *{ending}.png|jpg|..." if folder.is_dir() else "does not exist"
@@ -335,7 +362,9 @@ def _files(folder: Path, ending: str, described: str) -> list[Path]:
 def same_folders(
     images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[Part, ...]]:
-    """Return splits whose folders have words of their own at ``{}``: those that a mapping gives, or else the split's name."""
+    """Return splits whose folders have words of their own at ``{}``: those that a mapping gives, or
+    else the split's name.
+    """
     words = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
     return {
         split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()
@@ -362,7 +391,9 @@ class AnomalyEncoding:
     def encode(
         self, raw: npt.NDArray[np.integer], source: str = "anomaly label"
     ) -> npt.NDArray[np.uint8]:
-        """Return uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask; InputError for an unknown value."""
+        """Return uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask; InputError
+        for an unknown value.
+        """
         codes = (
             dict.fromkeys(self.normal, 0)
             | dict.fromkeys(self.anomaly, 1)
@@ -386,8 +417,10 @@ ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 
 
 def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
-    """Raise InputError where no mask of a set holds a value but 0 and 255, and the encoding ignores 255: many tools write 255 for the
-    anomaly, and then every anomaly would be left out. Warn where some masks do so, and others hold 1 (:class:`NoteWarning`)."""
+    """Raise InputError where no mask of a set holds a value but 0 and 255, and the encoding ignores
+    255: many tools write 255 for the anomaly, and then every anomaly would be left out. Warn where
+    some masks do so, and others hold 1 (:class:`NoteWarning`).
+    """
     if IGNORE not in encoding.ignored or 0 not in encoding.normal:
         return
     values_of: dict[Path, frozenset[int]] = {}
@@ -414,7 +447,9 @@ def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
 
 @dataclass(frozen=True)
 class Sample:
-    """One frame of a data set, by a name that is unique in it, and its labels; both may be the same file."""
+    """One frame of a data set, by a name that is unique in it, and its labels; both may be the same
+    file.
+    """
 
     name: str
     image: Path
@@ -427,7 +462,8 @@ class Sample:
 FRAME_COLUMNS = ("split", "image", "label")  # of a list of frames
 DISJOINT_SPLITS = ("train", "val", "validation", "test")  # no frame may be in two of them
 LOOKED_AT = 20  # labels of a split, spread over it, that show whether the split has classes
-HOLDOUT = 30  # frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly
+# Frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly.
+HOLDOUT = 30
 
 
 def _check_names(listed: Path, rows: Iterable[Sequence[str]]) -> None:
@@ -446,7 +482,9 @@ def _check_names(listed: Path, rows: Iterable[Sequence[str]]) -> None:
 
 
 def _in_two_splits(listed: Path, rows: Iterable[Sequence[str]]) -> str:
-    """Return a sentence on the images that are in two of the :data:`DISJOINT_SPLITS` of a list of frames; empty where none is."""
+    """Return a sentence on the images that are in two of the :data:`DISJOINT_SPLITS` of a list of
+    frames; empty where none is.
+    """
     split_of: dict[str, str] = {}
     shared: list[str] = []
     for split, image, _ in rows:
@@ -468,10 +506,12 @@ def _normal(image: str) -> str:
 class DatasetEntry:
     """A data set by name.
 
-    With ``declared`` anomalies training sees the frames of ``train`` without one, and selection those of ``val``; where ``val`` has none,
-    the last :data:`HOLDOUT` training frames by name: frames of one drive resemble their neighbours, and a block at the end has these on
-    one side only. Evaluation, of any split: a frame with an anomaly gives its anomaly label, one without gives its class labels. Sets
-    with anomaly classes of their own give both labels of every frame, as their protocols do.
+    With ``declared`` anomalies training sees the frames of ``train`` without one, and selection
+    those of ``val``; where ``val`` has none, the last :data:`HOLDOUT` training frames by name:
+    frames of one drive resemble their neighbours, and a block at the end has these on one side
+    only. Evaluation, of any split: a frame with an anomaly gives its anomaly label, one without
+    gives its class labels. Sets with anomaly classes of their own give both labels of every frame,
+    as their protocols do.
     """
 
     name: str
@@ -492,7 +532,8 @@ class DatasetEntry:
     ] = ()  # classes of ``labels`` that the user declares anomalies beside these
     source: str = "see docs/data-sets.md"  # where the data come from
     listed: Path | None = (
-        None  # a CSV of split,image,label in the place of the layouts, its paths relative to the root
+        # A CSV of split,image,label in the place of the layouts, its paths relative to the root.
+        None
     )
 
     @property
@@ -534,8 +575,9 @@ class DatasetEntry:
             raise InputError(error.message, hint=hint) from error
 
     def usual_split(self, root: Path) -> str:
-        """Return the split that is evaluated where nobody names one: the first of test, val, validation and all, or else of the others,
-        that has labels and a folder below the root."""
+        """Return the split that is evaluated where nobody names one: the first of test, val,
+        validation and all, or else of the others, that has labels and a folder below the root.
+        """
         usual = [name for name in ("test", "val", "validation", "all") if name in self.splits]
         names = [
             *usual,
@@ -557,8 +599,10 @@ class DatasetEntry:
         return names[0]
 
     def _has_classes(self, root: Path, split: str) -> bool:
-        """Return whether labels that are spread over a split of the list hold any class; True where that cannot be read, so that
-        whoever reads the frames says why. Published labels of test frames may be dummies."""
+        """Return whether labels that are spread over a split of the list hold any class; True where
+        that cannot be read, so that whoever reads the frames says why. Published labels of test
+        frames may be dummies.
+        """
         if self.labels is None:
             return True
         labels = label_map(self.labels)
@@ -579,7 +623,9 @@ class DatasetEntry:
 
     @cached_property
     def anomaly_encoding(self) -> AnomalyEncoding | None:
-        """What the values of :attr:`Sample.anomaly` files mean, or None where the set marks no anomalies."""
+        """What the values of :attr:`Sample.anomaly` files mean, or None where the set marks no
+        anomalies.
+        """
         if self.labels is None or not self.anomalies:
             return self.anomaly_masks
         labels = label_map(self.labels)
@@ -591,14 +637,18 @@ class DatasetEntry:
         )
 
     def label_map(self) -> LabelMap:
-        """Return the class label map: anomaly classes are ignored, the others numbered without a gap."""
+        """Return the class label map: anomaly classes are ignored, the others numbered without a
+        gap.
+        """
         if self.labels is None:
             lack = f"data set {self.name} has no class labels"
             raise InputError(lack, hint="give a --label-map, or another data set")
         return label_map(self.labels).without(self.anomalies)
 
     def samples(self, root: Path, split: str) -> list[Sample]:
-        """Return the labelled frames of one split for evaluation, each with the labels that it is asked about."""
+        """Return the labelled frames of one split for evaluation, each with the labels that it is
+        asked about.
+        """
         samples = self._every_sample(root, split)
         if self.listed is not None and (fact := _in_two_splits(self.listed, self._rows())):
             warnings.warn(
@@ -695,5 +745,7 @@ class DatasetEntry:
 
 
 def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:
-    """Return what the values of anomaly masks mean: as in a data set that has such masks, else :data:`BINARY`."""
+    """Return what the values of anomaly masks mean: as in a data set that has such masks, else
+    :data:`BINARY`.
+    """
     return (entry and entry.anomaly_encoding) or BINARY

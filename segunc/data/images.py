@@ -1,7 +1,8 @@
 """Images and label images on disk as arrays.
 
-Decoders fill the missing part of a truncated file with grey and say nothing, and a network then sees a calm grey road. A few kilobytes may
-also claim gigabytes of pixels. So the header and the end of each file are checked before it is decoded.
+Decoders fill the missing part of a truncated file with grey and say nothing, and a network then
+sees a calm grey road. A few kilobytes may also claim gigabytes of pixels. So the header and the end
+of each file are checked before it is decoded.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ _FORMATS: dict[bytes, Any] = {
 }
 _SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another page
 MOST_PIXELS = 89_478_485
-"""Largest number of pixels of an image, from which on Pillow warns of decompression bombs; large cameras have some 60 million."""
+"""Largest number of pixels of an image, from which on Pillow warns of decompression bombs; large
+cameras have some 60 million.
+"""
 _LABEL_HINT = "write it again as a lossless PNG with one channel of label ids"
 
 
 @dataclass
 class PixelDepth:
-    """How much of their range the 16-bit pictures of one run use, of which the high byte is kept."""
+    """How much of their range the 16-bit pictures of one run use, of which the high byte
+    is kept.
+    """
 
     largest: int = 0  # value of the 16-bit pictures read so far
 
@@ -84,13 +89,17 @@ def read_image(path: Path, depth: PixelDepth | None = None, *, strict: bool = Fa
 
 
 def load_image(path: Path, depth: PixelDepth | None = None, *, strict: bool = False) -> Image:
-    """Return the image of a file as :func:`read_image`; raise InputError for a file that is missing, truncated, or not an image."""
+    """Return the image of a file as :func:`read_image`; raise InputError for a file that is
+    missing, truncated, or not an image.
+    """
     with reading(f"image {path}", "an image file that is whole", "copy it again or remove it"):
         return read_image(path, depth, strict=strict)
 
 
 def decode(data: bytes, flags: int) -> npt.NDArray[Any]:
-    """Decode the bytes of an image file by OpenCV, with its ``IMREAD`` flags; ValueError where they are refused."""
+    """Decode the bytes of an image file by OpenCV, with its ``IMREAD`` flags; ValueError where they
+    are refused.
+    """
     check_whole(data)
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -102,8 +111,10 @@ def decode(data: bytes, flags: int) -> npt.NDArray[Any]:
 
 
 def check_whole(data: bytes) -> None:
-    """Raise ValueError where the bytes of an image file must not be decoded, by the end marker of a JPEG, the checksums of a PNG and the
-    declared size of a BMP or WebP; OpenCV itself refuses a TIFF that lacks strips. No unknown format is decoded."""
+    """Raise ValueError where the bytes of an image file must not be decoded, by the end marker of a
+    JPEG, the checksums of a PNG and the declared size of a BMP or WebP; OpenCV itself refuses a
+    TIFF that lacks strips. No unknown format is decoded.
+    """
     if not data:
         raise ValueError("the file is empty")
     file = io.BytesIO(data)
@@ -131,7 +142,8 @@ def check_whole(data: bytes) -> None:
         except Exception as error:
             raise ValueError(f"the PNG is truncated or damaged ({error})") from error
     elif isinstance(image, JpegImagePlugin.JpegImageFile):
-        # A thumbnail has an end marker, too. The image's own comes behind its first scan, before which Pillow stops.
+        # A thumbnail has an end marker, too. The image's own comes behind its first scan, before
+        # which Pillow stops.
         if data.find(b"\xff\xd9", file.tell()) < 0:
             raise ValueError("the JPEG is truncated (its end marker is missing)")
     elif image:
@@ -171,7 +183,9 @@ def _ffmpeg_decodes(data: bytes, on_error: str) -> bool:
 
 
 def _open_header(file: BinaryIO) -> Any:
-    """Open an image by the class of its format, which reads the header alone; return None for TIFF and unknown formats."""
+    """Open an image by the class of its format, which reads the header alone; return None for TIFF
+    and unknown formats.
+    """
     start = file.read(8)
     file.seek(0)
     return next(
@@ -180,7 +194,9 @@ def _open_header(file: BinaryIO) -> Any:
 
 
 def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
-    """Return (width, height) of each page of a TIFF or BigTIFF but thumbnails; Pillow opens fewer kinds of pixels than OpenCV."""
+    """Return (width, height) of each page of a TIFF or BigTIFF but thumbnails; Pillow opens fewer
+    kinds of pixels than OpenCV.
+    """
     head = file.read(8)
     tags = TiffImagePlugin.ImageFileDirectory_v2(
         head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0)
@@ -196,8 +212,10 @@ def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
 
 
 def label_rank(path: Path) -> int:
-    """Rank a file by how likely it holds label values: 0 for one channel or a palette, 1 for colours, 2 for a JPEG or WebP, which are no
-    labels. A file that cannot be opened has rank 0, so that whoever reads it says what is wrong."""
+    """Rank a file by how likely it holds label values: 0 for one channel or a palette, 1 for
+    colours, 2 for a JPEG or WebP, which are no labels. A file that cannot be opened has rank 0, so
+    that whoever reads it says what is wrong.
+    """
     try:
         with open_file(path) as file:
             image = _open_header(file)
@@ -211,12 +229,13 @@ def label_rank(path: Path) -> int:
 def read_label_image(
     path: Path, colours: Mapping[Colour, int] | None = None, ids: Mapping[int, int] | None = None
 ) -> Labels:
-    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame. One channel holds ids, and so
-    do three equal ones, unless ``ids`` of the label map say otherwise. Other colours are looked up exactly in ``colours``, RGB -> id, -1
-    for a colour of several classes, None where colours mean nothing; ``ids`` are the label map's, id -> train id.
+    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows
+    its frame. One channel holds ids, and so do three equal ones, unless ``ids`` of the label map
+    say otherwise. Other colours are looked up exactly in ``colours``, RGB -> id, -1 for a colour of
+    several classes, None where colours mean nothing; ``ids`` are the label map's, id -> train id.
 
-    InputError where the file cannot be read, is damaged, lossy or translucent, holds values outside 0..255 or unknown colours, or has a
-    palette by whose colours it shows other classes.
+    InputError where the file cannot be read, is damaged, lossy or translucent, holds values outside
+    0..255 or unknown colours, or has a palette by whose colours it shows other classes.
     """
     try:
         pixels = decode_labels(data := read_bytes(path))
@@ -245,7 +264,8 @@ def read_label_image(
     if pixels.ndim == 3:
         values = set(np.unique(pixels[..., 0]).tolist())
         equal = bool((pixels == pixels[..., :1]).all())
-        # A grey pixel is an id, or a grey of the label map. Only a file in which both are possible and differ is refused.
+        # A grey pixel is an id, or a grey of the label map. Only a file in which both are possible
+        # and differ is refused.
         greys = {value: (colours or {}).get((value, value, value)) for value in values}
         may_be_ids, may_be_colours = not ids or values <= set(ids), None not in greys.values()
         if (
@@ -268,9 +288,11 @@ def read_label_image(
 
 
 def decode_labels(data: bytes) -> npt.NDArray[Any]:
-    """Return the stored values of an image file, ``[H, W]`` or RGB ``[H, W, 3]``, turned upright; ValueError, or what Pillow raises, for a
-    file that is damaged, lossy, translucent, or of 2 or 4 bits of grey. Decoders change values without a word: OpenCV turns a palette into
-    its colours, and one bit of black and white into 0 and 255."""
+    """Return the stored values of an image file, ``[H, W]`` or RGB ``[H, W, 3]``, turned upright;
+    ValueError, or what Pillow raises, for a file that is damaged, lossy, translucent, or of 2 or 4
+    bits of grey. Decoders change values without a word: OpenCV turns a palette into its colours,
+    and one bit of black and white into 0 and 255.
+    """
     check_whole(data)
     if data.startswith((_JPEG_SIGNATURE, _RIFF_SIGNATURE)):
         raise ValueError("a JPEG or WebP, whose values are not exact")
@@ -300,7 +322,9 @@ def palette_of(data: bytes) -> dict[int, Colour]:
 def _ids_of_colours(
     pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | None, path: Path
 ) -> Labels:
-    """Return the ids uint8 ``[H, W]`` of RGB pixels ``[H, W, 3]``; raise InputError for a colour that has none or several."""
+    """Return the ids uint8 ``[H, W]`` of RGB pixels ``[H, W, 3]``; raise InputError for a colour
+    that has none or several.
+    """
     if colours is None or pixels.dtype != np.uint8:
         raise InputError(
             f"label {path} is a picture in colour ({pixels.dtype}), but no label map says which 8-bit colour is which class",
@@ -326,9 +350,12 @@ def _ids_of_colours(
 
 
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
-    """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each pixel the one nearest to its middle. OpenCV
-    takes the upper left pixel of each cell, or always the left one of two in the middle, and so moves labels against their images. Where
-    the middle lies between two pixels, even rows and columns take the first, odd ones the second, so that nothing moves on average."""
+    """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each
+    pixel the one nearest to its middle. OpenCV takes the upper left pixel of each cell, or always
+    the left one of two in the middle, and so moves labels against their images. Where the middle
+    lies between two pixels, even rows and columns take the first, odd ones the second, so that
+    nothing moves on average.
+    """
     if values.shape[:2] == (height, width):
         return values
 

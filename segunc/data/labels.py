@@ -1,5 +1,7 @@
-"""Label maps: what the values of a label file mean, as a CSV file says it with the columns ``id,name,train_id,red,green,blue``. ``train_id``
-255 is ignored. Raw ids may share a train id; the first row of a train id names and colours the class."""
+"""Label maps: what the values of a label file mean, as a CSV file says it with the columns
+``id,name,train_id,red,green,blue``. ``train_id`` 255 is ignored. Raw ids may share a train id; the
+first row of a train id names and colours the class.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def recode(
     known_values: str,
     hint: str,
 ) -> npt.NDArray[np.uint8]:
-    """Return the codes of label values ``[H, W]`` as uint8; raise InputError, in the other words, for a value that has none."""
+    """Return the codes of label values ``[H, W]`` as uint8; raise InputError, in the other words,
+    for a value that has none.
+    """
     table = np.full(256, -1, np.int16)
     table[list(codes)] = list(codes.values())
     if raw.dtype == np.uint8:
@@ -77,21 +81,29 @@ class LabelMap:
         return len(self.classes)
 
     def read_ids(self, path: Path) -> npt.NDArray[np.uint8]:
-        """Return the raw ids of a label file, uint8 ``[H, W]``; see :func:`segunc.data.images.read_label_image`."""
+        """Return the raw ids of a label file, uint8 ``[H, W]``; see
+        :func:`segunc.data.images.read_label_image`.
+        """
         return read_label_image(path, self.colours, self.raw_to_train)
 
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
-        """Return the train ids of a label file, uint8 ``[H, W]``, 255 ignored; raise InputError where it cannot be read or encoded."""
+        """Return the train ids of a label file, uint8 ``[H, W]``, 255 ignored; raise InputError
+        where it cannot be read or encoded.
+        """
         return self.encode(self.read_ids(path), f"label {path}")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "label") -> npt.NDArray[np.uint8]:
-        """Return train ids (uint8, 255 ignored) of raw ids ``[H, W]``; raise InputError for one that the map does not know."""
+        """Return train ids (uint8, 255 ignored) of raw ids ``[H, W]``; raise InputError for one
+        that the map does not know.
+        """
         known_values = f"{compact_ranges(self.raw_to_train)} of label map '{self.name}'"
         hint = "repair the labels, or give the --label-map (data.labels to train) that they were drawn with"
         return recode(raw, self.raw_to_train, source, known_values, hint)
 
     def raw_ids(self, names: Iterable[str]) -> frozenset[int]:
-        """Return the raw ids of some classes; raise InputError where no class bears one of the names."""
+        """Return the raw ids of some classes; raise InputError where no class bears one of the
+        names.
+        """
         names = set(names)
         for name in names - set(self.classes):
             classes = ", ".join(self.classes)
@@ -102,7 +114,9 @@ class LabelMap:
         return frozenset(raw for raw, train in trained.items() if self.classes[train] in names)
 
     def without(self, names: Collection[str]) -> LabelMap:
-        """Return the map without some classes, whose raw ids are ignored; the others are numbered anew in their order."""
+        """Return the map without some classes, whose raw ids are ignored; the others are numbered
+        anew in their order.
+        """
         self.raw_ids(names)
         kept = [i for i, name in enumerate(self.classes) if name not in names]
         name = f"{self.name} without {', '.join(names)}" if names else self.name
@@ -132,7 +146,8 @@ def compact_ranges(values: Iterable[int]) -> str:
 
 
 def mixed_masks(values_of: Mapping[Path, Collection[int]]) -> tuple[Path, Path] | None:
-    """Return a mask of 0 and 1 and one of 0 and 255 of a set in which no mask holds both 1 and 255: either may mark what is looked for.
+    """Return a mask of 0 and 1 and one of 0 and 255 of a set in which no mask holds both 1 and 255:
+    either may mark what is looked for.
 
     Args:
         values_of: the values of each mask; None is returned where any other value occurs.
@@ -154,7 +169,9 @@ def mixed_masks(values_of: Mapping[Path, Collection[int]]) -> tuple[Path, Path] 
 
 
 def read_label_map(path: Path) -> LabelMap:
-    """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``, or in another usual form."""
+    """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``, or in
+    another usual form.
+    """
     with reading(f"label map {path}", "a CSV file in UTF-8", "save it so"):
         header, *rows = read_rows(path) or [[]]
     if tuple(header) != COLUMNS:
@@ -204,8 +221,10 @@ VOID_NAMES = ("void", "unlabeled", "unlabelled", "ignore", "ignored", "none", "d
 
 
 def _standard_rows(path: Path, header: Sequence[str], rows: Sequence[list[str]]) -> list[list[str]]:
-    """Return the rows of a label map in :data:`COLUMNS`, out of columns in another order or with other names, such as
-    ``name,r,g,b`` or ``id,name,color``, and warn of numbers that the file does not give (:class:`NoteWarning`)."""
+    """Return the rows of a label map in :data:`COLUMNS`, out of columns in another order or with
+    other names, such as ``name,r,g,b`` or ``id,name,color``, and warn of numbers that the file does
+    not give (:class:`NoteWarning`).
+    """
     places: dict[str, int] = {}
     for place, text in enumerate(header):
         for column, names in COLUMN_NAMES.items():
@@ -236,7 +255,9 @@ def _standard_rows(path: Path, header: Sequence[str], rows: Sequence[list[str]])
 
 
 def _colour_cells(cells: Mapping[str, str]) -> list[str]:
-    """Return red, green and blue of a row, which may have them in one cell: as ``#rrggbb``, or as three numbers."""
+    """Return red, green and blue of a row, which may have them in one cell: as ``#rrggbb``, or as
+    three numbers.
+    """
     if "red" in cells:
         return [cells["red"], cells["green"], cells["blue"]]
     text = cells["colour"].removeprefix("#")
@@ -264,7 +285,9 @@ def _warn_of_numbers(path: Path, places: Collection[str], rows: Sequence[Sequenc
 
 
 def label_map(name: str) -> LabelMap:
-    """Return a built-in label map by name (``cityscapes``, ``camvid``, ...) or one of your own by the path of its CSV."""
+    """Return a built-in label map by name (``cityscapes``, ``camvid``, ...) or one of your own by
+    the path of its CSV.
+    """
     if name.endswith(".csv"):
         return read_label_map(Path(name))
     built_in = {
@@ -279,11 +302,14 @@ def label_map(name: str) -> LabelMap:
 
 
 _VALUES: dict[tuple[Path, int, int, str], frozenset[int]] = {}
-"""By path, size, time of change, and label map, so that a file which is written anew is read anew."""
+"""By path, size, time of change, and label map, so that a file which is written anew is read anew.
+"""
 
 
 def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
-    """Return the raw values that occur in a label file, by the colours of a label map where there is one; the process remembers them."""
+    """Return the raw values that occur in a label file, by the colours of a label map where there
+    is one; the process remembers them.
+    """
     with reading(f"label {path}", "a PNG"):
         status = path.stat()
     key = (path, status.st_size, status.st_mtime_ns, labels.name if labels else "")
@@ -294,14 +320,17 @@ def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
 
 
 def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool = False) -> None:
-    """Check that the values of a set of label files are those of a label map, and warn where that stays open (:class:`NoteWarning`). One
-    file cannot tell, so files are read until the values seen so far settle it; for a set that is right, that is the first file or two. For
-    ``training`` labels that leave nothing, or one class alone, to learn are refused."""
+    """Check that the values of a set of label files are those of a label map, and warn where that
+    stays open (:class:`NoteWarning`). One file cannot tell, so files are read until the values seen
+    so far settle it; for a set that is right, that is the first file or two. For ``training``
+    labels that leave nothing, or one class alone, to learn are refused.
+    """
     ids, train_ids = labels.raw_to_train, {*range(labels.train_ids), IGNORE}
     id_of_class = {
         train: raw for raw, train in sorted(ids.items(), reverse=True) if train != IGNORE
     }  # the lowest
-    # A map most of whose classes have an id beyond the train ids: files of its ids hold such values.
+    # A map most of whose classes have an id beyond the train ids: files of its ids hold such
+    # values.
     renumbered = 2 * sum(raw not in train_ids for raw in id_of_class.values()) >= len(id_of_class)
     telling = {raw for raw, train in ids.items() if train != IGNORE} - (
         train_ids if renumbered else {0, IGNORE}

@@ -1,4 +1,6 @@
-"""Frames with labels, read one by one and made tensors, for training with augmentation, and one LightningDataModule for every data set."""
+"""Frames with labels, read one by one and made tensors, for training with augmentation, and one
+LightningDataModule for every data set.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,15 @@ from segunc.data.images import Image, Labels, load_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 
 Transform = Callable[[Image, Labels], dict[str, Tensor]]
-"""Image RGB uint8 ``[H, W, 3]`` and train ids uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]``, ``label`` int64 ``[h, w]``."""
+"""Image RGB uint8 ``[H, W, 3]`` and train ids uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]``,
+``label`` int64 ``[h, w]``.
+"""
 
 
 class SegmentationDataset(Dataset[dict[str, Any]]):
-    """At least one frame with a label, read, checked and transformed one by one into ``image``, ``label`` and ``name``."""
+    """At least one frame with a label, read, checked and transformed one by one into ``image``,
+    ``label`` and ``name``.
+    """
 
     def __init__(
         self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform
@@ -54,7 +60,8 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
         return len(self.samples)
 
     def read(self, index: int) -> tuple[Image, Labels]:
-        """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed.
+        """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of
+        one frame, untransformed.
 
         Raises:
             InputError: the image or the label cannot be read, the image is a JPEG in which data is
@@ -99,7 +106,9 @@ def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class EvalTransform:
-    """No augmentation; resized to ``size`` (height, width) when given: image bilinear (area when shrinking), label nearest."""
+    """No augmentation; resized to ``size`` (height, width) when given: image bilinear (area when
+    shrinking), label nearest.
+    """
 
     size: tuple[int, int] | None = None
 
@@ -117,27 +126,34 @@ class DataConfig(Settings):
     Args:
         dataset: a name of :data:`segunc.data.datasets.DATASETS`.
         root: the folder it lies in.
-        crop: (height, width) of training crops; frames that are smaller after scaling are padded, labels with 255.
+        crop: (height, width) of training crops; frames that are smaller after scaling are padded,
+            labels with 255.
         size: (height, width) that frames are resized to, or None for their own.
         batch_size: crops in a training batch; validation takes ``eval_batch_size`` frames.
-        eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
+        eval_batch_size: frames in a validation batch; with ``size`` None and frames of several
+            sizes it must be 1.
         workers: loader processes; 0 loads in the training process.
         labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
-        frames: a CSV with the columns split,image,label, paths relative to ``root``, in the place of the data set's own layout: ``segunc
-            init`` writes one.
+        frames: a CSV with the columns split,image,label, paths relative to ``root``, in the place
+            of the data set's own layout: ``segunc init`` writes one.
         scale: range of the random scale factor.
         flip: probability of a left-right flip.
         colour: strength 0..1 of random brightness, contrast, saturation and hue.
         blur: probability of a slight Gaussian blur.
-        seed: of the shuffle, and with ``workers`` of the augmentation, which without takes torch's global generator. ``train`` adds
-            its own seed and ``finetune`` its method's, so that members of several seeds see other crops in another order.
-        anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
-            trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
-        validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one sequence of the training frames, which
-            is then not trained on. Neighbours of training frames choose too much certainty for frames that are not.
-        sequence: regular expression whose first group (or whole match) in a frame's name is its sequence, ``^([^_]+)_`` for CamVid.
-        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, :meth:`SegmentationDataModule.folds` holds
-            out each sequence in turn, and ``val`` itself is an InputError, so that nothing is trained and selected on the same frames.
+        seed: of the shuffle, and with ``workers`` of the augmentation, which without takes torch's
+            global generator. ``train`` adds its own seed and ``finetune`` its method's, so that
+            members of several seeds see other crops in another order.
+        anomaly_class: classes (a list, or names with commas between) that are anomalies: frames
+            that hold one are not trained on, and the network does not know them; see
+            :mod:`segunc.data.datasets`.
+        validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one
+            sequence of the training frames, which is then not trained on. Neighbours of training
+            frames choose too much certainty for frames that are not.
+        sequence: regular expression whose first group (or whole match) in a frame's name is its
+            sequence, ``^([^_]+)_`` for CamVid.
+        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames,
+            :meth:`SegmentationDataModule.folds` holds out each sequence in turn, and ``val`` itself
+            is an InputError, so that nothing is trained and selected on the same frames.
     """
 
     section = "data"
@@ -177,10 +193,13 @@ def sequence_pattern(sequence: str | None) -> Searcher:
 
 
 class TrainTransform:
-    """Random scale, crop, flip and colour, the usual augmentation of road scenes, as the fields of :class:`DataConfig` say."""
+    """Random scale, crop, flip and colour, the usual augmentation of road scenes, as the fields of
+    :class:`DataConfig` say.
+    """
 
     def __init__(self, config: DataConfig) -> None:
-        # It asks a server for its newest version on import unless told not to; and it is for those who train.
+        # It asks a server for its newest version on import unless told not to; and it is for those
+        # who train.
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
         import albumentations as A
 
@@ -201,13 +220,15 @@ class TrainTransform:
         self._compose = A.Compose(steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers that do not fork get the settings: a class that is made where its base is imported cannot be pickled.
+        # Workers that do not fork get the settings: a class that is made where its base is imported
+        # cannot be pickled.
         return TrainTransform, (self._config,)
 
     def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
         if self._config.size is not None:
             image, label = resized(image, label, self._config.size, cv2.INTER_LINEAR)
-        # Seeded from torch's generator of this process, which the loader's seeds in a worker, and Lightning's seed without workers.
+        # Seeded from torch's generator of this process, which the loader's seeds in a worker, and
+        # Lightning's seed without workers.
         seed = int(torch.randint(0, 2**31 - 1, ()).item())
         self._compose.set_random_seed(seed)
         random.seed(seed)
@@ -269,7 +290,9 @@ class SegmentationDataModule(L.LightningDataModule):
         return sequences[self.held_out]
 
     def sequences(self) -> dict[str, list[Sample]]:
-        """Return the training frames of each sequence; raise InputError where a name belongs to none, or none is called ``held_out``."""
+        """Return the training frames of each sequence; raise InputError where a name belongs to
+        none, or none is called ``held_out``.
+        """
         pattern = sequence_pattern(self.config.sequence)
         sequences: dict[str, list[Sample]] = defaultdict(list)
         for sample in self.entry.training_samples(self.root, "train"):
@@ -288,8 +311,9 @@ class SegmentationDataModule(L.LightningDataModule):
         return dict(sequences)
 
     def folds(self) -> list[Self]:
-        """Return modules whose ``val`` to select on, each with the ``train`` that goes with it: this one, or with leave-sequence-out and
-        no ``held_out`` one for each sequence."""
+        """Return modules whose ``val`` to select on, each with the ``train`` that goes with it:
+        this one, or with leave-sequence-out and no ``held_out`` one for each sequence.
+        """
         if self.validation == "val" or self.held_out is not None:
             return [self]
         folds = []
@@ -299,7 +323,9 @@ class SegmentationDataModule(L.LightningDataModule):
         return folds
 
     def prepare_data(self, *, selects: bool = True) -> None:
-        """Raise InputError before the work, where a split is missing or holds nothing to learn or, if it ``selects``, to select on."""
+        """Raise InputError before the work, where a split is missing or holds nothing to learn or,
+        if it ``selects``, to select on.
+        """
         frames, _ = len(self.dataset("train", augment=True)), selects and self.dataset("val")
         if frames < self.batch_size:
             few = f"{frames} training frames are fewer than a batch of {self.batch_size}"
@@ -321,7 +347,9 @@ class SegmentationDataModule(L.LightningDataModule):
         return DataLoader(data, batch_size, num_workers=self.workers, collate_fn=collate, **more)
 
     def class_frequencies(self, limit: int = 400) -> list[float]:
-        """Return the share of the labelled training pixels of each class, from at most ``limit`` evenly spaced frames."""
+        """Return the share of the labelled training pixels of each class, from at most ``limit``
+        evenly spaced frames.
+        """
         data = self.dataset("train")
         counts = np.zeros(256, np.int64)
         for index in np.unique(np.linspace(0, len(data) - 1, min(limit, len(data))).astype(int)):

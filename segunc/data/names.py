@@ -1,4 +1,6 @@
-"""What the names of image and label files say: the words in them, and the one rule by which a label's name follows from its image's."""
+"""What the names of image and label files say: the words in them, and the one rule by which a
+label's name follows from its image's.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ _GAP = "\0"  # stands in a name for the part that was cut out; no file's name ho
 
 @lru_cache(maxsize=100_000)
 def words_of(name: str) -> tuple[str, ...]:
-    """Return the words of a name in lower case: ``trainannot``, ``train_labels`` and ``CameraSeg`` are two each, ``gtFine`` is one."""
+    """Return the words of a name in lower case: ``trainannot``, ``train_labels`` and ``CameraSeg``
+    are two each, ``gtFine`` is one.
+    """
     words: list[str] = []
     for part in re.split(r"[\W_]+", name):
         words += _parts_of_word(part)
@@ -79,7 +83,9 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def _parts_of_word(word: str) -> list[str]:
-    """Return the words of which a word consists; one that says image or label may have a number, as in ``masks2``."""
+    """Return the words of which a word consists; one that says image or label may have a number, as
+    in ``masks2``.
+    """
     if word.lower() in _ROLE_WORDS:
         return [word.lower()]
     numbered = re.fullmatch(r"(\D+)(\d+)", word.lower())
@@ -104,7 +110,9 @@ def is_named_as_label(path: PurePath) -> bool:
 
 
 def begins_as_label(path: PurePath) -> bool:
-    """Return whether the first word of a file's name says that it is a label, as in ``mask_0001.png``."""
+    """Return whether the first word of a file's name says that it is a label, as in
+    ``mask_0001.png``.
+    """
     name = _words_as_written(path)
     return len(name) > 1 and bool(LABEL_WORDS.intersection(words_of(name[0])))
 
@@ -114,7 +122,9 @@ def _words_as_written(path: PurePath) -> list[str]:
 
 
 def split_of(path: PurePath) -> str:
-    """Return the split that the folders of a file name, the innermost where several do; empty where none does."""
+    """Return the split that the folders of a file name, the innermost where several do; empty where
+    none does.
+    """
     return _last_split(path.parts[:-1])
 
 
@@ -129,7 +139,9 @@ def _last_split(folders: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class NameRule:
-    """By which words the names of an image and of its label differ; all else in the names is the same."""
+    """By which words the names of an image and of its label differ; all else in the names is the
+    same.
+    """
 
     image_part: str  # such as _leftImg8bit; empty where the label's name holds the image's
     label_part: str  # such as _gtFine_labelIds
@@ -163,7 +175,9 @@ def _place_of(core: str) -> Place:
 
 
 def _cuts(stem: str) -> Iterator[tuple[str, str]]:
-    """Yield each part of at most :data:`MOST_WORDS` words that may be cut out of a name, as (what is left with a gap, the part)."""
+    """Yield each part of at most :data:`MOST_WORDS` words that may be cut out of a name, as (what
+    is left with a gap, the part).
+    """
     yield stem + _GAP, ""
     yield _GAP + stem, ""
     pieces = re.split(r"([\W_]+)", stem)  # words, and between them what separates them
@@ -181,23 +195,28 @@ def _cuts(stem: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_word(piece: str) -> bool:
-    """Return whether a piece of a name is a word: not a number, and not a word with a number, which tells frames apart."""
+    """Return whether a piece of a name is a word: not a number, and not a word with a number, which
+    tells frames apart.
+    """
     return any(letter.isalpha() for letter in piece) and not re.search(r"\d\d$", piece)
 
 
 def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRule]:
-    """Return the rules by which the names of images and labels belong together, found once over all of them.
+    """Return the rules by which the names of images and labels belong together, found once over all
+    of them.
 
     Args:
         images: file names without suffix.
         labels: file names without suffix, of one or several kinds of labels.
 
     Returns:
-        Rules with one part of the images' names in common, the one that pairs most images first; nothing where no names belong
-        together. More than one rule means that there are several kinds of labels.
+        Rules with one part of the images' names in common, the one that pairs most images first;
+        nothing where no names belong together. More than one rule means that there are several
+        kinds of labels.
 
     Raises:
-        InputError: labels fit images of two kinds alike, such as those of a left and of a right camera.
+        InputError: labels fit images of two kinds alike, such as those of a left and of a right
+            camera.
     """
     paired = _paired_images(images, labels)
     if not paired:
@@ -240,7 +259,9 @@ def _paired_images(images: Collection[str], labels: Collection[str]) -> dict[Nam
 
 
 def _frequent_cuts(stems: Collection[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return (name, part that is cut out) by what is left, of the parts that enough of the names have."""
+    """Return (name, part that is cut out) by what is left, of the parts that enough of the names
+    have.
+    """
     cuts_of = {stem: list(_cuts(composed(stem))) for stem in stems}
     counts: Counter[str] = Counter()
     for stem_cuts in cuts_of.values():
@@ -255,8 +276,9 @@ def _frequent_cuts(stems: Collection[str]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _is_possible(rule: NameRule) -> bool:
-    """Return whether an image's name may have one part where its label's has the other. Two cameras differ by a word, too, so a word
-    of the image is replaced only by one that says label."""
+    """Return whether an image's name may have one part where its label's has the other. Two cameras
+    differ by a word, too, so a word of the image is replaced only by one that says label.
+    """
     label_says_so = bool(LAST_LABEL_WORDS.intersection(words_of(rule.label_part)))
     image_says_so = bool(IMAGE_WORDS.intersection(words_of(rule.image_part)))
     if rule.place == "all":  # the names have nothing in common, so their folders must
@@ -269,9 +291,11 @@ def _is_possible(rule: NameRule) -> bool:
 
 
 def folder_words(path: PurePath) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the folders of a file by what tells frames apart, and by what says which kind of file it is.
+    """Return the folders of a file by what tells frames apart, and by what says which kind of file
+    it is.
 
-    ``labels/train/drive_1/x.png`` has the first ``("drive1",)`` and the second ``("labels",)``: words that name a split are in neither.
+    ``labels/train/drive_1/x.png`` has the first ``("drive1",)`` and the second ``("labels",)``:
+    words that name a split are in neither.
     """
     return _sorted_words(path.parts[:-1])
 

@@ -1,4 +1,6 @@
-"""Which label belongs to which image of a folder: one rule of names and one of folders for all pairs, found once over the whole set."""
+"""Which label belongs to which image of a folder: one rule of names and one of folders for all
+pairs, found once over the whole set.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from segunc.data.names import (
 )
 
 CONSTANT_SHARE = 0.9
-"""Share of the images, or of the labels, that lie in a folder of one name, from which on the folder tells no frames apart."""
+"""Share of the images, or of the labels, that lie in a folder of one name, from which on the folder
+tells no frames apart.
+"""
 
 Signature = Callable[[Path], tuple[str, ...]]
 Key = tuple[str, tuple[str, ...], str]  # split, folders that tell frames apart, name
@@ -30,7 +34,9 @@ Key = tuple[str, tuple[str, ...], str]  # split, folders that tell frames apart,
 
 @dataclass(frozen=True)
 class Pair:
-    """An image and its label, relative to the folder, and the split they belong to (empty: no folder says so)."""
+    """An image and its label, relative to the folder, and the split they belong to (empty: no
+    folder says so).
+    """
 
     split: str
     image: Path
@@ -52,7 +58,9 @@ class LabelKind:
         return next(iter(self.label_of.values()))
 
     def rank(self, root: Path) -> tuple[int, int, bool]:
-        """Return how little a kind looks like class labels: by its words, by whether it is in colour, and by an ending of its names."""
+        """Return how little a kind looks like class labels: by its words, by whether it is in
+        colour, and by an ending of its names.
+        """
         words = {*self.signature, *words_of(self.rule.label_part)}
         if words & OTHER_WORDS:
             by_words = 2
@@ -107,7 +115,9 @@ def _several_labels(labels: Sequence[Path], hint: str) -> InputError:
 def _by_rule(
     rules: Sequence[NameRule], images: Sequence[Path], labels: Sequence[Path]
 ) -> dict[NameRule, list[Path]]:
-    """Return the labels of each rule by which they have the name of an image; what is cut off a name is as little as possible."""
+    """Return the labels of each rule by which they have the name of an image; what is cut off a
+    name is as little as possible.
+    """
     cautious_first = sorted(rules, key=lambda rule: len(rule.label_part))
     image_cores = {rule.image_core(path.stem) for rule in rules for path in images} - {None}
     by_rule: dict[NameRule, list[Path]] = defaultdict(list)
@@ -142,13 +152,16 @@ def _match(
 def _labels_of_images(
     rule: NameRule, images: Sequence[Path], labels: Sequence[Path]
 ) -> dict[Path, list[Path]]:
-    """Return the labels of each image that has any, either all by name and folders, or all by name alone."""
+    """Return the labels of each image that has any, either all by name and folders, or all by name
+    alone.
+    """
     splits_tell = any(map(split_of, images)) and any(map(split_of, labels))
     image_keys = _keys(images, labels, rule.image_core, with_split=splits_tell)
     label_keys = _keys(labels, images, rule.label_core, with_split=splits_tell)
     by_folders = _claims(image_keys, label_keys)
     flat_images = all(not places for _, places, _ in image_keys.values())
-    # A label in the folder of another drive is no image's: names alone count where one side has no folders.
+    # A label in the folder of another drive is no image's: names alone count where one side has no
+    # folders.
     by_name = _claims(
         {path: (split, (), core) for path, (split, _, core) in image_keys.items()},
         {
@@ -176,8 +189,9 @@ def _keys(
     *,
     with_split: bool,
 ) -> dict[Path, Key]:
-    """Return by what each image is known to its label, or the other way round: folders that nearly all ``paths`` have and none of the
-    ``others`` are left out, since they are part of the layout."""
+    """Return by what each image is known to its label, or the other way round: folders that nearly
+    all ``paths`` have and none of the ``others`` are left out, since they are part of the layout.
+    """
     places = {path: folder_words(path)[0] for path in paths}
     of_others = {place for path in others for place in folder_words(path)[0]}
     counts = Counter(place for own in places.values() for place in set(own))
@@ -238,7 +252,9 @@ def _labels_of_one_image(kinds: Sequence[LabelKind]) -> list[Path]:
 
 
 def _merged(kinds: Sequence[LabelKind]) -> LabelKind | None:
-    """Return one kind of all whose names follow one rule and that label no image twice; None where that is not so."""
+    """Return one kind of all whose names follow one rule and that label no image twice; None where
+    that is not so.
+    """
     merged = LabelKind(kinds[0].signature, kinds[0].rule)
     for kind in kinds:
         if kind.rule != merged.rule or merged.label_of.keys() & kind.label_of.keys():
@@ -248,8 +264,9 @@ def _merged(kinds: Sequence[LabelKind]) -> LabelKind | None:
 
 
 def pattern_of(kind: LabelKind, kinds: Iterable[LabelKind]) -> str:
-    """Return what ``--labels`` takes to choose a kind and none of the other ``kinds``; the folder of its first label where nothing
-    shorter does."""
+    """Return what ``--labels`` takes to choose a kind and none of the other ``kinds``; the folder
+    of its first label where nothing shorter does.
+    """
     labels = set(kind.label_of.values())
     every_label = {path for other in kinds for path in other.label_of.values()} | labels
     for pattern in _patterns(kind):
@@ -268,8 +285,10 @@ def _patterns(kind: LabelKind) -> Iterator[str]:
 
 
 def is_chosen(path: Path, pattern: str) -> bool:
-    """Return whether a path relative to the folder lies in a folder that a pattern names, or matches it as a glob pattern. The folder
-    may be written from the top, or by its last names: ``SegmentationClass``, ``v2.0/labels``."""
+    """Return whether a path relative to the folder lies in a folder that a pattern names, or
+    matches it as a glob pattern. The folder may be written from the top, or by its last names:
+    ``SegmentationClass``, ``v2.0/labels``.
+    """
     wanted = Path(pattern).parts
     folders = path.parts[:-1]
     for first in range(len(folders) - len(wanted) + 1):

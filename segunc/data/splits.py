@@ -1,4 +1,6 @@
-"""Which frames train, validate and test: published lists of a data set, whole sequences held out, and what splits have in common."""
+"""Which frames train, validate and test: published lists of a data set, whole sequences held out,
+and what splits have in common.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ VAL_SHARE = 0.15  # of the training frames, where nothing says which frames vali
 
 @dataclass(frozen=True)
 class SplitList:
-    """A file that names the frames of a split, one a line, each by its image or by image and label."""
+    """A file that names the frames of a split, one a line, each by its image or by image
+    and label.
+    """
 
     split: str
     path: Path  # relative to the folder of the data
@@ -49,7 +53,9 @@ class Listed:
 
 
 class FileNames:
-    """Find files by what lists call them: a path from any folder above the file, with or without the suffix."""
+    """Find files by what lists call them: a path from any folder above the file, with or without
+    the suffix.
+    """
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._by_name: dict[str, set[Path]] = defaultdict(set)
@@ -61,7 +67,9 @@ class FileNames:
                 self._by_name[_without_suffix(name)].add(path)
 
     def find(self, name: str, leading: int = 0) -> Path | None:
-        """Return the only file of a name, without ``leading`` folders of it; None where there is none, or several."""
+        """Return the only file of a name, without ``leading`` folders of it; None where there is
+        none, or several.
+        """
         parts = composed(name.replace("\\", "/")).strip("/").removeprefix("./").split("/")
         wanted = "/".join(parts[leading:])
         files = self._by_name.get(wanted) or self._by_name.get(_without_suffix(wanted)) or set()
@@ -74,7 +82,9 @@ def _without_suffix(name: str) -> str:
 
 
 def find_lists(root: Path) -> list[list[SplitList]]:
-    """Return the lists of splits below a folder, those of one folder together: train.txt, val.txt, test.txt, and usual other names."""
+    """Return the lists of splits below a folder, those of one folder together: train.txt, val.txt,
+    test.txt, and usual other names.
+    """
     by_folder: dict[Path, list[SplitList]] = defaultdict(list)
     for path in sorted(root.rglob("*")):
         split = SPLIT_WORDS.get(path.stem.lower())
@@ -87,7 +97,9 @@ def find_lists(root: Path) -> list[list[SplitList]]:
 
 
 def _lines(path: Path) -> tuple[tuple[str, ...], ...]:
-    """Return each line as its whole text, or, where two words of it could be image and label, as these and the whole text."""
+    """Return each line as its whole text, or, where two words of it could be image and label, as
+    these and the whole text.
+    """
     with reading(f"list of frames {path}", "a text in UTF-8", "save it so, or move it away"):
         text = read_text(path)
     lines: list[tuple[str, ...]] = []
@@ -195,7 +207,9 @@ def followed_lists(
 
 
 def with_splits(pairs: Sequence[Pair], listed: Listed, notes: list[str]) -> list[Pair]:
-    """Return the pairs that lists name, in their splits and with their labels; note the pairs that no list names."""
+    """Return the pairs that lists name, in their splits and with their labels; note the pairs that
+    no list names.
+    """
     by_image = {pair.image: pair for pair in pairs}
     kept: list[Pair] = []
     for image, split in listed.split_of.items():
@@ -227,7 +241,8 @@ class Divider:
         self._notes = notes
 
     def divide(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Return the pairs, each in a split: where nothing says which frames validate, whole sequences of the training frames do.
+        """Return the pairs, each in a split: where nothing says which frames validate, whole
+        sequences of the training frames do.
 
         Raises:
             InputError: there is one frame to train on and none to validate.
@@ -247,8 +262,9 @@ class Divider:
         return sorted(pairs, key=_by_split_and_number)
 
     def sequence(self, path: Path) -> str:
-        """Return what the frames of one drive have in common: their folders, but for words that name a split, and their name without
-        its last number."""
+        """Return what the frames of one drive have in common: their folders, but for words that
+        name a split, and their name without its last number.
+        """
         folders = [
             folder for folder in path.parts[:-1] if not SPLIT_WORDS.keys() >= set(words_of(folder))
         ]
@@ -271,8 +287,9 @@ class Divider:
         return [replace(pair, split="val") if pair.image in held_out else pair for pair in pairs]
 
     def _held_out(self, train: Sequence[Pair]) -> tuple[set[Path], str]:
-        """Return the images of about :data:`VAL_SHARE` of the frames, in whole sequences, since neighbouring frames resemble one
-        another, and say which in words."""
+        """Return the images of about :data:`VAL_SHARE` of the frames, in whole sequences, since
+        neighbouring frames resemble one another, and say which in words.
+        """
         ordered = sorted((pair.image for pair in train), key=self._by_sequence)
         sequences = [list(frames) for _, frames in groupby(ordered, self.sequence)]
         wanted = max(1, round(VAL_SHARE * len(train)))
@@ -291,7 +308,9 @@ class Divider:
         return frame_order(self.sequence(path)), frame_order(path.as_posix())
 
     def _shared_sequences(self, pairs: Sequence[Pair]) -> Iterator[str]:
-        """Yield a note where frames that train and frames that validate or test are of one sequence."""
+        """Yield a note where frames that train and frames that validate or test are of one
+        sequence.
+        """
         numbers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for pair in pairs:
             number = re.search(r"\d+$", self._stem(pair.image))
@@ -315,8 +334,10 @@ def _by_split_and_number(pair: Pair) -> tuple[int, object]:
 
 
 def _is_one_sequence(name: str, train: Sequence[int], others: Sequence[int]) -> bool:
-    """Return whether frames of two splits whose sequences have one name are of one sequence. Splits that number their frames each from
-    the start have numbers in common; where one numbering was divided, there are none."""
+    """Return whether frames of two splits whose sequences have one name are of one sequence. Splits
+    that number their frames each from the start have numbers in common; where one numbering was
+    divided, there are none.
+    """
     if not train or set(train) & set(others):
         return False
     has_own_name = name != "" and not name.endswith("/")

@@ -1,6 +1,8 @@
-"""Events: flagged regions that are followed over the frames of a video, or of images that are one. A region goes on with the event whose last
-box overlaps its own most (intersection over union, by the Hungarian method), as SORT does (Bewley et al. 2016, arXiv 1602.00763) but without a
-model of motion. Frames are read once, in the order of their source."""
+"""Events: flagged regions that are followed over the frames of a video, or of images that are one.
+A region goes on with the event whose last box overlaps its own most (intersection over union, by
+the Hungarian method), as SORT does (Bewley et al. 2016, arXiv 1602.00763) but without a model of
+motion. Frames are read once, in the order of their source.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ BOX = ("x", "y", "width", "height")
 
 
 def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the intersection over union of each of N boxes with each of M, ``[N, M]``; a box is left, top, width and height."""
+    """Return the intersection over union of each of N boxes with each of M, ``[N, M]``; a box is
+    left, top, width and height.
+    """
     a, b = (np.array(boxes, np.float64).reshape(-1, 4) for boxes in (first, second))
     high = np.minimum((a[:, :2] + a[:, 2:])[:, None], (b[:, :2] + b[:, 2:])[None])
     shared = (high - np.maximum(a[:, None, :2], b[None, :, :2])).clip(0).prod(2)
@@ -40,7 +44,9 @@ def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> npt.NDArray[np.floa
 
 
 class Follower:
-    """Numbers boxes of frames so that those of one thing have one number. It keeps the last box of what may come back, and nothing else."""
+    """Numbers boxes of frames so that those of one thing have one number. It keeps the last box of
+    what may come back, and nothing else.
+    """
 
     def __init__(self) -> None:
         self._unused, self._frame, self._folder = count(), 0, ""
@@ -49,7 +55,9 @@ class Follower:
         ] = {}  # number -> last box, and its frame by number
 
     def follow(self, name: str, boxes: Sequence[Sequence[int]]) -> list[int]:
-        """Return the number of each box of the next frame, counted from 0 as things begin. A frame of another folder begins a video."""
+        """Return the number of each box of the next frame, counted from 0 as things begin. A frame
+        of another folder begins a video.
+        """
         folder, self._frame = name.rpartition("/")[0], self._frame + 1
         first = self._frame - 1 - MOST_AWAY if folder == self._folder else self._frame
         self._folder, self._open = (
@@ -73,7 +81,9 @@ class Follower:
 
 @dataclass
 class Event:
-    """A flagged region over time, as ``events.json`` holds it; what is left out there is ``masks``."""
+    """A flagged region over time, as ``events.json`` holds it; what is left out there is
+    ``masks``.
+    """
 
     id: int  # from 1 on
     score: str
@@ -103,9 +113,11 @@ def find_events(
     masks: bool = False,
     first: int = 1,
 ) -> tuple[list[Event], int]:
-    """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over the frames of a maps folder, whose
-    ``times`` are in seconds. ``masks`` keeps the mask of each region. Return the events as they begin, numbered from ``first`` on, and
-    how many frames have more regions than :data:`MOST_FOLLOWED`."""
+    """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over
+    the frames of a maps folder, whose ``times`` are in seconds. ``masks`` keeps the mask of each
+    region. Return the events as they begin, numbered from ``first`` on, and how many frames have
+    more regions than :data:`MOST_FOLLOWED`.
+    """
     follower, events, crowded = Follower(), dict[int, Event](), 0
     for name, time in zip(
         ConsoleProgress(label="events").follow(reader.frames), times, strict=True
@@ -151,7 +163,9 @@ def find_events(
 
 
 def _runs(region: StrongRegion, size: tuple[int, ...]) -> list[int]:
-    """Return the lengths of the runs of a region's mask down the columns of its frame, the first of pixels outside: COCO's RLE."""
+    """Return the lengths of the runs of a region's mask down the columns of its frame, the first of
+    pixels outside: COCO's RLE.
+    """
     mask, (left, top, width, height) = np.zeros(size, np.int8), region.box
     mask[top : top + height, left : left + width] = region.inside
     ends = np.flatnonzero(np.diff(mask.ravel("F"), prepend=0))
@@ -175,8 +189,10 @@ def write_events(path: Path, events: Sequence[Event]) -> None:
 
 
 def _coco(events: Sequence[Event]) -> dict[str, Any]:
-    """Return events as COCO (https://cocodataset.org/#format-data) with the ``videos`` and ``track_id`` that trackers add. All are of one
-    category: what is flagged has no class that the network knows."""
+    """Return events as COCO (https://cocodataset.org/#format-data) with the ``videos`` and
+    ``track_id`` that trackers add. All are of one category: what is flagged has no class that the
+    network knows.
+    """
     videos, images, annotations = (
         dict[str, dict[str, Any]](),
         dict[str, dict[str, Any]](),

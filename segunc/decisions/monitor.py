@@ -1,8 +1,11 @@
-"""Watch whether frames are still like those of the calibration, and whether a promise holds: tests that may be looked at after every frame.
+"""Watch whether frames are still like those of the calibration, and whether a promise holds: tests
+that may be looked at after every frame.
 
-Without labels it is a conformal test martingale (Vovk et al. 2021, "Retrain or not retrain", arXiv 2102.10439, algorithm 1) on p-values of a
-frame's statistic, which are independent and uniform where all frames are exchangeable. By Ville's inequality it ever reaches 1 / level with a
-probability of at most ``level``. With verdicts it is a confidence sequence by betting (Waudby-Smith & Ramdas 2023, arXiv 2010.09686, §4).
+Without labels it is a conformal test martingale (Vovk et al. 2021, "Retrain or not retrain", arXiv
+2102.10439, algorithm 1) on p-values of a frame's statistic, which are independent and uniform where
+all frames are exchangeable. By Ville's inequality it ever reaches 1 / level with a probability of
+at most ``level``. With verdicts it is a confidence sequence by betting (Waudby-Smith & Ramdas 2023,
+arXiv 2010.09686, §4).
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import numpy.typing as npt
 from segunc.maps.verdicts import Verdict
 
 BETS = (-2.0, -1.0, 0.0, 1.0, 2.0)
-"""Slopes e of the bets 1 + e (p - 1/2): a negative one wins where statistics are high. Beyond 2 a bet could lose more than it has."""
+"""Slopes e of the bets 1 + e (p - 1/2): a negative one wins where statistics are high. Beyond 2 a
+bet could lose more than it has.
+"""
 JUMP = 0.01  # share of the capital that moves to other slopes with each frame
 GRID = np.linspace(0.0, 1.0, 1001)  # risks that the confidence sequence tells apart
 LARGEST_BET = (
@@ -38,10 +43,13 @@ Floats = npt.NDArray[np.float64]
 def log_martingale(
     values: Floats, reference: Floats, uniforms: Floats, bets: Sequence[float] = BETS
 ) -> Floats:
-    """Return log10 of the simple jumper martingale after each statistic ``[..., T]``. It bets on smoothed p-values, low where a statistic x
-    is high: (#{z > x} + u (#{z = x} + 1)) / (n + 1) over all n statistics z before it, of the reference ``[..., N]`` too. Random
-    numbers u in 0..1 ``[..., T]`` break ties. Against a reference that does not grow p-values would depend on each other. Before each bet
-    a share of the capital is spread over all slopes again, so that the martingale grows soon after a change, however late it comes."""
+    """Return log10 of the simple jumper martingale after each statistic ``[..., T]``. It bets on
+    smoothed p-values, low where a statistic x is high: (#{z > x} + u (#{z = x} + 1)) / (n + 1) over
+    all n statistics z before it, of the reference ``[..., N]`` too. Random numbers u in 0..1
+    ``[..., T]`` break ties. Against a reference that does not grow p-values would depend on each
+    other. Before each bet a share of the capital is spread over all slopes again, so that the
+    martingale grows soon after a change, however late it comes.
+    """
     pool, start = np.concatenate([reference, values], axis=-1), reference.shape[-1]
     slopes, growths = np.array(bets), np.empty(values.shape)
     capital = np.full(
@@ -99,10 +107,13 @@ def detectable_shift(frames: int, reference: int, alarm: float) -> float | None:
 
 
 def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds of the mean of losses ``[n]`` in 0..1 after each, in their order; each holds at all times with the
-    confidence 1 - level. Against each risk m of a grid one bettor holds the capital prod(1 + b_t (x_t - m)), another
-    prod(1 - b_t (x_t - m)). The bets b_t = sqrt(2 ln(1 / level) / (v_t t ln(1 + t))), with the variance v_t of the losses before, lose at
-    most :data:`LARGEST_BET`. A risk at which capital ever reaches 1 / level is rejected, and all below (or above) it."""
+    """Return lower and upper bounds of the mean of losses ``[n]`` in 0..1 after each, in their
+    order; each holds at all times with the confidence 1 - level. Against each risk m of a grid one
+    bettor holds the capital prod(1 + b_t (x_t - m)), another prod(1 - b_t (x_t - m)). The bets b_t
+    = sqrt(2 ln(1 / level) / (v_t t ln(1 + t))), with the variance v_t of the losses before, lose at
+    most :data:`LARGEST_BET`. A risk at which capital ever reaches 1 / level is rejected, and all
+    below (or above) it.
+    """
     bounds, capital = (
         np.tile([0.0, 1.0], (len(losses) + 1, 1)),
         np.zeros((2, len(GRID))),
@@ -121,10 +132,12 @@ def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
 
 
 def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, float]:
-    """Return the loss in 0..1 of each judged frame by its name, in the order of their first verdicts: the mean over its reviewers. Of
-    ``missed-objects`` it is the share of missed ones among the anomalies that a reviewer named; frames without one say nothing. Of
-    ``false-alarms`` it is 1 for a frame with at least one. Verdicts on regions count in place of the verdict on their frame, but for a loss
-    that the frame alone has: an anomaly without a region was missed."""
+    """Return the loss in 0..1 of each judged frame by its name, in the order of their first
+    verdicts: the mean over its reviewers. Of ``missed-objects`` it is the share of missed ones
+    among the anomalies that a reviewer named; frames without one say nothing. Of ``false-alarms``
+    it is 1 for a frame with at least one. Verdicts on regions count in place of the verdict on
+    their frame, but for a loss that the frame alone has: an anomaly without a region was missed.
+    """
     (bad, *good), by_reviewer = (
         LOSSES.get(control, "none").split(),
         dict[tuple[str, str], list[Verdict]](),

@@ -1,5 +1,5 @@
-"""From the losses of exchangeable units, frames or groups of frames, at every threshold to a threshold with a bound of the risk, which is the mean
-loss of all units to come.
+"""From the losses of exchangeable units, frames or groups of frames, at every threshold to a
+threshold with a bound of the risk, which is the mean loss of all units to come.
 
 Threshold k of K + 1 flags the pixels whose key is at or above k; 0 flags all of them, the last one
 none. Keys are those by which every number ranks scores (:func:`segunc.metrics.counting.rank`): the
@@ -10,10 +10,11 @@ threshold, what is lost and out of how many; a unit adds those of its frames, an
 quotient. Where it is not monotone in the threshold, it is replaced by its running maximum from the
 safe end on, because the methods need monotone losses.
 
-``conformal`` is conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814): the expected loss is at most the level, and smaller by
-at most 2 B / (n + 1), B the largest loss, where losses have no jumps. ``ltt`` is Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052)
-in a fixed sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence. ``clopper-pearson`` does the same with
-the share of units with any loss, by the exact binomial test.
+``conformal`` is conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814): the expected
+loss is at most the level, and smaller by at most 2 B / (n + 1), B the largest loss, where losses
+have no jumps. ``ltt`` is Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052) in a fixed
+sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence.
+``clopper-pearson`` does the same with the share of units with any loss, by the exact binomial test.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from segunc.metrics.counting import KEYS, Counts, ScoreBins, rank
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
 
 THRESHOLDS = KEYS + 1  # of scores with 16-bit keys
-LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
+# Of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few
+# pixels prove nothing.
+LEAST_KEPT = 0.01
 ALARM_THRESHOLDS = 2048
 """At which regions are counted: of 16-bit keys 32 from a float to its double, some between any two
 of uint8."""
@@ -127,8 +130,10 @@ class Scene:
         return np.stack([lost, np.full_like(lost, lost[-1])])
 
     def _alarms(self, smallest: int) -> Counts:
-        """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal ground, at most :data:`MOST_ALARMS`, as their running
-        maximum from the highest threshold down, int64 ``[K + 1]``."""
+        """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal
+        ground, at most :data:`MOST_ALARMS`, as their running maximum from the highest threshold
+        down, int64 ``[K + 1]``.
+        """
         below = self._below(self.keys[self.normal])
         flagged = below[-1] - below
         alarms = np.zeros(self.size + 1, np.int64)
@@ -153,8 +158,9 @@ class Scene:
 
 
 class Pool:
-    """The counts of a unit, float64 ``[2, ...]``, are the sums of its frames'; of false alarms in a block of seconds those that begin, regions
-    more than in the frame before, out of its minutes."""
+    """The counts of a unit, float64 ``[2, ...]``, are the sums of its frames'; of false alarms in a
+    block of seconds those that begin, regions more than in the frame before, out of its minutes.
+    """
 
     def __init__(self, control: str, unit: str = "frame") -> None:
         self.control, self.minutes = (
@@ -173,8 +179,9 @@ class Pool:
         self.counts = added if self.counts is None else self.counts + added
 
     def losses(self) -> Losses | None:
-        """Return the loss of the unit at each threshold ``[T]``, the last of which flags nothing; None where it says nothing of the control, as
-        a unit without an anomaly of misses."""
+        """Return the loss of the unit at each threshold ``[T]``, the last of which flags nothing;
+        None where it says nothing of the control, as a unit without an anomaly of misses.
+        """
         if (
             self.counts is None
             or not (out_of := np.maximum(self.counts[1], LEAST_KEPT * self.counts[1, -1])).all()
@@ -190,7 +197,9 @@ def monotone(values: Losses, control: str) -> Losses:
 
 
 class LossSums:
-    """Sums over units of the monotone losses at each threshold, in memory that does not grow with the units."""
+    """Sums over units of the monotone losses at each threshold, in memory that does not grow with
+    the units.
+    """
 
     def __init__(self, control: str, size: int = THRESHOLDS) -> None:
         self.control, self.units = control, 0
@@ -207,8 +216,10 @@ class LossSums:
 
 
 def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Losses:
-    """Return the p-value of the hypothesis that the mean of losses in 0..1 is above ``level``, for mean losses ``risk`` of so many units: the
-    smaller one of Hoeffding's and Bentkus' (Angelopoulos et al. 2021, section 3.1; Bates et al. 2021, arXiv 2101.02703)."""
+    """Return the p-value of the hypothesis that the mean of losses in 0..1 is above ``level``, for
+    mean losses ``risk`` of so many units: the smaller one of Hoeffding's and Bentkus' (Angelopoulos
+    et al. 2021, section 3.1; Bates et al. 2021, arXiv 2101.02703).
+    """
     mean = np.asarray(risk, np.float64)
     low = np.minimum(mean, level)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -220,7 +231,9 @@ def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Losses:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to a bound: its name, and the confidence in 0..1 of the bound, None of ``conformal``."""
+    """A way to a bound: its name, and the confidence in 0..1 of the bound, None of
+    ``conformal``.
+    """
 
     name: MethodName
     confidence: float | None = None
@@ -231,7 +244,9 @@ class Method:
         return 1 - float(self.confidence or 0)
 
     def largest(self, control: str) -> float:
-        """Return the largest value of what is bounded: the loss of a unit, of ``clopper-pearson`` a share of units."""
+        """Return the largest value of what is bounded: the loss of a unit, of ``clopper-pearson`` a
+        share of units.
+        """
         return 1.0 if self.name == "clopper-pearson" else LARGEST_LOSS.get(control, 1.0)
 
     def risk(self, sums: LossSums, place: int) -> float:
@@ -242,7 +257,9 @@ class Method:
         )
 
     def certified(self, sums: LossSums, level: float) -> int | None:
-        """Return the last threshold from the safe end on up to which all keep to the level; None where the first does not."""
+        """Return the last threshold from the safe end on up to which all keep to the level; None
+        where the first does not.
+        """
         largest, units = self.largest(sums.control), sums.units
         if self.name == "conformal":
             holds = (sums.total + largest) / (units + 1) <= level + 1e-12  # rounding of sums
@@ -285,7 +302,9 @@ class Method:
             )
 
     def upper_bound(self, sums: LossSums, place: int) -> float:
-        """Return the upper bound of the risk at a threshold; of ``conformal`` that of its expectation."""
+        """Return the upper bound of the risk at a threshold; of ``conformal`` that of its
+        expectation.
+        """
         largest, units, failed = self.largest(sums.control), sums.units, int(sums.failed[place])
         if self.name == "conformal":
             return (float(sums.total[place]) + largest) / (units + 1)
@@ -295,7 +314,9 @@ class Method:
 
 
 def binomial_bound(events: int, trials: int, doubt: float = 0.05) -> float:
-    """Return the one-sided upper bound of a share, 0..1, which fails with the probability ``doubt`` (Clopper & Pearson 1934)."""
+    """Return the one-sided upper bound of a share, 0..1, which fails with the probability ``doubt``
+    (Clopper & Pearson 1934).
+    """
     return 1.0 if events >= trials else float(betainccinv(events + 1, trials - events, doubt))
 
 

@@ -1,4 +1,6 @@
-"""``threshold.json``: a threshold with its promise, what the promise is about, and what voids it."""
+"""``threshold.json``: a threshold with its promise, what the promise is about, and what
+voids it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ SETTINGS = (
     "precision",
     "mask_sha256",
 )
-"""Keys of a run that change its maps, beside its model; where one is absent the model's own value holds."""
+"""Keys of a run that change its maps, beside its model; where one is absent the model's own value
+holds.
+"""
 FITTED = {
     "frame": ("features_sha256", "anomaly"),
     "scores": ("features_sha256", "anomaly"),
@@ -60,7 +64,9 @@ LATER_KEYS = {"source", "smallest_object"}
 
 @dataclass(frozen=True)
 class GuaranteedThreshold(Settings):
-    """A threshold and what is promised of it. ``also`` holds level, risk and bound of a second control, by its name."""
+    """A threshold and what is promised of it. ``also`` holds level, risk and bound of a second
+    control, by its name.
+    """
 
     score: str
     value: float  # a pixel is flagged where its score is at or above it
@@ -202,7 +208,9 @@ def block_seconds(unit: str) -> float | None:
 
 
 def model_of(run: Mapping[str, Any]) -> str:
-    """Return the hash that names model and posterior of a run, from its record in a manifest or a result; empty where it has none."""
+    """Return the hash that names model and posterior of a run, from its record in a manifest or a
+    result; empty where it has none.
+    """
     parts = [run.get(key) for key in ("base_sha256", "posterior_sha256")]
     return json_sha256(parts) if any(parts) else ""
 
@@ -215,7 +223,9 @@ def source_of(run: Mapping[str, Any]) -> str:
 
 
 def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
-    """Return what else of a run changes the maps of a score; of a record that was fitted its hash."""
+    """Return what else of a run changes the maps of a score; of a record that was fitted
+    its hash.
+    """
     fitted = (
         [key for source in SCORES[score].sources for key in FITTED.get(source, ())]
         if score in SCORES

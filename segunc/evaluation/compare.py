@@ -1,4 +1,6 @@
-"""Results of evaluations side by side: their numbers, their differences, and what chance leaves of them."""
+"""Results of evaluations side by side: their numbers, their differences, and what chance leaves of
+them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _MAX_DECIMALS = 6  # what is smaller is rounding: confidences are counted in flo
 
 
 class _Column(NamedTuple):
-    """A result, or one score of it, under its heading; ``paths`` leads from the label of a row to the number."""
+    """A result, or one score of it, under its heading; ``paths`` leads from the label of a row to
+    the number.
+    """
 
     name: str
     result: EvaluationResult
@@ -86,7 +90,9 @@ class Comparison:
 
 
 def higher_is_better(path: NumberPath) -> bool | None:
-    """Return the direction of a number as its part defines it, or else one of its name in any section; None where it has none."""
+    """Return the direction of a number as its part defines it, or else one of its name in any
+    section; None where it has none.
+    """
     parts = (part for build in PARTS.values() for part in build(("score",), ("class",), PROTOCOLS))
     sections = [
         ("scores", (*Components.metrics, *ByObject.metrics)),
@@ -106,7 +112,9 @@ def higher_is_better(path: NumberPath) -> bool | None:
 
 
 def _differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:
-    """Return the counts that tell that a section's numbers of two results are of different data, as ``name (n and m)``."""
+    """Return the counts that tell that a section's numbers of two results are of different data, as
+    ``name (n and m)``.
+    """
     a, b = first.content["counts"], second.content["counts"]
     anomaly, labelled = (
         ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
@@ -151,9 +159,12 @@ def compare(
     keys: Sequence[str] | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Put results, or ``scores`` of one or several results (``RESULT:SCORE``), side by side. A column is marked best in a row only where
-    the paired interval of its difference to every other column excludes zero. ``keys`` are patterns (as of a shell) of the rows to show,
-    None for all but HIDDEN; ``baseline`` is the column that differences refer to, by its heading or its file, None for the first."""
+    """Put results, or ``scores`` of one or several results (``RESULT:SCORE``), side by side. A
+    column is marked best in a row only where the paired interval of its difference to every other
+    column excludes zero. ``keys`` are patterns (as of a shell) of the rows to show, None for all
+    but HIDDEN; ``baseline`` is the column that differences refer to, by its heading or its file,
+    None for the first.
+    """
     columns = _columns(results, scores)
     base = 0 if baseline is None else _baseline(columns, baseline)
     rows = tuple(_row(label, columns, base) for label in _labels(columns, keys))
@@ -184,7 +195,9 @@ def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) 
 
 
 def _paths_of(result: EvaluationResult, score: str) -> dict[str, NumberPath]:
-    """Return the path of each number of a score by the label of its row, which says its section but for ``scores``."""
+    """Return the path of each number of a score by the label of its row, which says its section but
+    for ``scores``.
+    """
     paths = (path for path in result.numbers if path[0] in BY_SCORE and path[1:2] == (score,))
     return {
         ".".join(path[2:] if path[0] == "scores" else (path[0], *path[2:])): path for path in paths
@@ -266,8 +279,9 @@ def _best(label: str, columns: Sequence[_Column], upwards: bool | None) -> int |
 
 
 def format_number(value: float, *, like: float | None = None, sign: bool = False) -> str:
-    """Write a number as statistics does: three decimals, no zero before the point, up to six decimals near zero; as many decimals as
-    the number ``like`` has, and with ``sign`` a plus, too."""
+    """Write a number as statistics does: three decimals, no zero before the point, up to six
+    decimals near zero; as many decimals as the number ``like`` has, and with ``sign`` a plus, too.
+    """
     reference = abs(value if like is None else like)
     decimals = (
         3
@@ -329,7 +343,9 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def format_difference(difference: Difference | None) -> str:
-    """Write ``−.008 [−.014, +.001], p .120``, without interval and p where there is no test; a dash for none."""
+    """Write ``−.008 [−.014, +.001], p .120``, without interval and p where there is no test; a dash
+    for none.
+    """
     if difference is None:
         return NULL
     test = difference.test

@@ -1,5 +1,6 @@
-"""Sum the counts of a run frame by frame, and turn them into one result. Components need a second pass over the frames, at the thresholds
-that the first pass found."""
+"""Sum the counts of a run frame by frame, and turn them into one result. Components need a second
+pass over the frames, at the thresholds that the first pass found.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +44,16 @@ from segunc.metrics.smiyc import TRACKS
 
 Result = dict[str, Any]  # the content of metrics.json
 Read = Callable[[str], Mapping[str, Any]]
-"""Gives the fields of the :class:`LabelledFrame` of a name; raises InputError where a file is damaged, or there is no label."""
+"""Gives the fields of the :class:`LabelledFrame` of a name; raises InputError where a file is
+damaged, or there is no label.
+"""
 NO_INTERVALS = Resampling(0)
 
 
 class Tally:
-    """The summed counts of a part: over all frames, and in a coarser form over the frames of each resampled unit."""
+    """The summed counts of a part: over all frames, and in a coarser form over the frames of each
+    resampled unit.
+    """
 
     def __init__(self, part: ArrayPart, resampling: Resampling) -> None:
         self.part, self.resampling, self.frames = part, resampling, 0
@@ -70,8 +75,10 @@ class Tally:
         return self._counts[0] if self._counts else None
 
     def replicates(self, at_once: int = 32) -> Iterator[npt.NDArray[Any]]:
-        """Yield the coarse counts of replicates, some at once: whole numbers ``[R, ...]`` of the form of :meth:`ArrayPart.coarsen`, without keys that no
-        unit has where the part takes many at once."""
+        """Yield the coarse counts of replicates, some at once: whole numbers ``[R, ...]`` of the
+        form of :meth:`ArrayPart.coarsen`, without keys that no unit has where the part takes many
+        at once.
+        """
         if not self._spool.units:
             return
         shape = self.part.coarsen(self.total).shape
@@ -85,8 +92,10 @@ class Tally:
             yield rows.reshape(-1, *shape)
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
-        """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are
-        shifted by the difference that the coarser counts make over all frames. All are NaN where too few units say something of it."""
+        """Return the replicates ``[R]`` of each number that all frames together define, NaN where a
+        replicate defines none; they are shifted by the difference that the coarser counts make over
+        all frames. All are NaN where too few units say something of it.
+        """
         total, part = self.total, self.part
         if not self._spool.units:
             return {}
@@ -109,7 +118,9 @@ class Tally:
 
 
 class Gatherer:
-    """Sums the counts of parts over frames; ``unit`` leads from a frame's name to the unit that is resampled for the intervals."""
+    """Sums the counts of parts over frames; ``unit`` leads from a frame's name to the unit that is
+    resampled for the intervals.
+    """
 
     def __init__(
         self, parts: Sequence[ArrayPart], resampling: Resampling, unit: Callable[[str], str]
@@ -121,7 +132,9 @@ class Gatherer:
         self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
-        """Count a frame; where a part cannot, or a map is stored in another form than before, raise InputError and count nothing."""
+        """Count a frame; where a part cannot, or a map is stored in another form than before, raise
+        InputError and count nothing.
+        """
         forms = dict(self.forms)
         for name in frame.stored:
             form = frame.form(name)
@@ -141,11 +154,15 @@ class Gatherer:
         return None
 
     def counts(self, kind: type[ArrayPart]) -> dict[str, Any]:
-        """Return the summed counts of each part of a kind by its score (``""`` without one), None where no frame was counted."""
+        """Return the summed counts of each part of a kind by its score (``""`` without one), None
+        where no frame was counted.
+        """
         return {getattr(t.part, "score", ""): t.total for t in self.tallies if type(t.part) is kind}
 
     def place_numbers(self, result: Result, tallies: Iterable[Tally] | None = None) -> None:
-        """Put every number of parts into a result, None with its reason (by dotted path) where there is none."""
+        """Put every number of parts into a result, None with its reason (by dotted path) where
+        there is none.
+        """
         for tally in self.tallies if tallies is None else tallies:
             for frame, counts in tally.part.finish():
                 tally.add(counts, self.unit(frame), frames=0)
@@ -182,7 +199,9 @@ class Gatherer:
         return self._replicates
 
     def place_intervals(self, result: Result) -> None:
-        """Put the interval of every number with replicates and its effective number of units into a result, or why it has none."""
+        """Put the interval of every number with replicates and its effective number of units into a
+        result, or why it has none.
+        """
         for path, chance in self.replicates().chances().items():
             bootstrap = result.setdefault("bootstrap", {})
             if isinstance(chance, Chance):
@@ -285,7 +304,9 @@ class Evaluator(Gatherer):
         labels: npt.NDArray[np.uint8] | None = None,
         anomaly: npt.NDArray[np.uint8] | None = None,
     ) -> bool:
-        """Count a frame, given by its name and the fields of :class:`LabelledFrame`; return whether it was counted."""
+        """Count a frame, given by its name and the fields of :class:`LabelledFrame`; return whether
+        it was counted.
+        """
         labels = labels if self.classes else None
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         arrays = (prediction, mean_probabilities, labels, anomaly)
@@ -322,7 +343,9 @@ class Evaluator(Gatherer):
         return True
 
     def find_bins(self, frames: Sequence[str], read: Read) -> None:
-        """Make bins of the scores that 16 bits cannot hold, from the float maps of all frames that will be counted."""
+        """Make bins of the scores that 16 bits cannot hold, from the float maps of all frames that
+        will be counted.
+        """
         rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
         for name in ConsoleProgress(label="first look").follow(frames):
@@ -361,9 +384,10 @@ class Evaluator(Gatherer):
         return others
 
     def numbers(self, read: Read | None = None) -> Result:
-        """Return the numbers of all frames so far, in the form of ``metrics.json``: what cannot be made is None, and ``reasons`` says why
-        under its dotted path. Component tracks ``read`` the frames with anomaly labels once more. PartialFailure where no frame could be
-        counted."""
+        """Return the numbers of all frames so far, in the form of ``metrics.json``: what cannot be
+        made is None, and ``reasons`` says why under its dotted path. Component tracks ``read`` the
+        frames with anomaly labels once more. PartialFailure where no frame could be counted.
+        """
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
             first = (
@@ -431,7 +455,9 @@ class Evaluator(Gatherer):
         return None
 
     def _count_components(self, result: Result, read: Read | None) -> None:
-        """Count the components at the thresholds that the first pass found, and place their numbers."""
+        """Count the components at the thresholds that the first pass found, and place their
+        numbers.
+        """
         tallies = []
         for name in self.score_names if self.tracks else ():
             threshold = result["scores"][name]["smiyc"]["threshold"]

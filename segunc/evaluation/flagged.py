@@ -1,5 +1,6 @@
-"""Alarms. What a threshold flags, pixels at or above it: on frames of known scenes false alarms, by class and as regions; of anomalies
-precision and recall. What reviewers' verdicts say of alarms: precision, misses and shares, where there is often no label at all.
+"""Alarms. What a threshold flags, pixels at or above it: on frames of known scenes false alarms, by
+class and as regions; of anomalies precision and recall. What reviewers' verdicts say of alarms:
+precision, misses and shares, where there is often no label at all.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects
 from segunc.scores import SCORES
 
-SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
+# Pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track.
+SMALLEST_REGION = 50
 CALIBRATED_ON = "a threshold of --flag was calibrated on it"
 SAME_BYTES = "it has the bytes of a frame that a threshold of --flag was calibrated on"
 """Why a frame is left out, because it cannot test a promise."""
@@ -53,7 +55,9 @@ _ALARMS = (
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which value on pixels are flagged and, of a file of segunc threshold, what it promises."""
+    """From which value on pixels are flagged and, of a file of segunc threshold, what it
+    promises.
+    """
 
     value: float
     source: str = ""
@@ -78,7 +82,9 @@ class Threshold:
 
 
 def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:
-    """Return the threshold of each score, of words ``SCORE=VALUE`` or ``threshold.json[:GROUP]``, which segunc threshold wrote."""
+    """Return the threshold of each score, of words ``SCORE=VALUE`` or ``threshold.json[:GROUP]``,
+    which segunc threshold wrote.
+    """
     thresholds: dict[str, Threshold] = {}
     for word in (
         [f"{name}={value}" for name, value in words.items()]
@@ -171,7 +177,9 @@ def flag_parts(
     anomalies: bool,
     time_of: TimeOf = lambda frame: None,
 ) -> list[Flagged]:
-    """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
+    """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels
+    there are.
+    """
     if unused := [name for name in flag if name not in scores]:
         message = f"--flag has a threshold of '{unused[0]}', which is not evaluated"
         raise InputError(
@@ -301,7 +309,9 @@ class FalseAlarms(Flagged):
 
 
 class Hits(Flagged):
-    """Precision, recall and price of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
+    """Precision, recall and price of the flagged pixels, over all pixels with an anomaly label;
+    counts ``[2, 2]``, by label and flag.
+    """
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
     metrics = (
@@ -335,8 +345,10 @@ _FLAGGED = int(score_keys(np.ones(1, np.uint8))[0])  # key of a score that is 1
 
 
 class Achieved(Flagged):
-    """The mean loss of these units at a threshold with a promise, beside the promised ``level``; ``upper`` bounds the risk with 95 %. Its
-    counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
+    """The mean loss of these units at a threshold with a promise, beside the promised ``level``;
+    ``upper`` bounds the risk with 95 %. Its counts are those of each frame, ``[2, 2]``, at the
+    threshold and where nothing is flagged.
+    """
 
     batch = 512
     undefined = "no unit holds what the promise is about"
@@ -434,8 +446,9 @@ DISPUTED = "reviewers disagree on frames that it counts; at_least and at_most bo
 class JudgedFrames(_Judged):
     """Verdicts on frames, of one reviewer; counts ``[5]`` in the order of :data:`VERDICTS`.
 
-    ``precision``: of the frames with an alarm, true or false, the true ones. ``recall``: of the frames with something wrong, true alarms
-    and missed, the alarms. ``false_alarms``: of the frames with nothing wrong, those with a false alarm.
+    ``precision``: of the frames with an alarm, true or false, the true ones. ``recall``: of the
+    frames with something wrong, true alarms and missed, the alarms. ``false_alarms``: of the frames
+    with nothing wrong, those with a false alarm.
     """
 
     names: Sequence[NumberPath] = tuple(_SHARES)
@@ -540,11 +553,12 @@ def _by_kinds(counts: Counts) -> Iterator[tuple[frozenset[str], int]]:
 
 
 class JudgedRegions(_Judged):
-    """Verdicts of one reviewer on regions; counts ``[2, 5]``, what a threshold flagged and what was drawn by hand, in the order of
-    :data:`GRAVEST`, then in the first row the frames.
+    """Verdicts of one reviewer on regions; counts ``[2, 5]``, what a threshold flagged and what was
+    drawn by hand, in the order of :data:`GRAVEST`, then in the first row the frames.
 
-    ``precision``: of the flagged regions that were called true or false, the true ones. ``recall``: of these true ones and of what was
-    missed, drawn by hand or flagged in a part that is not enough, the true ones. ``missed_per_frame``: over the frames with a region.
+    ``precision``: of the flagged regions that were called true or false, the true ones. ``recall``:
+    of these true ones and of what was missed, drawn by hand or flagged in a part that is not
+    enough, the true ones. ``missed_per_frame``: over the frames with a region.
     """
 
     metrics = (*_ALARMS, parts.lower("missed_per_frame", "missed regions a frame"))

@@ -1,5 +1,7 @@
-"""Frames as a whole: one number of the map, and how well it finds frames with an anomaly, or segmented badly. Which number serves depends
-on the data (Guarino et al. 2026, "Better than average: spatially-aware aggregation of segmentation uncertainty", arXiv 2603.29941)."""
+"""Frames as a whole: one number of the map, and how well it finds frames with an anomaly, or
+segmented badly. Which number serves depends on the data (Guarino et al. 2026, "Better than average:
+spatially-aware aggregation of segmentation uncertainty", arXiv 2603.29941).
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,20 @@ EDGE, BINS = (
 MOST_PIXELS = (
     1 << 16
 )  # of a map whose windows are looked at; a larger one is shrunk, or it would take longest of all
-# Sobel's derivative, and smoothing, which comes first as in SciPy, at the places of a window that is mirrored at its ends.
+# Sobel's derivative, and smoothing, which comes first as in SciPy, at the places of a window that
+# is mirrored at its ends.
 _SLOPE, _SMOOTH = np.array(
     [[[-1.0, 1, 0], [-1, 0, 1], [0, -1, 1]], [[3.0, 1, 0], [1, 2, 1], [0, 1, 3]]]
 )
 
 
 class RankedFrames(ArrayPart):
-    """AUROC and AUPR of frames with an anomalous pixel against the others; of as many ``classes`` AURC and excess AURC of frames, whose risk
-    is 1 less the mean IoU (Geifman et al. 2019, arXiv 1805.08206). Its counts are float64 ``[N, 1 + A]``, a row a frame: what is true of it,
-    NaN where no pixel is labelled, and its A numbers. Bins could not tell close means apart, so there are no intervals."""
+    """AUROC and AUPR of frames with an anomalous pixel against the others; of as many ``classes``
+    AURC and excess AURC of frames, whose risk is 1 less the mean IoU (Geifman et al. 2019, arXiv
+    1805.08206). Its counts are float64 ``[N, 1 + A]``, a row a frame: what is true of it, NaN where
+    no pixel is labelled, and its A numbers. Bins could not tell close means apart, so there are no
+    intervals.
+    """
 
     batch = 128
 
@@ -108,7 +114,9 @@ class RankedFrames(ArrayPart):
 def frame_parts(
     scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]
 ) -> list[ArrayPart]:
-    """Return the parts of the labels that there are, of one score: the numbers of a frame take longer than all other counts."""
+    """Return the parts of the labels that there are, of one score: the numbers of a frame take
+    longer than all other counts.
+    """
     chosen = [first_shown(scores)] if scores else []
     return [
         RankedFrames(score, n)
@@ -121,10 +129,12 @@ def frame_parts(
 def aggregates(
     values: Array, threshold: float | None = None, *, masses: bool = False
 ) -> dict[str, float]:
-    """Return the numbers of a map ``[H, W]`` in real units, none where no pixel is finite; other pixels count for none.
+    """Return the numbers of a map ``[H, W]`` in real units, none where no pixel is finite; other
+    pixels count for none.
 
-    ``mean`` and ``p99``; with a ``threshold`` the mean of the pixels at or ``above`` it (0 of none), and ``component`` and ``region`` as
-    :func:`segunc.maps.statistics.map_statistics` has them; with ``masses``, of a map in 0..1, its :func:`mass_ratios`.
+    ``mean`` and ``p99``; with a ``threshold`` the mean of the pixels at or ``above`` it (0 of
+    none), and ``component`` and ``region`` as :func:`segunc.maps.statistics.map_statistics` has
+    them; with ``masses``, of a map in 0..1, its :func:`mass_ratios`.
     """
     if not (finite := np.isfinite(values)).any():
         return {}
@@ -137,10 +147,12 @@ def aggregates(
 
 
 def mass_ratios(values: Array) -> dict[str, float]:
-    """Return the spatial mass ratios sum(u w) / sum(u) of a map u ``[H, W]`` in 0..1, by their names; 0 of an empty map.
+    """Return the spatial mass ratios sum(u w) / sum(u) of a map u ``[H, W]`` in 0..1, by their
+    names; 0 of an empty map.
 
-    The weights w are of the window of 3 x 3 pixels around each: the share of edges among them by a Sobel gradient of the window alone;
-    Moran's I of its 12 pairs of neighbours, negative ones as 0 and 1 of a constant window; the entropy of its values in four bins.
+    The weights w are of the window of 3 x 3 pixels around each: the share of edges among them by a
+    Sobel gradient of the window alone; Moran's I of its 12 pairs of neighbours, negative ones as 0
+    and 1 of a constant window; the entropy of its values in four bins.
     """
     factor = int(np.ceil(np.sqrt(values.size / MOST_PIXELS)))
     size = [max(side // max(factor, 1), 1) for side in values.shape[::-1]]

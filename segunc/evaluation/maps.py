@@ -1,4 +1,6 @@
-"""Evaluate labelled frames: a folder of uncertainty maps, of any tool, a model in one pass, scored as its maps would be, or verdicts."""
+"""Evaluate labelled frames: a folder of uncertainty maps, of any tool, a model in one pass, scored
+as its maps would be, or verdicts.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,12 @@ def evaluate_maps(
     choose: Callable[[Sequence[str]], Sequence[str]] = list,
     fps: float | None = None,
 ) -> tuple[Result, Evaluator]:
-    """Evaluate a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest, in bounded memory:
-    ``scores``, None for all, of the frames that ``choose`` leaves, ``fps`` a second where images are a video, by the evaluator that
-    ``new`` makes. Return the content of ``metrics.json``, whose ``left_out`` are frames that could not be counted with the reason, and
-    the counts behind it."""
+    """Evaluate a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or
+    without a manifest, in bounded memory: ``scores``, None for all, of the frames that ``choose``
+    leaves, ``fps`` a second where images are a video, by the evaluator that ``new`` makes. Return
+    the content of ``metrics.json``, whose ``left_out`` are frames that could not be counted with
+    the reason, and the counts behind it.
+    """
     reader = MapsReader(maps)
     classes = None if labels.labels is None else labels.label_map
     label_files = labels.find(reader, reader.frames)
@@ -80,7 +84,8 @@ def evaluate_maps(
         lambda score: [(name, reader.identity(name, score)) for name in labelled],
     )
     tested = evaluator.leave_out_all(names, calibrated)
-    # Where no frame has a prediction the result says so; where only some lack it, these are left out.
+    # Where no frame has a prediction the result says so; where only some lack it, these are left
+    # out.
     predicted = any(reader.has(frame, PREDICTION) for frame in names)
     read = partial(read_frame, reader, chosen, label_files, predicted)
     # This tool's maps never hold scores in more than 16 bits.
@@ -120,8 +125,9 @@ def read_frame(
     predicted: bool | None,
     frame: str,
 ) -> dict[str, Any]:
-    """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for. ``predicted`` says whether it must have a
-    prediction; None takes one where it is there."""
+    """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for.
+    ``predicted`` says whether it must have a prediction; None takes one where it is there.
+    """
     # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
     anomaly, labels, prediction = label_files.anomaly(frame), label_files.classes(frame), None
     needed = set(scores if anomaly is not None else ())
@@ -150,13 +156,15 @@ def evaluate_model(
     corruption: Corruption | None = None,
     run: Mapping[str, Any] | None = None,
 ) -> tuple[Result, Evaluator]:
-    """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict the frames with anomaly labels again.
-    Scores are counted in their stored encoding, so that the numbers equal those of :func:`evaluate_maps`, which says what is returned.
+    """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict
+    the frames with anomaly labels again. Scores are counted in their stored encoding, so that the
+    numbers equal those of :func:`evaluate_maps`, which says what is returned.
 
     Args:
         size: (height, width) that the network sees; None is its inference size.
         corruption: applied to every image at its own size.
-        run: what the result records of model and settings, which a threshold with a promise must share.
+        run: what the result records of model and settings, which a threshold with a promise must
+            share.
     """
     from segunc.sampling.sampler import fault_of, sample_frames
 

@@ -1,5 +1,7 @@
-"""Labelled objects at a threshold: which are found, by size and distance; how soon, how steadily, and how long alarms live. All counts of a
-track belong to the frame where it begins. So counts still add, and a track is resampled as a whole, in the unit of that frame."""
+"""Labelled objects at a threshold: which are found, by size and distance; how soon, how steadily,
+and how long alarms live. All counts of a track belong to the frame where it begins. So counts still
+add, and a track is resampled as a whole, in the unit of that frame.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def object_parts(
     groups: Groups,
     time_of: TimeOf | None,
 ) -> list[Flagged]:
-    """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
+    """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None
+    where no frame has a time.
+    """
     used = [(score, flag[score]) for score in scores if score in flag]
     ways = [
         *((bins, None) for bins in by),
@@ -53,7 +57,9 @@ class _OfObjects(Flagged):
 
 
 class FoundObjects(_OfObjects):
-    """The share of the objects of each bin, of ``members`` alone where they are given, that is found; counts ``[B, 2]``, objects and found."""
+    """The share of the objects of each bin, of ``members`` alone where they are given, that is
+    found; counts ``[B, 2]``, objects and found.
+    """
 
     metrics = parts.higher("found", "found"), parts.Metric("objects", "objects")
     undefined = NO_OBJECT
@@ -85,10 +91,11 @@ class FoundObjects(_OfObjects):
 
 
 class OverTime(_OfObjects):
-    """How soon and how steadily objects are found that are labelled in several frames, and how many alarms live one frame only.
+    """How soon and how steadily objects are found that are labelled in several frames, and how many
+    alarms live one frame only.
 
-    ``docs/guides/deciding.md`` says what each number means. Counts ``[7]``: objects, detected ones, milliseconds to detection, frames after
-    the first, changes, alarms, alarms of one frame.
+    ``docs/guides/deciding.md`` says what each number means. Counts ``[7]``: objects, detected ones,
+    milliseconds to detection, frames after the first, changes, alarms, alarms of one frame.
     """
 
     lacks = "no frame with an anomaly label has a time; --fps gives them to images"

@@ -1,7 +1,8 @@
-"""The sections of ``metrics.json``: each counts frames, adds counts, and makes numbers of the sum of all frames and of every
-bootstrap replicate, of which many are kept, in a coarser form.
+"""The sections of ``metrics.json``: each counts frames, adds counts, and makes numbers of the sum
+of all frames and of every bootstrap replicate, of which many are kept, in a coarser form.
 
-A part is a section, metrics, two words on what it needs, ``count`` and ``numbers``; :class:`Segmentation` is a short one.
+A part is a section, metrics, two words on what it needs, ``count`` and ``numbers``;
+:class:`Segmentation` is a short one.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ from segunc.scores import stored_as_codes
 
 Array = npt.NDArray[Any]
 Form = str | ScoreBins
-"""How a map is stored: ``unit-code``, ``uint16``, ``uint8`` or ``float``, or the bins of floats that 16 bits cannot hold."""
-CONFIDENCE = "msp"  # the score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c
+"""How a map is stored: ``unit-code``, ``uint16``, ``uint8`` or ``float``, or the bins of floats
+that 16 bits cannot hold.
+"""
+# The score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c.
+CONFIDENCE = "msp"
 Numbers = dict[NumberPath, float | None]
 ManyNumbers = Mapping[NumberPath, npt.NDArray[np.float64]]  # of R counts, [R] each
 Forms = Mapping[str, Form]  # score -> how its maps are stored
@@ -61,10 +65,12 @@ _AT_RECALL = tuple(("thresholds", f"{recall:g}") for recall in RECALLS)
 
 @dataclass
 class LabelledFrame:
-    """The maps and labels of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
+    """The maps and labels of one frame; every array has the same ``[H, W]``. Counts are made once
+    and kept.
 
-    Float maps are counted in the ``bins`` of their score, and without bins by their float16, which must hold them exactly. InputError
-    where there is no label, sizes differ, or a label or the prediction holds what it may not hold.
+    Float maps are counted in the ``bins`` of their score, and without bins by their float16, which
+    must hold them exactly. InputError where there is no label, sizes differ, or a label or the
+    prediction holds what it may not hold.
     """
 
     name: str
@@ -128,16 +134,22 @@ class LabelledFrame:
         return None if self.anomaly is None else Objects.of(self.anomaly, self.smallest_object)
 
     def anomaly_counts(self, name: str) -> Counts | None:
-        """Count pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an anomaly label."""
+        """Count pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an
+        anomaly label.
+        """
         return None if self.anomaly is None else self._count("anomaly", name, self.anomaly)
 
     def keys(self, name: str, mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.integer], int]:
-        """Return the keys or bins of a score of the pixels of a mask, ``[n]``, and how many there are of either."""
+        """Return the keys or bins of a score of the pixels of a mask, ``[n]``, and how many there
+        are of either.
+        """
         return counting.rank(self.stored[name][mask], self.bins.get(name))
 
     @cached_property
     def wrong(self) -> npt.NDArray[np.uint8] | None:
-        """Whether the prediction of each pixel is wrong, uint8 ``[H, W]``, 255 unlabelled; None without class labels or prediction."""
+        """Whether the prediction of each pixel is wrong, uint8 ``[H, W]``, 255 unlabelled; None
+        without class labels or prediction.
+        """
         if self.labels is None or self.prediction is None:
             return None
         return np.where(
@@ -145,13 +157,17 @@ class LabelledFrame:
         ).astype(np.uint8)
 
     def failure_counts(self, name: str) -> Counts | None:
-        """Count labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly predicted; None where something lacks."""
+        """Count labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly
+        predicted; None where something lacks.
+        """
         if self.wrong is None or name not in self.stored:
             return None
         return self._count("failure", name, self.wrong)
 
     def confidence_counts(self) -> Counts | None:
-        """Count as :meth:`failure_counts` does by the confidence score; floats that 16 bits cannot hold become uint16 codes."""
+        """Count as :meth:`failure_counts` does by the confidence score; floats that 16 bits cannot
+        hold become uint16 codes.
+        """
         counts = self.failure_counts(CONFIDENCE)
         if counts is None or self.wrong is None or str(self.form(CONFIDENCE)) != "float":
             return counts
@@ -207,7 +223,9 @@ def decode_keys(form: str, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floa
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a part: its key (``KEY.*`` for one number of each class), its title in tables, and which way is better, if any."""
+    """A number of a part: its key (``KEY.*`` for one number of each class), its title in tables,
+    and which way is better, if any.
+    """
 
     key: str
     title: str = ""
@@ -235,13 +253,17 @@ def coarse_keys(counts: Counts, bins: int) -> Counts:
 
 @cache
 def keys_of(bins: int) -> npt.NDArray[np.uint16]:
-    """Return the key that each of so many bins of neighbouring keys stands for, the middle one, uint16 ``[bins]``."""
+    """Return the key that each of so many bins of neighbouring keys stands for, the middle one,
+    uint16 ``[bins]``.
+    """
     return np.arange(KEYS // bins // 2, KEYS, KEYS // bins).astype(np.uint16)
 
 
 @lru_cache(maxsize=32)
 def values_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
-    """Return the score that each of so many bins of neighbouring keys of a form stands for, ``[bins]``."""
+    """Return the score that each of so many bins of neighbouring keys of a form stands for,
+    ``[bins]``.
+    """
     if isinstance(form, ScoreBins):
         width = -(-len(form.edges) // bins)
         return np.asarray(
@@ -278,8 +300,10 @@ class ArrayPart(ABC):
         """Return the counts of a frame, None where it lacks what the part needs."""
 
     def finish(self) -> Iterable[tuple[str, Any]]:
-        """Return counts that no frame could give alone, of tracks for instance, each with the frame whose unit they belong to. This ends
-        what is being followed, so that asking twice counts nothing twice."""
+        """Return counts that no frame could give alone, of tracks for instance, each with the frame
+        whose unit they belong to. This ends what is being followed, so that asking twice counts
+        nothing twice.
+        """
         return ()
 
     @abstractmethod
@@ -287,8 +311,9 @@ class ArrayPart(ABC):
         """Return the numbers of summed counts; None where the counts define none."""
 
     def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
-        """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none; those that have no interval may
-        be left out."""
+        """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none;
+        those that have no interval may be left out.
+        """
         rows = [self.numbers(self.refine(counts), forms) for counts in coarse.astype(np.int64)]
         return {
             name: np.array([row[name] for row in rows], np.float64) for name in rows[0]
@@ -302,11 +327,15 @@ class ArrayPart(ABC):
         return np.asarray(sum(counts), np.int64)
 
     def coarsen(self, counts: Any) -> Counts:
-        """Return counts in the form in which replicates are kept: whole numbers of a fixed shape that add."""
+        """Return counts in the form in which replicates are kept: whole numbers of a fixed shape
+        that add.
+        """
         return counts if self.coarse is None else coarse_keys(counts, self.coarse)
 
     def refine(self, coarse: Counts) -> Any:
-        """Return counts whose :meth:`coarsen` is ``coarse``; of counts by key :func:`values_of` gives the values."""
+        """Return counts whose :meth:`coarsen` is ``coarse``; of counts by key :func:`values_of`
+        gives the values.
+        """
         return coarse
 
 
@@ -320,7 +349,9 @@ class AnomalyPart(ArrayPart):
 
 
 class Pooled(AnomalyPart):
-    """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the highest that reach a recall."""
+    """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the
+    highest that reach a recall.
+    """
 
     protocol, point = "pooled", frozenset({("threshold",), *_AT_RECALL})
     coarse, rows = COARSE_KEYS, 2
@@ -369,8 +400,10 @@ class PooledGroup(Pooled):
 
 
 class ByObject(ArrayPart):
-    """The pooled numbers of the objects of each bin against all normal pixels, and the share of them that is found; see
-    :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``."""
+    """The pooled numbers of the objects of each bin against all normal pixels, and the share of
+    them that is found; see :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or
+    bin: normal pixels, then those of ``object_counts``.
+    """
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
     metrics = (*AREAS, higher("found", "found"), *map(Metric, ("objects", "pixels")))
@@ -511,7 +544,9 @@ def reliability(counts: Counts, forms: Forms) -> list[list[float]]:
 
 
 def confidence_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
-    """Return the confidence 1 - msp of each key, or bin of keys, of :meth:`LabelledFrame.confidence_counts`, ``[bins]``."""
+    """Return the confidence 1 - msp of each key, or bin of keys, of
+    :meth:`LabelledFrame.confidence_counts`, ``[bins]``.
+    """
     with np.errstate(invalid="ignore"):  # keys that never occur may be signalling NaN
         return (1.0 - values_of("uint16" if isinstance(form, ScoreBins) else form, bins)).clip(
             0.0, 1.0
@@ -536,8 +571,10 @@ class ProbabilityCalibration(ArrayPart):
 
 
 class SetCoverage(ArrayPart):
-    """What sets of classes achieve: means over frames of the share of labelled pixels whose true class is ``outside`` of their set, and of
-    the ``size`` of a set, which tells its classes, the most probable ones. Counts int64 ``[3]``: frames, and sums in fixed point."""
+    """What sets of classes achieve: means over frames of the share of labelled pixels whose true
+    class is ``outside`` of their set, and of the ``size`` of a set, which tells its classes, the
+    most probable ones. Counts int64 ``[3]``: frames, and sums in fixed point.
+    """
 
     score, section, metrics = (
         "set-size",
@@ -581,7 +618,9 @@ class SetCoverage(ArrayPart):
 
 
 class Selective(ArrayPart):
-    """Selective prediction and failure detection: how a score tells rightly from wrongly predicted pixels."""
+    """Selective prediction and failure detection: how a score tells rightly from wrongly predicted
+    pixels.
+    """
 
     metrics = (
         *(lower("aurc", "AURC"), higher("failure_auroc", "failure AUROC")),
@@ -606,7 +645,9 @@ class Selective(ArrayPart):
 
 
 class Components(ArrayPart):
-    """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol over the whole set, which replicates keep."""
+    """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol over the
+    whole set, which replicates keep.
+    """
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
     metrics = (
@@ -636,7 +677,9 @@ class Components(ArrayPart):
 PartBuilder = Callable[
     [Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[ArrayPart]
 ]
-"""From the names of scores, of classes and of anomaly protocols, each empty where there is none, to parts."""
+"""From the names of scores, of classes and of anomaly protocols, each empty where there is none, to
+parts.
+"""
 _ANOMALY_PARTS = {part.protocol: part for part in (Pooled, Smiyc)}
 _OURS: dict[str, PartBuilder | str] = {
     "anomaly": lambda scores, classes, protocols: [

@@ -1,12 +1,16 @@
-"""Results read back from disk, with bootstrap intervals of their numbers and whether two of them differ beyond chance.
+"""Results read back from disk, with bootstrap intervals of their numbers and whether two of them
+differ beyond chance.
 
-A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each resampled unit, a frame or a group of
-frames, enters replicate r with a weight from Poisson(1), a function of the seed and the unit's name alone. So replicate r of two models
-over the same frames has the same weights: their differences are paired, and leave out what both share (a hard frame is hard for both).
+A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each
+resampled unit, a frame or a group of frames, enters replicate r with a weight from Poisson(1), a
+function of the seed and the unit's name alone. So replicate r of two models over the same frames
+has the same weights: their differences are paired, and leave out what both share (a hard frame is
+hard for both).
 
-The interval is the percentile interval at the level that a Student t with nu degrees of freedom asks for (Hesterberg 2015,
-"What teachers should know about the bootstrap", section 5.3: percentiles of a few units are too narrow by sqrt(n / (n - 1)), and know
-nothing of the t); nu is that of :attr:`Chance.effective`. How often these intervals cover the truth: ``docs/checks.md``.
+The interval is the percentile interval at the level that a Student t with nu degrees of freedom
+asks for (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.3: percentiles
+of a few units are too narrow by sqrt(n / (n - 1)), and know nothing of the t); nu is that of
+:attr:`Chance.effective`. How often these intervals cover the truth: ``docs/checks.md``.
 """
 
 from __future__ import annotations
@@ -44,7 +48,8 @@ MIN_REPLICATES = (
     40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
 )
 MAX_REPLICATES = 20_000  # the time that they take grows with their number
-MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
+# A rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for.
+MIN_UNITS = 15
 OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
 ABOUT = (
@@ -76,7 +81,9 @@ class Resampling:
             )
 
     def weights(self, unit: str) -> npt.NDArray[np.int64]:
-        """Return how often a unit is in each replicate, int64 ``[R]``; with more replicates the first ones stay."""
+        """Return how often a unit is in each replicate, int64 ``[R]``; with more replicates the
+        first ones stay.
+        """
         return self._generator(unit).poisson(1.0, self.replicates)
 
     def weights_of(self, units: tuple[str, ...]) -> npt.NDArray[np.uint8]:
@@ -85,7 +92,9 @@ class Resampling:
         return _unit_weights(self, units)
 
     def seed_weights(self, name: str) -> Floats:
-        """Return the multiplier of a seed of training in each replicate, standard normal ``[R]``; see :attr:`Replicates.seeds`."""
+        """Return the multiplier of a seed of training in each replicate, standard normal ``[R]``;
+        see :attr:`Replicates.seeds`.
+        """
         return self._generator(f"\nseed {name}").standard_normal(self.replicates)
 
     def _generator(self, name: str) -> np.random.Generator:
@@ -212,14 +221,17 @@ def _listed_groups(listed: Mapping[str, str], frames: Collection[str]) -> dict[s
 
 @dataclass(frozen=True)
 class Chance:
-    """What replicates say of a number: its 95 % interval, the two-sided p-value of zero in 0..1, and the effective number of units.
+    """What replicates say of a number: its 95 % interval, the two-sided p-value of zero in 0..1,
+    and the effective number of units.
 
-    p < 1 - LEVEL exactly where the interval excludes zero; save where the level that so few effective units ask for lies beyond the
-    outermost replicate: then the interval ends at these, and p says that it cannot decide.
+    p < 1 - LEVEL exactly where the interval excludes zero; save where the level that so few
+    effective units ask for lies beyond the outermost replicate: then the interval ends at these,
+    and p says that it cannot decide.
 
-    ``effective`` is the number of units of normal influence that would leave the standard error as uncertain (Satterthwaite 1946; of
-    clusters: Carter, Schnepel & Steigerwald 2017): with influences U_i and the participation ratio P = (sum U^2)^2 / sum U^4 it is
-    2 / (1 / P - 1 / n), at most the number of units n. P itself would call normal influences n / 3.
+    ``effective`` is the number of units of normal influence that would leave the standard error as
+    uncertain (Satterthwaite 1946; of clusters: Carter, Schnepel & Steigerwald 2017): with
+    influences U_i and the participation ratio P = (sum U^2)^2 / sum U^4 it is 2 / (1 / P - 1 / n),
+    at most the number of units n. P itself would call normal influences n / 3.
     """
 
     low: float
@@ -282,10 +294,12 @@ class Replicates:
         """Return the interval and the p-value of values ``[R]``, with the effective number of units
         and the degrees of freedom.
 
-        The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below (1 + R) Phi(-t sqrt(n
-        / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective number of units. The p-value
-        is the least 1 - level at which the interval of that level excludes zero, where the share of replicates beyond zero has the added
-        one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11).
+        The ends of the interval are values of replicates, the k-th from either end, k the largest
+        whole number below (1 + R) Phi(-t sqrt(n / (n - 1))) with the 97.5 percentile t of Student's
+        t with nu degrees of freedom, nu + 1 the effective number of units. The p-value is the least
+        1 - level at which the interval of that level excludes zero, where the share of replicates
+        beyond zero has the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap
+        Methods and their Application, 1997, eq. 4.11).
         """
         number = len(self.units)
         row = np.sort(values[np.isfinite(values)])
@@ -374,8 +388,10 @@ def paired_difference(
     other: NumberPath | None = None,
     shift: float = 0.0,
 ) -> Chance | str:
-    """Return what paired replicates say of the number ``other`` (None: the same) of the second less ``one`` of the first, plus
-    ``shift`` (a margin), or why there is no test. Where one has more replicates, its first ones are those of the fewer."""
+    """Return what paired replicates say of the number ``other`` (None: the same) of the second less
+    ``one`` of the first, plus ``shift`` (a margin), or why there is no test. Where one has more
+    replicates, its first ones are those of the fewer.
+    """
     if why := why_not_paired(first, second):
         return why
     a, b = first.of(one), second.of(other or one)
@@ -386,7 +402,9 @@ def paired_difference(
 
 
 def why_not_paired(first: Replicates, second: Replicates) -> str | None:
-    """Return why replicate r of two evaluations is not over the same draw of units; None where it is."""
+    """Return why replicate r of two evaluations is not over the same draw of units; None where it
+    is.
+    """
     if first.seed != second.seed:
         return f"resampled with the seeds {first.seed} and {second.seed}"
     if first.seeds != second.seeds:
@@ -402,11 +420,13 @@ def sidecar_path(result: Path) -> Path:
 
 
 def save_replicates(path: Path, replicates: Replicates) -> None:
-    """Write replicates as an ``.npz`` that loads without unpickling: ``paths`` ``[P]``, ``values`` float32 ``[P, R]``, ``seed``, and
-    ``clusters``, the resampled units; the file appears whole."""
+    """Write replicates as an ``.npz`` that loads without unpickling: ``paths`` ``[P]``, ``values``
+    float32 ``[P, R]``, ``seed``, and ``clusters``, the resampled units; the file appears whole.
+    """
     buffer = io.BytesIO()
     paths, units = (np.array(names, np.str_) for names in (replicates.paths, replicates.units))
-    # float32 moves a value by 6e-8 of itself at most, and neighbouring ones of 2000 replicates lie farther apart.
+    # float32 moves a value by 6e-8 of itself at most, and neighbouring ones of 2000 replicates lie
+    # farther apart.
     seed, values = np.array(replicates.seed, np.int64), np.asarray(replicates.values, np.float32)
     np.savez_compressed(buffer, paths=paths, values=values, seed=seed, clusters=units)
     write_atomically(path, buffer.getvalue())
@@ -421,7 +441,9 @@ def is_sidecar(path: Path) -> bool:
 
 
 def load_replicates(path: Path) -> Replicates:
-    """Read what :func:`save_replicates` wrote; raises InputError where a file cannot be read or holds something else."""
+    """Read what :func:`save_replicates` wrote; raises InputError where a file cannot be read or
+    holds something else.
+    """
     try:
         arrays = read_arrays(read_bytes(path))
         paths, values, seed, clusters = (
@@ -494,8 +516,10 @@ class _ResultFile(BaseModel):
 def load_results(
     paths: Sequence[Path], names: Sequence[str] | None = None
 ) -> list[EvaluationResult]:
-    """Read results of ``segunc evaluate`` with their sidecars; ``names`` None takes the stem of each file, with its folder where two
-    files share one. InputError where a file cannot be read or is no result, or names lack or repeat."""
+    """Read results of ``segunc evaluate`` with their sidecars; ``names`` None takes the stem of
+    each file, with its folder where two files share one. InputError where a file cannot be read or
+    is no result, or names lack or repeat.
+    """
     stems = Counter(path.stem for path in paths)
     names = names or [
         f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths

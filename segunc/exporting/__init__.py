@@ -1,1 +1,3 @@
-"""One file that gives the maps of a frame without this package: traced, written, and compared with the sampler."""
+"""One file that gives the maps of a frame without this package: traced, written, and compared with
+the sampler.
+"""

@@ -1,4 +1,6 @@
-"""What a written file gives, compared with the sampler pixel by pixel in the stored form of maps."""
+"""What a written file gives, compared with the sampler pixel by pixel in the stored form
+of maps.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,21 @@ from segunc.sampling.engine import TOLERANCE
 from segunc.sampling.sampler import Sampler
 
 MAX_CODES = 1
-"""Codes of the 16-bit map by which a score may differ: rounding to the next code is all that remains of two right results."""
+"""Codes of the 16-bit map by which a score may differ: rounding to the next code is all that
+remains of two right results.
+"""
 ROUNDING, SMALLEST = TOLERANCE, 0.01
-"""Difference, as a share of the map's largest value (or of :data:`SMALLEST`, where that is larger), that counts as float32 rounding, as the
-sampler's own self-check takes it of logits: near 0, where codes lie as close as 2e-10, and in deep networks it spans several codes."""
+"""Difference, as a share of the map's largest value (or of :data:`SMALLEST`, where that is larger),
+that counts as float32 rounding, as the sampler's own self-check takes it of logits: near 0, where
+codes lie as close as 2e-10, and in deep networks it spans several codes.
+"""
 
 
 SIZES = ((152, 216), (128, 192), (97, 331), (320, 480))
-"""(height, width) of frames on which a file of any size is compared. The first one, which is traced, is padded by networks of the usual
-strides: a graph of a frame that needs none would not pad others."""
+"""(height, width) of frames on which a file of any size is compared. The first one, which is
+traced, is padded by networks of the usual strides: a graph of a frame that needs none would not pad
+others.
+"""
 
 
 def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -43,11 +51,13 @@ def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
 def compare(
     run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tensor, ...], name: str
 ) -> dict[str, Any]:
-    """Return the largest difference of each score over some frames, in codes and as a share of the map's largest value, and how many pixels
-    of the prediction differ, where two classes are equally likely but for rounding.
+    """Return the largest difference of each score over some frames, in codes and as a share of the
+    map's largest value, and how many pixels of the prediction differ, where two classes are equally
+    likely but for rounding.
 
     Raises:
-        InputError: a score differs by more than a code and by more than rounding, or the prediction where no two classes are equal.
+        InputError: a score differs by more than a code and by more than rounding, or the prediction
+            where no two classes are equal.
     """
     largest: dict[str, Any] = {score: {"codes": 0, "share": 0.0} for score in sampler.scores}
     differing = 0

@@ -1,5 +1,6 @@
-"""The maps of one frame as one graph of plain operators: traced from the sampler itself, so that no formula is written twice, and written as
-ONNX or as a program of ``torch.export``."""
+"""The maps of one frame as one graph of plain operators: traced from the sampler itself, so that no
+formula is written twice, and written as ONNX or as a program of ``torch.export``.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _RESIZES = {
     torch.ops.aten.upsample_bilinear2d.default: 3,
     torch.ops.aten.upsample_nearest2d.default: 2,
 }  # how many arguments stand before the scales
-# The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0. A smaller bound would be 0 in float32, as it is written.
+# The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0. A
+# smaller bound would be 0 in float32, as it is written.
 _DECOMPOSED = {torch.ops.aten.special_entr.default: lambda p: -p * p.clamp_min(1e-37).log()}
 _SMALL_SIDES = (32, 33, 40, 47, 48, 56, 63, 64, 65, 96, 97, 128, 192, 224, 256)
 _LARGE_SIDES = (320, 384, 448, 512, 640, 800, 1024, 1536, 2048, 4096)
@@ -112,12 +114,15 @@ def _holds(condition: Any, sides: dict[Any, int]) -> bool:
 def trace(
     sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False
 ) -> ExportedProgram:
-    """Return the program from a frame ``[1, 3, H, W]`` in 0..1 of exactly this size, or of ``any_size``, to ``prediction`` uint8 and each
-    score float32, ``[1, H, W]``, by name; with ``draws`` (:meth:`Sampler.drawn`) these are a second input. The sampler was called on a
-    frame of this size before. What all draws share comes once in it, because the function modes that share it act while it is traced.
+    """Return the program from a frame ``[1, 3, H, W]`` in 0..1 of exactly this size, or of
+    ``any_size``, to ``prediction`` uint8 and each score float32, ``[1, H, W]``, by name; with
+    ``draws`` (:meth:`Sampler.drawn`) these are a second input. The sampler was called on a frame of
+    this size before. What all draws share comes once in it, because the function modes that share
+    it act while it is traced.
 
     Raises:
-        InputError: a network whose code reads values of the frame, draws random numbers, or cannot be traced.
+        InputError: a network whose code reads values of the frame, draws random numbers, or cannot
+            be traced.
     """
     program, _ = trace_with_guards(sampler, image, draws, any_size=any_size)
     return program
@@ -135,7 +140,8 @@ def trace_with_guards(
         return {"prediction": found.prediction, **found.scores}
 
     try:
-        # Attention as matrix products: the fused kernels of one kind of processor are no operators of another runtime.
+        # Attention as matrix products: the fused kernels of one kind of processor are no operators
+        # of another runtime.
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             mode: Any = (
@@ -178,7 +184,9 @@ def trace_with_guards(
 
 
 def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a traced program as ONNX of opset 18, with :data:`INPUTS`; InputError, with its name, for an operator that ONNX lacks."""
+    """Write a traced program as ONNX of opset 18, with :data:`INPUTS`; InputError, with its name,
+    for an operator that ONNX lacks.
+    """
     from onnxscript import opset18
 
     op: Any = opset18
@@ -265,7 +273,8 @@ def open_onnx(path: Path) -> Callable[..., Maps]:
 def open_pt2(path: Path) -> Callable[..., Maps]:
     """Return what runs a written program in torch."""
     with open_file(path) as file:
-        # Of a program for any size the guards say how the traced frame was padded; another one is padded by the same operators.
+        # Of a program for any size the guards say how the traced frame was padded; another one is
+        # padded by the same operators.
         module = torch.export.load(file).module(check_guards=False)
 
     def run(*inputs: Tensor) -> Maps:

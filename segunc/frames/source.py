@@ -1,4 +1,6 @@
-"""What every source of frames is: frames with names, a selection of them by number and time, and the hash of their files."""
+"""What every source of frames is: frames with names, a selection of them by number and time, and
+the hash of their files.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ Skip = Callable[
 
 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
-    """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of ``length`` bytes, spread evenly over it. It is
-    cheap and, unlike the time of change, the same for a copy. An edit that keeps the size and misses every stretch is not seen; in
-    compressed files an edit changes nearly all that follows it."""
+    """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of
+    ``length`` bytes, spread evenly over it. It is cheap and, unlike the time of change, the same
+    for a copy. An edit that keeps the size and misses every stretch is not seen; in compressed
+    files an edit changes nearly all that follows it.
+    """
     digest = hashlib.blake2b(digest_size=16)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -37,10 +41,12 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``.
+    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <=
+    t < end``.
 
-    Numbers count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames of one raster.
-    Times are seconds from the first frame, None without a bound.
+    Numbers count from the first frame of the input, whatever ``start`` is, so that two ranges of
+    one video take frames of one raster. Times are seconds from the first frame, None without a
+    bound.
     """
 
     every: int = 1
@@ -71,7 +77,9 @@ ALL_FRAMES = Selection()
 
 
 def parse_time(text: str) -> float:
-    """Return the seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``; raise InputError for another form."""
+    """Return the seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``; raise InputError for
+    another form.
+    """
     *whole, last = text.strip().split(":")
     try:
         numbers = [*map(int, whole), float(last)]
@@ -96,11 +104,14 @@ class Frame:
     """One frame, or the reason why there is none."""
 
     name: str
-    index: int  # its place in the source, from 0: with every N-th frame taken, its number in the input divided by N
+    # Its place in the source, from 0: with every N-th frame taken, its number in the input divided
+    # by N.
+    index: int
     image: Image | None  # RGB uint8 [H, W, 3]; None where there is an error
     error: str | None = None  # one line that says why the frame could not be read
     time: float | None = (
-        None  # seconds since the video's first moment, by the container's time stamps; None for images
+        # Seconds since the video's first moment, by the container's time stamps; None for images.
+        None
     )
     stamp: str | None = None  # sampled_hash of an image's file; None for frames of a video
 
@@ -122,7 +133,9 @@ class FrameSource(ABC):
 
     @abstractmethod
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-        """Yield frames in order; those that ``skip`` names are passed over without decoding an image."""
+        """Yield frames in order; those that ``skip`` names are passed over without decoding an
+        image.
+        """
 
     @abstractmethod
     def name_of(self, index: int) -> str | None:
@@ -133,9 +146,13 @@ class FrameSource(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return what a manifest records of the source: kind, fps and the expected number of frames."""
+        """Return what a manifest records of the source: kind, fps and the expected number of
+        frames.
+        """
         return {"kind": self.kind, "fps": self.fps, "frames": self.length or self.length_hint}
 
     def identity(self) -> dict[str, Any]:
-        """Return what must be the same for a later run to continue: the input and which of its frames are taken."""
+        """Return what must be the same for a later run to continue: the input and which of its
+        frames are taken.
+        """
         return {"input": str(self.path), **asdict(self.selection)}

@@ -1,5 +1,7 @@
-"""Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names: the path relative to the input without
-the suffix, folders kept with ``/``; of a video the number of the frame, six digits from ``000000``."""
+"""Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names:
+the path relative to the input without the suffix, folders kept with ``/``; of a video the number of
+the frame, six digits from ``000000``.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,16 @@ UNREAD_SUFFIXES = (
     *(".avif", ".heic", ".heif", ".jxl", ".jp2", ".gif", ".tga", ".exr", ".hdr"),
     *(".ppm", ".pgm", ".pnm", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw"),
 )  # of pictures that are not read, in any case
-# How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of all frames.
+# How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run
+# reads them of all frames.
 STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
 
 
 class ImageSource(FrameSource):
-    """Image files in the order of their names (:func:`segunc.core.files.frame_order`), each decoded when its turn comes; only
-    relative paths are kept in memory. InputError for two images of one name, or a selection by time."""
+    """Image files in the order of their names (:func:`segunc.core.files.frame_order`), each decoded
+    when its turn comes; only relative paths are kept in memory. InputError for two images of one
+    name, or a selection by time.
+    """
 
     def __init__(
         self,
@@ -118,8 +123,10 @@ class ImageSource(FrameSource):
 
 
 def _stem(relative: str) -> str:
-    """Return the name of a frame by its file's. One that no map may have (of other bytes than UTF-8, of several lines, with the drive
-    letter of another system) is written in ASCII, with backslashes, which no other has."""
+    """Return the name of a frame by its file's. One that no map may have (of other bytes than
+    UTF-8, of several lines, with the drive letter of another system) is written in ASCII, with
+    backslashes, which no other has.
+    """
     stem = os.path.splitext(relative)[0]
     try:
         return safe_name(stem, "a file")
@@ -273,9 +280,11 @@ def _no_image(what: str, listing: Listing) -> InputError:
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
-    """Return the images of frames at the place that a manifest records, without listing a folder, or None where there is none. A
-    manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the stamp (by
-    frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
+    """Return the images of frames at the place that a manifest records, without listing a folder,
+    or None where there is none. A manifest may come from anywhere and name any place of this disk,
+    so an image is taken only where its bytes have the stamp (by frame name in ``stamps``) that was
+    recorded of the frame: whoever wrote that has had the image.
+    """
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
     files: list[Path] = []
@@ -305,7 +314,9 @@ def _fixed_part(pattern: Path) -> Path:
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a run: what :func:`open_source` takes, its maps folder, and its name in progress and messages."""
+    """One input of a run: what :func:`open_source` takes, its maps folder, and its name in progress
+    and messages.
+    """
 
     spec: str
     out: Path
@@ -313,9 +324,11 @@ class Input:
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
-    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos and no image stands for its videos. A
-    single input has ``out`` itself as its maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or
-    folder; where two have one name, folders above it are joined in front with ``_`` until the names differ."""
+    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos
+    and no image stands for its videos. A single input has ``out`` itself as its maps folder. Of
+    several, each has a sub-folder with the name of the file (without its suffix) or folder; where
+    two have one name, folders above it are joined in front with ``_`` until the names differ.
+    """
     expanded: list[str] = []
     for spec in specs:
         path = Path(spec).expanduser().absolute()

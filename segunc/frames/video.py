@@ -1,4 +1,6 @@
-"""Videos as frames, decoded by FFmpeg through PyAV, and written as VP8 in WebM, which every browser plays."""
+"""Videos as frames, decoded by FFmpeg through PyAV, and written as VP8 in WebM, which every browser
+plays.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +41,25 @@ VP8_SETTINGS = {
     "deadline": "good",
     "cpu-used": "4",
 }  # at which text in a picture stays sharp
-# Titles may be of any encoding. Until PyAV 19, which has no such argument, such a title ends the reading.
+# Titles may be of any encoding. Until PyAV 19, which has no such argument, such a title ends the
+# reading.
 LENIENT: dict[str, Any] = (
     {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
 )
 
 
 class VideoSource(FrameSource):
-    """Frames of a video in the order of display, turned and mirrored as the container states, of the default stream, and of several the
-    largest. Pixels that are not square are not stretched. Frames are named by their number in the video, whatever is selected; those before
-    the selection are decoded too (not converted), because no container states the number of the frame at a moment.
+    """Frames of a video in the order of display, turned and mirrored as the container states, of
+    the default stream, and of several the largest. Pixels that are not square are not stretched.
+    Frames are named by their number in the video, whatever is selected; those before the selection
+    are decoded too (not converted), because no container states the number of the frame at a
+    moment.
 
-    Times are those that the container states, and increase: a clock that jumps back, as in joined transport streams, goes on one frame
-    after the last. A jump forward is kept as a pause of the camera. A stream that ends more than 2 % and three frames before its stated
-    duration, or of which frames could not be decoded, closes with one frame that carries an error. Damage that the decoder conceals inside
-    frames is not visible here.
+    Times are those that the container states, and increase: a clock that jumps back, as in joined
+    transport streams, goes on one frame after the last. A jump forward is kept as a pause of the
+    camera. A stream that ends more than 2 % and three frames before its stated duration, or of
+    which frames could not be decoded, closes with one frame that carries an error. Damage that the
+    decoder conceals inside frames is not visible here.
     """
 
     kind = "video"
@@ -64,11 +70,13 @@ class VideoSource(FrameSource):
             self.fps = float(stream.average_rate or 0) or None
             stated = None if stream.duration is None else stream.duration * base
             if stated is None and container.duration is not None:
-                # Containers that know no duration of a stream state their end on the clock that the first frame stands on.
+                # Containers that know no duration of a stream state their end on the clock that the
+                # first frame stands on.
                 stated = (
                     Fraction(container.duration, av.time_base) - (stream.start_time or 0) * base
                 )
-            # A file that was cut without encoding it anew also counts frames that its edit list hides.
+            # A file that was cut without encoding it anew also counts frames that its edit list
+            # hides.
             count = int(float(stated) * self.fps + 0.5) if stated and self.fps else stream.frames
             # Where a clock may start anew, as in transport streams, the end is an estimate.
             restarts = Flags.ts_discont in Flags(container.format.flags)
@@ -134,7 +142,9 @@ class VideoSource(FrameSource):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[InputContainer, VideoStream, Fraction]]:
-        """Open the file; yield it, its main stream and the seconds of one tick of the stream's clock."""
+        """Open the file; yield it, its main stream and the seconds of one tick of the stream's
+        clock.
+        """
         av.logging.set_level(None)  # our one line says it
         try:
             container = av.open(str(self.path), **LENIENT)
@@ -170,8 +180,11 @@ def video_hash(path: Path) -> str:
 def _decoded(
     container: InputContainer, stream: VideoStream, lost: set[int | None]
 ) -> Iterator[av.VideoFrame]:
-    """Yield every frame that can be decoded, in the order of display, and collect in ``lost`` the stamps of the others."""
-    # Several threads lose frames that are whole, or conceal no damage, where a packet cannot be decoded.
+    """Yield every frame that can be decoded, in the order of display, and collect in ``lost`` the
+    stamps of the others.
+    """
+    # Several threads lose frames that are whole, or conceal no damage, where a packet cannot be
+    # decoded.
     stream.thread_type, stream.codec_context.thread_count = "NONE", 1
     begun = False
     for packet in _packets(container, stream):
@@ -179,7 +192,8 @@ def _decoded(
         try:
             frames = stream.decode(packet)
         except av.error.FFmpegError:
-            # What stands before the first key frame, or is hidden by an edit list, was never meant to be shown.
+            # What stands before the first key frame, or is hidden by an edit list, was never meant
+            # to be shown.
             if begun and packet is not None and not packet.is_discard:
                 lost.add(packet.pts if packet.pts is not None else packet.dts)
         for frame in frames:
@@ -191,7 +205,9 @@ def _decoded(
 def _packets(
     container: InputContainer, stream: VideoStream
 ) -> Iterator[av.Packet[VideoStream] | None]:
-    """Yield the packets in the order of decoding, and then None, which makes the decoder give what it still holds."""
+    """Yield the packets in the order of decoding, and then None, which makes the decoder give what
+    it still holds.
+    """
     with contextlib.suppress(av.error.FFmpegError):  # the file may end inside a packet
         yield from (packet for packet in container.demux(stream) if packet.size)
     yield None
@@ -202,7 +218,8 @@ def _upright(frame: av.VideoFrame) -> Image:
     picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
     matrix: Any = frame.side_data.get("DISPLAYMATRIX")
     if matrix is not None:
-        # Where the stored axes point on the screen: rows are the stored x and y, columns the x and y of the screen.
+        # Where the stored axes point on the screen: rows are the stored x and y, columns the x and
+        # y of the screen.
         (a, b), (c, d) = np.frombuffer(bytes(matrix), np.int32).reshape(3, 3)[:2, :2].astype(float)
         if abs(b) + abs(c) > abs(a) + abs(d):
             picture, a, d = picture.swapaxes(0, 1), c, b
@@ -213,9 +230,11 @@ def _upright(frame: av.VideoFrame) -> Image:
 def encode_video(
     path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]
 ) -> None:
-    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame. ``frames`` are seconds from the first
-    frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size`` their height and width, both even. InputError
-    where there is no encoder, OSError where nothing can be written."""
+    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame.
+    ``frames`` are seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``;
+    ``fps`` is their mean rate, ``size`` their height and width, both even. InputError where there
+    is no encoder, OSError where nothing can be written.
+    """
     if "libvpx" not in av.codecs_available:
         raise InputError("this PyAV has no encoder for WebM videos (libvpx)", hint="pip install av")
     # 1001: the denominator of the rates of television, 30000/1001 for instance.

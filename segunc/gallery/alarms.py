@@ -1,4 +1,6 @@
-"""Alarms of a frame: the regions above the threshold of a score, as the page lists them over all frames."""
+"""Alarms of a frame: the regions above the threshold of a score, as the page lists them over all
+frames.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,11 @@ def find_alarms(
     smallest: int = 1,
     peaks: Sequence[Mapping[str, Any]] = (),
 ) -> list[Alarm]:
-    """Return the strongest regions of a frame, at most five, the strongest first: of pixels at or above the threshold of a score, of at
-    least ``smallest`` pixels. Maps are ``[H, W]`` in real units, the prediction holds class ids, and ``peaks`` are those of the frame's
-    line for this score."""
+    """Return the strongest regions of a frame, at most five, the strongest first: of pixels at or
+    above the threshold of a score, of at least ``smallest`` pixels. Maps are ``[H, W]`` in real
+    units, the prediction holds class ids, and ``peaks`` are those of the frame's line for this
+    score.
+    """
     alarms = []
     regions = strongest_regions(scores[score], threshold, smallest=smallest, most=MOST_REGIONS)
     for region in regions:
@@ -65,8 +69,10 @@ def find_alarms(
 
 
 def join_alarms(frames: Sequence[Any]) -> list[dict[str, int]]:
-    """Follow the ``alarms`` of the page's rows of all frames, and write the number of its event into each. Return of each event the places
-    of its first and last frame and of its strongest alarm, and how many frames show it."""
+    """Follow the ``alarms`` of the page's rows of all frames, and write the number of its event
+    into each. Return of each event the places of its first and last frame and of its strongest
+    alarm, and how many frames show it.
+    """
     follower, seen = (
         Follower(),
         dict[int, list[tuple[float, int]]](),

@@ -1,5 +1,6 @@
-"""Colours of scores over ranges that all frames share, since a map coloured by its own extremes makes a calm frame look dangerous; and
-a score of one frame over its image with a legend."""
+"""Colours of scores over ranges that all frames share, since a map coloured by its own extremes
+makes a calm frame look dangerous; and a score of one frame over its image with a legend.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ _SAMPLED_FRAMES = (
 
 @dataclass(frozen=True)
 class DisplayRange:
-    """The values at the two ends of a colour bar; an end is open where values beyond it occur and share its colour."""
+    """The values at the two ends of a colour bar; an end is open where values beyond it occur and
+    share its colour.
+    """
 
     low: float
     high: float
@@ -86,8 +89,9 @@ class DisplayRange:
 
 
 def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
-    """Return the range of a score, the one given or else its fixed one; InputError where there is neither. An end is open where values
-    can lie beyond it."""
+    """Return the range of a score, the one given or else its fixed one; InputError where there is
+    neither. An end is open where values can lie beyond it.
+    """
     entry = SCORES.get(score)
     shown = given or (entry.colours if entry else None)
     if shown is None:
@@ -102,9 +106,12 @@ def display_range(score: str, given: tuple[float, float] | None = None) -> Displ
 
 @cache
 def colour_table() -> Image:
-    """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256, 3]``; read-only."""
-    # Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by colour-blind eyes and in grey print
-    # too. Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings.
+    """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256,
+    3]``; read-only.
+    """
+    # Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by
+    # colour-blind eyes and in grey print too. Its upper end is a saturated yellow; that of magma
+    # and inferno is near the white of lane markings.
     ramp = np.arange(256, dtype=np.uint8)[:, None]
     table = np.ascontiguousarray(cv2.applyColorMap(ramp, cv2.COLORMAP_PLASMA)[:, 0, ::-1], np.uint8)
     table.flags.writeable = False
@@ -112,7 +119,9 @@ def colour_table() -> Image:
 
 
 def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
-    """Return the rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the range."""
+    """Return the rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the
+    range.
+    """
     share = shown.share(values.astype(np.float32))
     return np.asarray(np.rint(np.clip(share, 0, 1) * 255), np.uint8)
 
@@ -123,7 +132,9 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
 
 
 def usual_scores(reader: MapsReader) -> list[str]:
-    """Return the scores that a page shows where nobody names any: the first to show, entropy and epistemic."""
+    """Return the scores that a page shows where nobody names any: the first to show, entropy and
+    epistemic.
+    """
     scores = choose_scores(reader, None)
     return [
         score
@@ -137,9 +148,11 @@ def page_ranges(
     scores: Sequence[str],
     given: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, DisplayRange]:
-    """Return the range of each of some scores of a maps folder; it is the same for all frames. A range that is given comes first, then the
-    fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score gets the 1st to the 99th percentile of evenly
-    spaced frames of the whole set, rounded outwards."""
+    """Return the range of each of some scores of a maps folder; it is the same for all frames. A
+    range that is given comes first, then the fixed range of the score. Whole numbers of other tools
+    lie in 0..1. An unbounded score gets the 1st to the 99th percentile of evenly spaced frames of
+    the whole set, rounded outwards.
+    """
     fixed = {score: SCORES[score].colours for score in scores if score in SCORES}
     own = dict.fromkeys(scores) | fixed | dict(given or {})
     choose_scores(reader, list(given or {}))  # each has maps
@@ -149,7 +162,8 @@ def page_ranges(
         measured, shown = SCORES[score].measured_to if score in SCORES else None, ranges[score]
         measured = described.get(score, {}).get("measured_to", measured)  # older maps do not say
         if measured is not None and score not in (given or {}):
-            # Up to the largest value of the run, so that what lies beyond the fixed range is told apart.
+            # Up to the largest value of the run, so that what lies beyond the fixed range is told
+            # apart.
             largest = (record.get("max", {}).get(score, 0.0) for record in reader.records.values())
             high = max(
                 shown.high,
@@ -186,7 +200,9 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
 
 
 def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
-    """Return name and colour of each class id: of the manifest, else of the label map, else numbers in distant colours."""
+    """Return name and colour of each class id: of the manifest, else of the label map, else numbers
+    in distant colours.
+    """
     recorded = (reader.manifest or {}).get("classes", {})
     names: Sequence[str] = recorded.get("names", [])
     palette: Sequence[Sequence[int]] = recorded.get("palette", [])
@@ -209,7 +225,9 @@ def text_width(text: str, size: int) -> int:
 
 
 class Sheet:
-    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends; empty but for one at its top."""
+    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends; empty but
+    for one at its top.
+    """
 
     def __init__(self, height: int, width: int, picture: Image | None = None) -> None:
         self.pixels: Image = np.full((height, width, 3), PAPER, np.uint8)
@@ -219,7 +237,9 @@ class Sheet:
     def write(
         self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK
     ) -> None:
-        """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for all other characters."""
+        """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for
+        all other characters.
+        """
         if not words:
             return
         plain = (
@@ -265,7 +285,9 @@ class Sheet:
     def scale(
         self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int
     ) -> None:
-        """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
+        """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark
+        at the threshold.
+        """
         height, shown, ticks = round(size * 1.1), legend.shown, legend.shown.ticks
         self.bar(colours, left, top, width, height)
         if shown.measured_to is not None:  # hatched: extrapolated
@@ -385,7 +407,9 @@ METHOD_WORDS = {
 
 
 def model_words(manifest: Mapping[str, Any] | None) -> str:
-    """Describe the model for a reviewer in words, ``ABNN, 3 members, 8 draws``; empty where a manifest records none."""
+    """Describe the model for a reviewer in words, ``ABNN, 3 members, 8 draws``; empty where a
+    manifest records none.
+    """
     model, run = ((manifest or {}).get(name, {}) for name in ("model", "run"))
     method = str(model.get("method") or "")
     if not method or method == "deterministic":
@@ -403,12 +427,14 @@ def draw_overlay(
     anomaly: Mask | None = None,
     caption: str = "",
 ) -> Image:
-    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8. The image is shown in grey at
-    80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the score's range and 85 % at the high end; the
-    legend's bar is painted by the same rule over mid-grey.
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns
+    RGB uint8. The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10
+    % of it at the low end of the score's range and 85 % at the high end; the legend's bar is
+    painted by the same rule over mid-grey.
 
     Args:
-        values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend flags is outlined.
+        values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend
+            flags is outlined.
         anomaly: labelled pixels ``[H, W]`` to outline.
     """
     factor = math.ceil(LEAST_WIDTH / image.shape[1])
@@ -450,7 +476,9 @@ def draw_overlay(
 
 
 def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Image:
-    """Lay the colours of levels 0..255 over grey values 0..255, both ``[...]``; returns RGB uint8 ``[..., 3]``."""
+    """Lay the colours of levels 0..255 over grey values 0..255, both ``[...]``; returns RGB uint8
+    ``[..., 3]``.
+    """
     cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
     mixed = (
         grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]

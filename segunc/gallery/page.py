@@ -1,8 +1,10 @@
-"""The static review page of a maps folder: the files of each frame, and the tables of what is known of them.
+"""The static review page of a maps folder: the files of each frame, and the tables of what is known
+of them.
 
-A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on cannot be read back. A ``<script>``
-may be loaded, so a map becomes one call with its content: bytes, as differences to the row above modulo 256, in a zlib stream, in
-base64. Those of a label are its ids, those of a score what :func:`condense` gives.
+A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on
+cannot be read back. A ``<script>`` may be loaded, so a map becomes one call with its content:
+bytes, as differences to the row above modulo 256, in a zlib stream, in base64. Those of a label are
+its ids, those of a score what :func:`condense` gives.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ _LONGEST_FACT = 300  # characters of a value
 FRAMES, THUMBNAILS, TABLES, ASSETS = "frames", "thumbnails", "data", "assets"
 INDEX = "index.html"
 PARTS = (INDEX, FRAMES, THUMBNAILS, TABLES, ASSETS)  # of a page; the first opens it
-# What stands beside the scores and `prediction`. A score may be called anomaly, and none has a slash in its name.
+# What stands beside the scores and `prediction`. A score may be called anomaly, and none has a
+# slash in its name.
 IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 THUMBNAIL_WIDTH = 320
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
@@ -78,12 +81,13 @@ def write_review(
     blind: str = "auto",
     flag: Mapping[str, Threshold] | None = None,
 ) -> Path:
-    """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced. ``review.json`` beside
-    it lists notices and the problems of frames. ``on_frame`` is told frames done and their total; the settings are those of
+    """Write the review page of a maps folder and return the path of its ``index.html``; an earlier
+    page is replaced. ``review.json`` beside it lists notices and the problems of frames.
+    ``on_frame`` is told frames done and their total; the settings are those of
     :class:`segunc.options.ReviewOptions`.
 
-    InputError for no maps, an unknown score, no images there or an output folder of another kind; PartialFailure where no label belongs to
-    a frame.
+    InputError for no maps, an unknown score, no images there or an output folder of another kind;
+    PartialFailure where no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
     shown = labelled.choose_scores(
@@ -142,8 +146,9 @@ def write_review(
 
 
 def run_id(reader: MapsReader) -> str:
-    """Return sixteen hexadecimal digits that name the run under review, also when it goes on: of its settings and model, or
-    of folder, scores and frames of another tool's maps."""
+    """Return sixteen hexadecimal digits that name the run under review, also when it goes on: of
+    its settings and model, or of folder, scores and frames of another tool's maps.
+    """
     if reader.manifest is not None:
         content: Any = [
             reader.manifest.get("run"),
@@ -159,7 +164,9 @@ def run_id(reader: MapsReader) -> str:
 def _about(
     reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longest: int
 ) -> dict[str, Any]:
-    """Describe the model, the run, the scores and what the page carries of the maps; facts are pairs of dotted key and text."""
+    """Describe the model, the run, the scores and what the page carries of the maps; facts are
+    pairs of dotted key and text.
+    """
     manifest, title = reader.manifest or {}, reader.folder.resolve().name
     recorded = flat(
         {
@@ -297,7 +304,9 @@ def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> 
 
 
 def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
-    """Make the folder without what an earlier page left, and return the record of the page, written there."""
+    """Make the folder without what an earlier page left, and return the record of the page, written
+    there.
+    """
     out = files.folder
     foreign, place, maps = reader.manifest is None, out.resolve(), reader.folder.resolve()
     if place == maps or (foreign and place.is_relative_to(maps)):
@@ -423,7 +432,9 @@ def write_data(files: Ledger, key: str, content: Any, *, replace: bool = False) 
 def labelled_objects(
     anomaly: Label, smallest: int = SMALLEST_OBJECT
 ) -> tuple[Objects, npt.NDArray[np.bool_]]:
-    """Return the objects of an anomaly label ``[H, W]``, and which of them count, ``[N]``: those that are no specks, or else all."""
+    """Return the objects of an anomaly label ``[H, W]``, and which of them count, ``[N]``: those
+    that are no specks, or else all.
+    """
     objects = Objects.of(anomaly)
     return objects, no_specks(objects.pixels, smallest)
 
@@ -451,7 +462,9 @@ class FrameRow:
     )  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Any], *which: Any) -> Any:
-        """Return what ``read`` gives, or None with a note of the problem where it raises InputError."""
+        """Return what ``read`` gives, or None with a note of the problem where it raises
+        InputError.
+        """
         try:
             return read(*which)
         except InputError as error:
@@ -461,7 +474,9 @@ class FrameRow:
 
 @dataclass(frozen=True)
 class FrameFiles:
-    """Writes frames, one at a time: the maps of one model or two, their labels, pictures and thumbnails."""
+    """Writes frames, one at a time: the maps of one model or two, their labels, pictures and
+    thumbnails.
+    """
 
     files: Ledger  # of the page
     reader: MapsReader
@@ -472,7 +487,9 @@ class FrameFiles:
     flag: Mapping[str, Threshold]  # of scores, in place of what the maps record
 
     def write(self, row: FrameRow, image: Image | None) -> None:
-        """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
+        """Write all files of a frame and fill in its row; a file that cannot be read is noted there
+        and left out.
+        """
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects, counted = labelled_objects(
@@ -503,7 +520,8 @@ class FrameFiles:
         row.objects = int(counted.sum()) if ANOMALY in row.contents else None
         picture = None if image is None else row.attempt(encode_jpeg, image, 80)
         if image is not None and picture is not None:
-            key = f"{FRAMES}/{row.place:06d}/{IMAGE}"  # a script, too: what a page from disk loads as a picture it may not save
+            # A script, too: what a page from disk loads as a picture it may not save.
+            key = f"{FRAMES}/{row.place:06d}/{IMAGE}"
             script = _call(key, "{}", base64.b64encode(picture).decode())
             self.files.write(f"{key}.js", script)
             self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
@@ -567,7 +585,9 @@ class FrameFiles:
 
     @staticmethod
     def region_from(reader: MapsReader, score: str) -> float | None:
-        """Return the value from which on pixels belong to a region; None of maps that record none."""
+        """Return the value from which on pixels belong to a region; None of maps that
+        record none.
+        """
         threshold: float | None = (
             (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
         )
@@ -604,7 +624,9 @@ def _fitting(shape: tuple[int, ...], longest: int) -> tuple[int, int]:
 
 
 def _shrink(picture: Any, longest: int) -> Any:
-    """Scale a picture or map down to at most ``longest`` pixels on a side, each the mean of those it stands for."""
+    """Scale a picture or map down to at most ``longest`` pixels on a side, each the mean of those
+    it stands for.
+    """
     height, width = _fitting(picture.shape, longest)
     if (height, width) == picture.shape[:2]:
         return picture

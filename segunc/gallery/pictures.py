@@ -73,11 +73,13 @@ def write_pictures(
     flag: Mapping[str, Threshold] | None = None,
     format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
-    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``. A frame that cannot be drawn does not stop the others. ``on_frame`` is
-    told frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`.
+    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``. A frame that cannot be drawn
+    does not stop the others. ``on_frame`` is told frames done and their total; the settings are
+    those of :class:`segunc.options.OverlayOptions`.
 
     Raises:
-        InputError: no maps, an unknown score, a flag of a score that is not drawn or of other maps, no such frame, no images, or an output in a maps folder.
+        InputError: no maps, an unknown score, a flag of a score that is not drawn or of other maps,
+            no such frame, no images, or an output in a maps folder.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
@@ -136,7 +138,9 @@ def picture_name(score: str, frame: str, format: str) -> str:
 
 
 def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
-    """Return the frames that equal or match a pattern, in source order; InputError for a pattern without a frame."""
+    """Return the frames that equal or match a pattern, in source order; InputError for a pattern
+    without a frame.
+    """
     if patterns is None:
         return list(reader.frames)
     wanted = set()
@@ -155,7 +159,9 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
 
 
 def frame_rate(maps: Path) -> float:
-    """Return the frames a second of the frames that were taken from the source of maps; InputError where it has none, as images."""
+    """Return the frames a second of the frames that were taken from the source of maps; InputError
+    where it has none, as images.
+    """
     manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
     fps = manifest.get("source", {}).get("fps")
     if not fps:
@@ -223,8 +229,9 @@ def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
 
 
 def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
-    """Draw the surroundings of a box (left, top, width, height) in the image, where there is one, and in the score's colours ``[H, W, 3]``
-    side by side, as a JPEG."""
+    """Draw the surroundings of a box (left, top, width, height) in the image, where there is one,
+    and in the score's colours ``[H, W, 3]`` side by side, as a JPEG.
+    """
     left, top, width, height = box
     rows, columns = score.shape[:2]
     wide = min(
@@ -247,8 +254,9 @@ def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
 
 
 def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:
-    """Write the surroundings of the peak of each event as ``FOLDER/ID.jpg``, which its peak names as ``crop``; return a line on frames
-    whose image is missing, of which only the score is shown."""
+    """Write the surroundings of the peak of each event as ``FOLDER/ID.jpg``, which its peak names
+    as ``crop``; return a line on frames whose image is missing, of which only the score is shown.
+    """
     inside(folder.parent, folder.name)
     frames = [
         name for name in reader.frames if any(event.peak["frame"] == name for event in events)

@@ -1,1 +1,3 @@
-"""Maps on disk: encodings, the folder with its one door, writer, reader, manifest, shards, statistics, and the pipeline."""
+"""Maps on disk: encodings, the folder with its one door, writer, reader, manifest, shards,
+statistics, and the pipeline.
+"""

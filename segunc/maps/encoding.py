@@ -1,12 +1,15 @@
-"""How the values of a map stand in its file, ours or that of any other tool: PNG, TIFF, NumPy or HDF5.
+"""How the values of a map stand in its file, ours or that of any other tool: PNG, TIFF, NumPy or
+HDF5.
 
-Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near zero, where the epistemic map
-lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an order-preserving 16-bit key, so metrics on the file and on the
-values before writing agree exactly. Every parameter of the files is fixed, because a resumed run must give the same bytes.
+Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and
+finest near zero, where the epistemic map lives. Unbounded scores are stored as float16 ``.npy``.
+Both forms have an order-preserving 16-bit key, so metrics on the file and on the values before
+writing agree exactly. Every parameter of the files is fixed, because a resumed run must give the
+same bytes.
 
-Compact maps hold the mean of each 2 x 2 pixels: bounded scores as uint8 codes, ``value = (code / 255)^2``, unbounded ones as the 16-bit
-keys of their float16 (neighbouring values have neighbouring keys, which a PNG packs). A frame of 1080 x 1920 pixels takes 2.9 MB in place
-of 28.
+Compact maps hold the mean of each 2 x 2 pixels: bounded scores as uint8 codes, ``value = (code /
+255)^2``, unbounded ones as the 16-bit keys of their float16 (neighbouring values have neighbouring
+keys, which a PNG packs). A frame of 1080 x 1920 pixels takes 2.9 MB in place of 28.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from segunc.data.images import Image, decode, decode_labels
 from segunc.scores import SCORES
 
 CODE_MAX = 65535
-# For a uint16 map of 960 x 540 run lengths at level 1 take 17 to 19 ms of one core, the general strategy 25 to 35 ms,
-# for sizes within 3 % of each other.
+# For a uint16 map of 960 x 540 run lengths at level 1 take 17 to 19 ms of one core, the general
+# strategy 25 to 35 ms, for sizes within 3 % of each other.
 PNG_LEVEL = 1
 LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
 _PNG = [
@@ -38,11 +41,13 @@ _PNG = [
     cv2.IMWRITE_PNG_STRATEGY_RLE,
 ]
 
-HDF5_KEY = "value"  # of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
+# Of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark.
+HDF5_KEY = "value"
 
 Form = Literal["unit-code", "linear"]
-"""How uint8 and uint16 become values: by (code / 65535)^2, this tool's encoding of scores in 0..1, or 0..1 over the range of their
-type, as other tools write them. Floats are values already."""
+"""How uint8 and uint16 become values: by (code / 65535)^2, this tool's encoding of scores in 0..1,
+or 0..1 over the range of their type, as other tools write them. Floats are values already.
+"""
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float32]
@@ -52,7 +57,8 @@ UNIT_ROUNDING = 1e-3  # by which float32 sums of scores in 0..1 may leave their 
 
 
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
-    """Return uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends.
+    """Return uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross
+    the ends.
 
     Raises:
         InputError: a value is NaN or infinite, or farther from 0..1 than rounding goes.
@@ -71,7 +77,9 @@ def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
 
 
 def decode_unit(codes: npt.NDArray[np.unsignedinteger]) -> Floats:
-    """Return the float32 values in 0..1 of codes: (code / 65535)^2 of uint16, (code / 255)^2 of uint8, those of compact maps."""
+    """Return the float32 values in 0..1 of codes: (code / 65535)^2 of uint16, (code / 255)^2 of
+    uint8, those of compact maps.
+    """
     values: Floats = np.square(codes.astype(np.float32) / np.float32(np.iinfo(codes.dtype).max))
     return values
 
@@ -87,7 +95,9 @@ def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.floating]:
 
 
 def encode_half(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
-    """Round an unbounded score to float16; raise InputError where a value is NaN, or overflows float16 (beyond 65,504)."""
+    """Round an unbounded score to float16; raise InputError where a value is NaN, or overflows
+    float16 (beyond 65,504).
+    """
     with np.errstate(over="ignore"):
         half = values.astype(np.float16, copy=False)
     if not np.isfinite(half).all():
@@ -99,8 +109,9 @@ def encode_half(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
 
 
 def encode_score(score: str, values: Array) -> Array:
-    """Return the stored form of a named score: uint16 codes for the bounded ones (codes are taken as they are), float16 for
-    the others; raise InputError for other types and NaN."""
+    """Return the stored form of a named score: uint16 codes for the bounded ones (codes are taken
+    as they are), float16 for the others; raise InputError for other types and NaN.
+    """
     codes = SCORES[score].stored == "unit16"
     if np.issubdtype(values.dtype, np.floating):
         return encode_unit(values) if codes else encode_half(values)
@@ -152,8 +163,10 @@ def is_flagged(values: npt.NDArray[np.floating], threshold: float) -> npt.NDArra
 
 
 def encode_compact(stored: Array) -> Array:
-    """Return the compact form of a stored score ``[H, W]``, uint16 codes or float16: ``[ceil(H / 2), ceil(W / 2)]`` means of its values as
-    uint8 codes round(255 sqrt(v)), or as the uint16 :func:`score_keys` of their float16."""
+    """Return the compact form of a stored score ``[H, W]``, uint16 codes or float16: ``[ceil(H /
+    2), ceil(W / 2)]`` means of its values as uint8 codes round(255 sqrt(v)), or as the uint16
+    :func:`score_keys` of their float16.
+    """
     floats = stored.dtype == np.float16
     values = stored.astype(np.float32) if floats else decode_unit(stored)
     height, width = (-(-side // 2) for side in stored.shape)
@@ -164,8 +177,9 @@ def encode_compact(stored: Array) -> Array:
 
 
 def decode_compact(codes: Array, height: int, width: int, *, floats: bool) -> Array:
-    """Return the stored form (uint16 codes, or float16 of ``floats``) of a compact map at the frame's size ``[H, W]``, its values
-    bilinear in between."""
+    """Return the stored form (uint16 codes, or float16 of ``floats``) of a compact map at the
+    frame's size ``[H, W]``, its values bilinear in between.
+    """
     values = keys_to_half(codes).astype(np.float32) if floats else decode_unit(codes)
     whole = np.asarray(
         cv2.resize(values, (width, height), interpolation=cv2.INTER_LINEAR), np.float32
@@ -174,7 +188,9 @@ def decode_compact(codes: Array, height: int, width: int, *, floats: bool) -> Ar
 
 
 def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
-    """Return the prediction of a frame as uint8; InputError where it is not whole numbers in 0..255."""
+    """Return the prediction of a frame as uint8; InputError where it is not whole numbers in
+    0..255.
+    """
     if (
         not np.issubdtype(values.dtype, np.integer)
         or values.min(initial=0) < 0
@@ -187,13 +203,17 @@ def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
 
 
 def encode_png(values: Array) -> bytes:
-    """Return PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]`` picture."""
+    """Return PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]``
+    picture.
+    """
     pixels = cv2.cvtColor(values, cv2.COLOR_RGB2BGR) if values.ndim == 3 else values
     return cv2.imencode(".png", pixels, _PNG)[1].tobytes()
 
 
 def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
-    """Return JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture; InputError where it is too large for a JPEG."""
+    """Return JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture; InputError where it is too large for
+    a JPEG.
+    """
     if max(picture.shape) > LONGEST_JPEG:
         size = f"{picture.shape[1]} x {picture.shape[0]}"
         raise InputError(
@@ -213,9 +233,11 @@ def encode_npy(values: Array) -> bytes:
 def read_score_file(
     path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False
 ) -> Array:
-    """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes. With ``ids``
-    it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or trailing axis of length 1
-    is dropped. An HDF5 file holds its map itself, under ``value``."""
+    """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind,
+    ``read`` gives its bytes. With ``ids`` it holds class ids: those of a palette image are its
+    indices, and three equal channels are one. A leading or trailing axis of length 1 is dropped. An
+    HDF5 file holds its map itself, under ``value``.
+    """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"map {path} is of an unknown kind: known are {', '.join(SUFFIXES)}")

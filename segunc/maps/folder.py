@@ -1,4 +1,6 @@
-"""The door to a maps folder: what is written there, read back, checked, and removed again; nowhere else does that."""
+"""The door to a maps folder: what is written there, read back, checked, and removed again; nowhere
+else does that.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ OVERLAY_VIDEO = f"{OVERLAY}.webm"
 BEGUN_NAME = ".begun.jsonl"
 """The files of frames that were begun and may have no line yet, of a run that has not ended or was
 killed."""
-START_LOCK = f"{LOCK_STEM}-start"  # held while the manifest is written, so that shards that start at once make one folder
+# Held while the manifest is written, so that shards that start at once make one folder.
+START_LOCK = f"{LOCK_STEM}-start"
 
 
 def write_map(out: Path, file: str, data: bytes, begun: Ledger | None = None) -> Sum:
@@ -55,7 +58,9 @@ def write_map(out: Path, file: str, data: bytes, begun: Ledger | None = None) ->
 
 
 def read_map(path: Path, expected: Sum | None = None) -> bytes:
-    """Read a file that :func:`write_map` (or another tool) wrote; raise DamageError where it has another sum than expected."""
+    """Read a file that :func:`write_map` (or another tool) wrote; raise DamageError where it has
+    another sum than expected.
+    """
     if expected is None:
         return read_bytes(path)
     data = read_bytes(path) if path.is_file() else None
@@ -98,7 +103,9 @@ def begun_files(out: Path, shard: Shard) -> Ledger:
 
 
 def is_whole(out: Path, record: Record, *, verify: bool) -> bool:
-    """Return whether all files of a record are there and, by their sizes (or to ``verify``, by their bytes), those that were written."""
+    """Return whether all files of a record are there and, by their sizes (or to ``verify``, by
+    their bytes), those that were written.
+    """
     for score, file in record["files"].items():
         path, expected = inside(out, file), record["sums"][score]
         size = path.stat().st_size if path.is_file() else -1
@@ -108,7 +115,9 @@ def is_whole(out: Path, record: Record, *, verify: bool) -> bool:
 
 
 def refuse_foreign(out: Path) -> None:
-    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now, whose manifest is waited for."""
+    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just
+    now, whose manifest is waited for.
+    """
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
         # In this order: whoever has let go of the lock since has written the manifest.

@@ -57,8 +57,9 @@ def open_maps(folder: Path) -> MapsReader:
 
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """Return the scores asked for, each once; None asks for all that mean something: maps of a single draw, as a deterministic
-    network has, say nothing of how draws differ."""
+    """Return the scores asked for, each once; None asks for all that mean something: maps of a
+    single draw, as a deterministic network has, say nothing of how draws differ.
+    """
     if scores is None:
         single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
         return [name for name in reader.scores if not (single and name in OF_DRAWS)]
@@ -73,9 +74,11 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
 ) -> tuple[FrameSource | None, str | None]:
-    """Return the source of images for the frames named, ``images`` that are given or the recorded one, and a line on missing ones.
-    The recorded one is shown only where it has the recorded bytes (the stamp of an image, the hash of a video): the maps of a
-    stranger may name any place of this disk."""
+    """Return the source of images for the frames named, ``images`` that are given or the recorded
+    one, and a line on missing ones. The recorded one is shown only where it has the recorded bytes
+    (the stamp of an image, the hash of a video): the maps of a stranger may name any place of this
+    disk.
+    """
     if images is not None:
         return open_source(images), None
     run = (reader.manifest or {}).get("run", {})
@@ -107,7 +110,9 @@ def open_images(
 def with_images(
     names: Sequence[str], source: FrameSource | None
 ) -> Iterator[tuple[str, Image | None, str | None]]:
-    """Yield each frame with its image, or with the reason why it has none, one image in memory at a time."""
+    """Yield each frame with its image, or with the reason why it has none, one image in memory at a
+    time.
+    """
     waiting = {composed(name): name for name in names}
     for frame in (
         source.frames(lambda _, name: composed(name) not in waiting) if source is not None else ()
@@ -122,7 +127,9 @@ def with_images(
 
 @dataclass(frozen=True)
 class ReviewLabels:
-    """The label files of frames, read one at a time; pixels outside of a region of interest are ignored."""
+    """The label files of frames, read one at a time; pixels outside of a region of interest are
+    ignored.
+    """
 
     anomaly_files: Mapping[str, Path]
     class_files: Mapping[str, Path]
@@ -131,7 +138,9 @@ class ReviewLabels:
     region: Region | None
 
     def anomaly(self, name: str) -> Label | None:
-        """Read 0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask."""
+        """Read 0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame
+        without a mask.
+        """
         return self._read(self.anomaly_files.get(name), self.anomaly_encoding)
 
     def classes(self, name: str) -> Label | None:
@@ -164,8 +173,9 @@ class ReviewLabels:
 
 @dataclass(frozen=True)
 class LabelSources:
-    """Where labels come from: anomaly masks with their encoding, and class labels with their label map; of the files of a data set also
-    the images that they belong to."""
+    """Where labels come from: anomaly masks with their encoding, and class labels with their label
+    map; of the files of a data set also the images that they belong to.
+    """
 
     anomaly_labels: Labels | None = None
     anomaly_encoding: AnomalyEncoding = BINARY
@@ -174,8 +184,9 @@ class LabelSources:
     images: Mapping[str, Path] = field(default_factory=dict)  # by the names of the files' frames
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
-        """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame. PartialFailure
-        where none does."""
+        """Find the labels of frames of maps; of a data set's files it is enough that one kind
+        belongs to a frame. PartialFailure where none does.
+        """
         if self.labels is not None and self.label_map is None:
             raise InputError(
                 "class labels are given without the label map that explains their values"
@@ -211,7 +222,9 @@ def _label_files(
     frames: Sequence[str],
     images: Mapping[str, Path],
 ) -> Mapping[str, Path]:
-    """Return the label file of each frame that has one; never a frame's own image, which the maps know by its bytes."""
+    """Return the label file of each frame that has one; never a frame's own image, which the maps
+    know by its bytes.
+    """
     if labels is None:
         return {}
     if isinstance(labels, Mapping):
@@ -233,8 +246,10 @@ def _listed_labels(
     frames: Sequence[str],
     images: Mapping[str, Path],
 ) -> dict[str, Path]:
-    """Return the label of each frame by its name. Where no frame has the name of a label, maps may be of a folder inside of the data
-    set: a frame ``s/000`` is then ``images/val/s/000`` if the image there has the bytes that were predicted."""
+    """Return the label of each frame by its name. Where no frame has the name of a label, maps may
+    be of a folder inside of the data set: a frame ``s/000`` is then ``images/val/s/000`` if the
+    image there has the bytes that were predicted.
+    """
     by_name = {composed(name): path for name, path in labels.items()}
     found = {name: by_name[composed(name)] for name in frames if composed(name) in by_name}
     if found:

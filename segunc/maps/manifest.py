@@ -1,5 +1,7 @@
-"""The manifest of a maps folder: what made the maps, with which settings, in which units, and what failed. Its ``run`` part holds everything
-that decides the maps' values; a later run continues a folder only where that is the same."""
+"""The manifest of a maps folder: what made the maps, with which settings, in which units, and what
+failed. Its ``run`` part holds everything that decides the maps' values; a later run continues a
+folder only where that is the same.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from segunc.maps.shards import MANIFEST_NAME, REPAIR, find_log, joined_state, un
 from segunc.scores import SCORES
 
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
-"""How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
+"""How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined
+from the shards' records.
+"""
 MAKERS = (
     "tool",
     "environment",
@@ -30,7 +34,9 @@ COMPACT_VALUES = {
     "unit16": "(code / 255)^2",
     "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code",
 }
-"""What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise."""
+"""What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which
+a score is stored otherwise.
+"""
 _PACKAGES = (
     "numpy",
     "opencv-python-headless",
@@ -57,9 +63,12 @@ def build_manifest(
     component_thresholds: Mapping[str, float] | None = None,
     measured_to: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """Make the manifest of a run that is about to start. ``run`` is everything that decides the values of the maps, and ``input``, the
-    absolute input path; ``command`` is what was asked for; ``source`` and ``model`` are for readers. Pixels form components from the ``component_thresholds`` on, else those
-    of the scores. Values of a score beyond its ``measured_to`` are extrapolated."""
+    """Make the manifest of a run that is about to start. ``run`` is everything that decides the
+    values of the maps, and ``input``, the absolute input path; ``command`` is what was asked for;
+    ``source`` and ``model`` are for readers. Pixels form components from the
+    ``component_thresholds`` on, else those of the scores. Values of a score beyond its
+    ``measured_to`` are extrapolated.
+    """
     scores = list(scores)
     thresholds = (
         {n: SCORES[n].threshold for n in scores}
@@ -137,7 +146,9 @@ def tool_version() -> str:
 
 
 def tool_commit() -> str | None:
-    """Return the commit of the checkout this package runs from (``-dirty`` with changes), None when installed."""
+    """Return the commit of the checkout this package runs from (``-dirty`` with changes), None when
+    installed.
+    """
     root = Path(__file__).resolve().parents[2]
     command = [
         "git",
@@ -149,7 +160,8 @@ def tool_commit() -> str | None:
         "--abbrev=40",
         "--exclude=*",
     ]
-    # A virtual environment inside somebody's own repository must not report that repository's commit.
+    # A virtual environment inside somebody's own repository must not report that repository's
+    # commit.
     if (root / ".git").exists():
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             return subprocess.run(
@@ -159,7 +171,9 @@ def tool_commit() -> str | None:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a maps folder, None where there is none; that of a folder in shards with their joined state."""
+    """Read the manifest of a maps folder, None where there is none; that of a folder in shards with
+    their joined state.
+    """
     path = inside(folder, MANIFEST_NAME)
     if not path.exists():
         return None
@@ -207,8 +221,10 @@ def what_is_missing(folder: Path, manifest: Manifest, lines: int) -> str | None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder's ``manifest.json`` is to be read as this tool's: unless it is an object of another format beside no
-    lines of frames, for a damaged manifest must not turn our maps into another tool's, whose values are decoded otherwise."""
+    """Return whether a folder's ``manifest.json`` is to be read as this tool's: unless it is an
+    object of another format beside no lines of frames, for a damaged manifest must not turn our
+    maps into another tool's, whose values are decoded otherwise.
+    """
     path = folder / MANIFEST_NAME
     if path.exists() and not find_log(folder):
         with contextlib.suppress(OSError, ValueError):

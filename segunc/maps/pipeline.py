@@ -1,4 +1,6 @@
-"""Frames through a network to maps on disk, in constant memory: one thread decodes ahead, the caller's computes, a pool encodes and writes."""
+"""Frames through a network to maps on disk, in constant memory: one thread decodes ahead, the
+caller's computes, a pool encodes and writes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
 Process = Callable[[Frame], Maps | Callable[[], Maps] | Exception]
-"""Gives maps, or what waits for them in a writing thread; an exception that is returned fails its frame alone."""
+"""Gives maps, or what waits for them in a writing thread; an exception that is returned fails its
+frame alone.
+"""
 DrawOverlay = Callable[[Frame, Maps], Image]
 Show = Callable[
     [int, int | None, str, int], object
@@ -26,7 +30,9 @@ Show = Callable[
 
 @dataclass
 class Summary:
-    """What a run did: frames finished in it, and before it; name -> reason of those that failed; wall-clock seconds."""
+    """What a run did: frames finished in it, and before it; name -> reason of those that failed;
+    wall-clock seconds.
+    """
 
     finished: int = 0
     skipped: int = 0
@@ -57,12 +63,13 @@ def run_pipeline(
     on_progress: Show | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Write the maps of every frame of a source that the writer has not finished, and close the writer. ``prefetch`` frames are decoded
-    ahead, and as many may wait for being written; ``writers`` threads encode and write them, and draw ``overlay/F.jpg``. ``on_note`` gets a
-    line on finished frames that are made again.
+    """Write the maps of every frame of a source that the writer has not finished, and close the
+    writer. ``prefetch`` frames are decoded ahead, and as many may wait for being written;
+    ``writers`` threads encode and write them, and draw ``overlay/F.jpg``. ``on_note`` gets a line
+    on finished frames that are made again.
 
-    What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does not fit
-    on the disk. A frame that fails is in the summary.
+    What was finished is kept whatever is raised: PartialFailure where a file could not be written,
+    InputError where the rest does not fit on the disk. A frame that fails is in the summary.
     """
     try:
         writer.begin(source)
@@ -124,7 +131,9 @@ class _Run:
         yield from self.source.frames(lambda index, _: not shard.owns(index) or index in lines)
 
     def put(self, frame: Frame, process: Process) -> None:
-        """Compute a frame and hand its maps to the writers, and wait where too many are being written."""
+        """Compute a frame and hand its maps to the writers, and wait where too many are being
+        written.
+        """
         if frame.image is None:
             return self._fail(frame.name, frame.error or "no image")
         maps = process(frame)
@@ -134,7 +143,9 @@ class _Run:
         self.commit(self.waiting)
 
     def commit(self, waiting: int) -> None:
-        """Append the lines of the frames that are written, in their order; wait for all but so many."""
+        """Append the lines of the frames that are written, in their order; wait for all but so
+        many.
+        """
         while self.pending and (len(self.pending) > waiting or self.pending[0][1].done()):
             frame, stored = self.pending.popleft()
             try:
@@ -168,7 +179,9 @@ class _Run:
         return record | {key: value for key, value in origin if value is not None}
 
     def _expect(self, record: Record) -> None:
-        """Raise InputError where the maps to come do not fit on the disk, by the size of the first frame's."""
+        """Raise InputError where the maps to come do not fit on the disk, by the size of the first
+        frame's.
+        """
         total = self.source.length or self.source.length_hint or 0
         coming = self.writer.shard.share(total) - len(self.writer.lines)
         taken = coming * sum(size for size, _ in record["sums"].values())

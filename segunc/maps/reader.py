@@ -1,5 +1,7 @@
-"""Read a maps folder, ours or of any other tool: files ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name, and class
-ids in ``prediction/FRAME.ext``. So the files of SegmentMeIfYouCan lie below ``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``."""
+"""Read a maps folder, ours or of any other tool: files ``SCORE/FRAME.ext``, folders inside SCORE
+being part of the frame's name, and class ids in ``prediction/FRAME.ext``. So the files of
+SegmentMeIfYouCan lie below ``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ NOT_SCORES = (
 
 
 class MapsReader:
-    """A maps folder. Its frames are the lines of ``frames.jsonl``, in source order; of another tool, the sorted names of the files.
+    """A maps folder. Its frames are the lines of ``frames.jsonl``, in source order; of another
+    tool, the sorted names of the files.
 
     Attributes:
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
@@ -107,7 +110,9 @@ class MapsReader:
         )
 
     def form(self, score: str) -> Form:
-        """Return how whole numbers of a score's maps become values: as the manifest says, else ``linear``."""
+        """Return how whole numbers of a score's maps become values: as the manifest says, else
+        ``linear``.
+        """
         return (
             "unit-code"
             if self._formulas.get(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"])
@@ -115,8 +120,10 @@ class MapsReader:
         )
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
-        """Read a score map ``[H, W]`` as it is stored, a compact one at the frame's size in the form that others have. Whole numbers
-        of a wider or signed type become float64: its range says nothing about that of the scores, so they are values."""
+        """Read a score map ``[H, W]`` as it is stored, a compact one at the frame's size in the
+        form that others have. Whole numbers of a wider or signed type become float64: its range
+        says nothing about that of the scores, so they are values.
+        """
         stored = self._read(name, score)
         return (
             stored
@@ -129,11 +136,15 @@ class MapsReader:
         return decode_stored(self.read_stored(name, score), self.form(score))
 
     def prediction(self, name: str) -> npt.NDArray[np.uint8]:
-        """Read the class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are 0..255."""
+        """Read the class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are
+        0..255.
+        """
         return class_ids(self._read(name, PREDICTION), name)
 
     def identity(self, name: str, score: str) -> str:
-        """Return the hash by which a frame is known again: that of its image (``stamp_of``) where the maps record it, else of its map."""
+        """Return the hash by which a frame is known again: that of its image (``stamp_of``) where
+        the maps record it, else of its map.
+        """
         record = self.records.get(name, {})
         recorded = record.get("stamp") or record.get("sums", {}).get(score, ("", ""))[1]
         return str(recorded or file_sha256(self.folder / str(self._file_of(name, score))))
@@ -195,7 +206,9 @@ class MapsReader:
 
 
 def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
-    """Refuse a label map that numbers the classes otherwise than the network did; other words for them may pass."""
+    """Refuse a label map that numbers the classes otherwise than the network did; other words for
+    them may pass.
+    """
     names = reader.class_names
     if names is None:
         return

@@ -1,8 +1,9 @@
 """Shards of a maps folder, and the lines of finished frames: ``frames.jsonl``, one for each shard.
 
-The frames of a source are dealt out one by one, like cards. Each shard has its own file of finished frames, record of how its
-run went, and lock; ``manifest.json`` belongs to all. Lines are read as a stream: a million objects would take gigabytes. Each
-line and manifest holds a checksum of itself, a line also those of its frame's files. They find damage and no forgery.
+The frames of a source are dealt out one by one, like cards. Each shard has its own file of finished
+frames, record of how its run went, and lock; ``manifest.json`` belongs to all. Lines are read as a
+stream: a million objects would take gigabytes. Each line and manifest holds a checksum of itself, a
+line also those of its frame's files. They find damage and no forgery.
 """
 
 from __future__ import annotations
@@ -53,18 +54,24 @@ def file_sum(data: bytes) -> Sum:
 
 
 def seal_line(content: Mapping[str, Any]) -> bytes:
-    """Return a line of compact JSON whose last value, ``sum``, begins the SHA-256 of the object without it."""
+    """Return a line of compact JSON whose last value, ``sum``, begins the SHA-256 of the object
+    without it.
+    """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return text[:-1] + f',"sum":"{file_sum(text)[1]}"}}\n'.encode()
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object with the SHA-256 of its values, whatever their order and layout, as ``sha256``."""
+    """Return a JSON object with the SHA-256 of its values, whatever their order and layout, as
+    ``sha256``.
+    """
     return {**content, "sha256": json_sha256(json.loads(json.dumps(content)))}  # as it is read back
 
 
 def unseal(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return what :func:`seal` was given; raise DamageError where the sum does not fit, or is missing."""
+    """Return what :func:`seal` was given; raise DamageError where the sum does not fit, or is
+    missing.
+    """
     inner = {key: value for key, value in content.items() if key != "sha256"}
     if content.get("sha256") != json_sha256(inner):
         raise DamageError(
@@ -128,7 +135,9 @@ def all_shards(manifest: Mapping[str, Any]) -> list[Shard]:
 
 
 def find_log(folder: Path) -> str | None:
-    """Return the name of a file with lines of finished frames, of a run or a shard; None where there is none."""
+    """Return the name of a file with lines of finished frames, of a run or a shard; None where
+    there is none.
+    """
     return min((path.name for path in folder.glob(FRAMES_NAME.replace(".", "*."))), default=None)
 
 
@@ -144,8 +153,10 @@ def write_state(folder: Path, shard: Shard, content: Mapping[str, Any]) -> None:
 
 
 def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Join ``status``, ``finished`` and ``failed`` of a folder in shards. The status is ``finished`` when all shards are,
-    ``running`` while one is (or was killed), else ``interrupted``."""
+    """Join ``status``, ``finished`` and ``failed`` of a folder in shards. The status is
+    ``finished`` when all shards are, ``running`` while one is (or was killed), else
+    ``interrupted``.
+    """
     states = {shard: read_state(folder, shard) for shard in all_shards(manifest)}
     records = [record for record in states.values() if record is not None]
     missing = [
@@ -163,7 +174,9 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_record(line: bytes, where: str) -> Record:
-    """Read the record of a line; raise DamageError where it was changed, InputError where a name in it is unsafe."""
+    """Read the record of a line; raise DamageError where it was changed, InputError where a name in
+    it is unsafe.
+    """
     text, _, digest = line.rpartition(b',"sum":"')
     text += b"}"
     if digest != f'{file_sum(text)[1]}"}}\n'.encode():
@@ -178,8 +191,9 @@ def parse_record(line: bytes, where: str) -> Record:
 def iterate_lines(
     path: Path, on_damage: Callable[[DamageError], None] | None = None
 ) -> Iterator[tuple[bytes, Record]]:
-    """Yield the complete lines of a file and their records; a torn last line is left out, and where ``on_damage`` is told
-    of them, so are damaged ones."""
+    """Yield the complete lines of a file and their records; a torn last line is left out, and where
+    ``on_damage`` is told of them, so are damaged ones.
+    """
     if not path.exists():
         return
     with reading(str(path), "lines of finished frames"), open_file(path) as file:
@@ -256,8 +270,10 @@ class FrameLog:
 
 
 class FrameRecords(Mapping[str, Record]):
-    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder. Names and places of lines are
-    kept; a line is read when it is asked for, and the last one is remembered."""
+    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder.
+    Names and places of lines are kept; a line is read when it is asked for, and the last one is
+    remembered.
+    """
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
         lines: list[tuple[int, str, tuple[Path, int]]] = []
@@ -295,8 +311,10 @@ def frame_times(
     manifest: Mapping[str, Any] | None,
     rate: float | None = None,
 ) -> Iterator[float | None]:
-    """Yield the seconds of each frame in its video, as recorded; of images that are a video of ``rate`` frames a second, from the first
-    of their folder on. The place of a frame in its source counts, so frames that were passed over or failed move no other."""
+    """Yield the seconds of each frame in its video, as recorded; of images that are a video of
+    ``rate`` frames a second, from the first of their folder on. The place of a frame in its source
+    counts, so frames that were passed over or failed move no other.
+    """
     first, every = dict[str, int](), every_of(manifest)
     for number, name in enumerate(frames):
         record = records.get(name, {})

@@ -23,7 +23,9 @@ from segunc.maps.shards import MANIFEST_NAME, DamageError, FrameRecords, all_sha
 
 MASK_NAME = "mask.png"
 ASPECT_TOLERANCE = 0.02
-"""By how much the ratio of a mask's sides may differ from that of a frame: another camera's mask is a mistake."""
+"""By how much the ratio of a mask's sides may differ from that of a frame: another camera's mask is
+a mistake.
+"""
 
 MOST_REGIONS = 5  # of a frame that are listed
 SMALLEST_SHARE = 1e-4  # of the frame's pixels: smaller regions are not listed
@@ -31,10 +33,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Region:
-    """A region of interest: pixels outside of it (the vehicle's own bonnet, a time stamp burnt in) count for nothing.
+    """A region of interest: pixels outside of it (the vehicle's own bonnet, a time stamp burnt in)
+    count for nothing.
 
-    It comes from a PNG (a JPEG's black is not 0): black is left out, any other value counts. ``kept`` is bool ``[H, W]`` at the
-    size of the file; ``sha256`` is of size and pixels, whatever the file's encoding.
+    It comes from a PNG (a JPEG's black is not 0): black is left out, any other value counts.
+    ``kept`` is bool ``[H, W]`` at the size of the file; ``sha256`` is of size and pixels, whatever
+    the file's encoding.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +56,9 @@ class Region:
         ).hexdigest()
 
     def at(self, height: int, width: int) -> Mask:
-        """Return the region at a frame's size, bool ``[height, width]``; raise InputError where it does not fit the frame."""
+        """Return the region at a frame's size, bool ``[height, width]``; raise InputError where it
+        does not fit the frame.
+        """
         rows, columns = self.kept.shape
         if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
             message = f"the mask of {rows}x{columns} does not fit a frame of {height}x{width}"
@@ -63,13 +69,17 @@ class Region:
         return resized
 
     def clear(self, maps: Mapping[str, Array]) -> dict[str, Array]:
-        """Return maps ``[H, W]`` of one frame, all of one size, with 0 outside of the region, each in its own type."""
+        """Return maps ``[H, W]`` of one frame, all of one size, with 0 outside of the region, each
+        in its own type.
+        """
         kept = self.at(*next(iter(maps.values())).shape)
         return {name: np.where(kept, values, values.dtype.type(0)) for name, values in maps.items()}
 
 
 def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
-    """Return the region of a maps folder, None where all pixels count; raise DamageError where its mask was changed."""
+    """Return the region of a maps folder, None where all pixels count; raise DamageError where its
+    mask was changed.
+    """
     described = (manifest or {}).get("mask")
     if described is None:
         return None
@@ -85,10 +95,13 @@ def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
 def map_statistics(
     stored: Array, threshold: float | None = None, kept: Mask | None = None
 ) -> dict[str, float]:
-    """Compute the statistics of one map that ``frames.jsonl`` holds, in real units. ``mean``, the largest value ``max``, ``p99``, the
-    smallest stored value that at least 99 % of the pixels do not exceed, and, where there is a threshold, of the connected regions (8
-    neighbours) of values at or above it: ``component``, the pixels of the largest, and ``region``, the excess of the strongest, see
-    :func:`regions_of`. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count."""
+    """Compute the statistics of one map that ``frames.jsonl`` holds, in real units. ``mean``, the
+    largest value ``max``, ``p99``, the smallest stored value that at least 99 % of the pixels do
+    not exceed, and, where there is a threshold, of the connected regions (8 neighbours) of values
+    at or above it: ``component``, the pixels of the largest, and ``region``, the excess of the
+    strongest, see :func:`regions_of`. ``stored`` are uint16 codes of a score in 0..1 or float16
+    values ``[H, W]``, ``kept`` the pixels that count.
+    """
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     pixels = values if kept is None else values[kept]
     last = -(-99 * pixels.size // 100) - 1  # of the 99 % that the percentile is not below
@@ -109,10 +122,12 @@ def map_statistics(
 def regions_of(
     values: npt.NDArray[np.floating], threshold: float, kept: Mask | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the connected regions (8 neighbours) of values ``[H, W]`` at or above a threshold: the number of each pixel's region ``[H,
-    W]``, 0 for none, and of the regions 1, 2, ... left, top, width, height and area ``[R, 5]`` and strength ``[R]``. The strength is the
-    sum over the pixels of a region of what they exceed the threshold by: area times mean excess. A mean over the frame hides a small
-    object, and a maximum takes one pixel of noise for one."""
+    """Return the connected regions (8 neighbours) of values ``[H, W]`` at or above a threshold: the
+    number of each pixel's region ``[H, W]``, 0 for none, and of the regions 1, 2, ... left, top,
+    width, height and area ``[R, 5]`` and strength ``[R]``. The strength is the sum over the pixels
+    of a region of what they exceed the threshold by: area times mean excess. A mean over the frame
+    hides a small object, and a maximum takes one pixel of noise for one.
+    """
     high = is_flagged(values, threshold)
     if kept is not None:
         high &= kept
@@ -136,7 +151,9 @@ class StrongRegion(NamedTuple):
         return np.asarray(values[top : top + height, left : left + width][self.inside])
 
     def class_of(self, prediction: npt.NDArray[np.uint8] | None) -> int | None:
-        """Return the class id that most of its pixels have in a prediction ``[H, W]``; None without one."""
+        """Return the class id that most of its pixels have in a prediction ``[H, W]``; None without
+        one.
+        """
         return None if prediction is None else int(np.bincount(self.pixels(prediction)).argmax())
 
 
@@ -148,9 +165,11 @@ def strongest_regions(
     kept: Mask | None = None,
     most: int | None = None,
 ) -> list[StrongRegion]:
-    """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at or above a threshold, of at least
-    ``smallest`` pixels. Without ``most`` at most :data:`MOST_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds
-    uint16 codes or real values."""
+    """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at
+    or above a threshold, of at least ``smallest`` pixels. Without ``most`` at most
+    :data:`MOST_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds uint16
+    codes or real values.
+    """
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     numbers, boxes, strengths = regions_of(values, threshold, kept)
     strongest = np.argsort(-strengths, kind="stable")
@@ -172,7 +191,9 @@ def strongest_regions(
 
 @dataclass(frozen=True)
 class Moment:
-    """A frame that stands out: its maps folder, name, time in seconds (None where unknown), and the statistic that chose it."""
+    """A frame that stands out: its maps folder, name, time in seconds (None where unknown), and the
+    statistic that chose it.
+    """
 
     folder: Path
     name: str
@@ -181,7 +202,9 @@ class Moment:
 
 
 def maps_folders(folder: Path) -> list[Path]:
-    """Return the folder itself where it is a maps folder, else those directly below it, sorted; raise InputError for none."""
+    """Return the folder itself where it is a maps folder, else those directly below it, sorted;
+    raise InputError for none.
+    """
     if not folder.is_dir():
         raise InputError(f"maps folder {folder} does not exist")
     if (folder / MANIFEST_NAME).exists():
@@ -196,7 +219,9 @@ def maps_folders(folder: Path) -> list[Path]:
 
 
 def usual_statistic(folders: Sequence[Path], score: str) -> str:
-    """Return the statistic that ranks the frames of some maps folders: ``region`` where every frame has it, else ``mean``."""
+    """Return the statistic that ranks the frames of some maps folders: ``region`` where every frame
+    has it, else ``mean``.
+    """
     logs = (FrameRecords(folder, all_shards(read_manifest(folder) or {})) for folder in folders)
     return (
         "region"
@@ -214,9 +239,11 @@ def worst_moments(
     apart: float = 5.0,
     fps: float | None = None,
 ) -> list[Moment]:
-    """Return at most ``count`` frames of maps folders with the highest statistic of a score, worst first, ``apart`` seconds from one
-    another. ``fps`` gives images of a video their times, in each of their folders. Mean epistemic ranks frames for labelling as
-    BALD does (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910)."""
+    """Return at most ``count`` frames of maps folders with the highest statistic of a score, worst
+    first, ``apart`` seconds from one another. ``fps`` gives images of a video their times, in each
+    of their folders. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al. 2011,
+    arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
+    """
     moments: list[Moment] = []
     for folder in folders:
         manifest, before = read_manifest(folder) or {}, len(moments)
@@ -236,8 +263,10 @@ def worst_moments(
 
 
 def separated_peaks(moments: Iterable[Moment], apart: float, count: int) -> list[Moment]:
-    """Return the moments of the highest values, highest first, without those near a higher one of the same video. Of equal values the
-    earlier comes first; a value of NaN is left out. A frame without a time is near no other."""
+    """Return the moments of the highest values, highest first, without those near a higher one of
+    the same video. Of equal values the earlier comes first; a value of NaN is left out. A frame
+    without a time is near no other.
+    """
     peaks: list[Moment] = []
     times: dict[tuple[Path, str], list[float]] = defaultdict(list)  # of the peaks, by video
     for moment in sorted((m for m in moments if not math.isnan(m.value)), key=lambda m: -m.value):

@@ -1,5 +1,7 @@
-"""Maps to disk, so that a run killed at any moment can be continued to the same bytes: every file of a frame appears whole, and only then
-the frame's line in ``frames.jsonl``. The state of a run is those lines and nothing else."""
+"""Maps to disk, so that a run killed at any moment can be continued to the same bytes: every file
+of a frame appears whole, and only then the frame's line in ``frames.jsonl``. The state of a run is
+those lines and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -57,17 +59,21 @@ MOST_BEGUN = (
 Reasons = Callable[[list[tuple[int, int]]], list[dict[str, Any]]]
 """Returns of pixels (x, y) what made each of them, see :class:`segunc.sampling.sampler.Reasons`."""
 Maps = Mapping[str, Array]
-"""The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""
+"""The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their
+stored form.
+"""
 
 
 class MapsWriter:
-    """Writes a maps folder or a shard of one, or continues it, where the ``run`` part of its manifest is the same; ``overwrite`` and
-    ``verify`` are those of :class:`segunc.options.PredictOptions`. Pixels outside of ``region`` are read as 0 and no statistic knows
-    them.
+    """Writes a maps folder or a shard of one, or continues it, where the ``run`` part of its
+    manifest is the same; ``overwrite`` and ``verify`` are those of
+    :class:`segunc.options.PredictOptions`. Pixels outside of ``region`` are read as 0 and no
+    statistic knows them.
 
-    Attributes:     forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images
-    are others.     failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
-    was_complete: the folder (or shard) had been finished without a failure before this run.
+    Attributes:     forgotten: how many frames of an earlier run are made again: their maps or lines
+    are missing or damaged, or their images are others.     failed: name -> reason of the frames
+    that failed in this run; the manifest lists them, the next run tries them again. was_complete:
+    the folder (or shard) had been finished without a failure before this run.
     """
 
     def __init__(
@@ -123,7 +129,8 @@ class MapsWriter:
         return self._log
 
     def begin(self, source: FrameSource | None = None) -> None:
-        """Take up what an earlier run left, but for frames that the source has changed since; call it before the first frame.
+        """Take up what an earlier run left, but for frames that the source has changed since; call
+        it before the first frame.
 
         Raises:
             InputError: a finished frame stands in the source no more, or somebody's file has the
@@ -146,14 +153,18 @@ class MapsWriter:
         self._write_state("running", self._finished_before)
 
     def visible(self, maps: Maps) -> Maps:
-        """Return the maps of a frame with 0 outside of the region; raise InputError where that does not fit the frame."""
+        """Return the maps of a frame with 0 outside of the region; raise InputError where that does
+        not fit the frame.
+        """
         return maps if self._region is None else self._region.clear(maps)
 
     def store(
         self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None
     ) -> Record:
-        """Write the files of one frame and return its record, whose statistics are of the values before they become compact; safe
-        from several threads for different frames. The place is the next one where None. Maps with ``reasons`` have their peaks recorded."""
+        """Write the files of one frame and return its record, whose statistics are of the values
+        before they become compact; safe from several threads for different frames. The place is the
+        next one where None. Maps with ``reasons`` have their peaks recorded.
+        """
         expected = {PREDICTION, *self._thresholds}
         if set(maps) != expected:
             raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
@@ -272,7 +283,9 @@ class MapsWriter:
         self.commit(self.store(name, maps))
 
     def close(self, status: str = "finished") -> None:
-        """End the run: bring the lines into source order, write the manifest with its status, ``finished`` or ``interrupted``."""
+        """End the run: bring the lines into source order, write the manifest with its status,
+        ``finished`` or ``interrupted``.
+        """
         if self._closed:
             return
         self._closed = True
@@ -421,7 +434,9 @@ class MapsWriter:
         return f"{MOVE}; a run of an earlier version that was killed may have left it"
 
     def _keeps(self, record: Record, source: FrameSource | None) -> bool:
-        """Return whether the frame of a line is finished: its maps are whole, and its image file was not replaced."""
+        """Return whether the frame of a line is finished: its maps are whole, and its image file
+        was not replaced.
+        """
         if not is_whole(self.out, record, verify=self._verify):
             return False
         if source is None:

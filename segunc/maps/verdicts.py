@@ -1,4 +1,6 @@
-"""Verdicts of reviewers on frames and regions: read from the files that the page exports, merged, counted and compared."""
+"""Verdicts of reviewers on frames and regions: read from the files that the page exports, merged,
+counted and compared.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from segunc.data.entry import composed
 KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
 VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}  # as they stand in files -> in words
 GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
-"""What a region can be; the gravest verdict on a frame's regions is the frame's where it has none of its own."""
+"""What a region can be; the gravest verdict on a frame's regions is the frame's where it has none
+of its own.
+"""
 FORMAT, FORMAT_VERSION = "segunc-verdicts", 2
 CLOCK_TOLERANCE = timedelta(days=1)
 """How far a date may lie after now: a clock that runs on local time is wrong by 14 hours at
@@ -170,7 +174,9 @@ def note_on_dates(verdicts: Sequence[Verdict], now: datetime | None = None) -> s
 
 
 def by_reviewer(verdicts: Sequence[Verdict]) -> dict[str, dict[str, str]]:
-    """Return the verdict of each reviewer on each frame: their own, else the gravest on its regions; no notes alone."""
+    """Return the verdict of each reviewer on each frame: their own, else the gravest on its
+    regions; no notes alone.
+    """
     opinions: dict[str, dict[str, str]] = {
         verdict.reviewer: {} for verdict in verdicts if verdict.verdict
     }

@@ -1,12 +1,14 @@
 """Counts per 16-bit key, and the exact curves and numbers that they give in constant memory.
 
-A score map is counted by order-preserving 16-bit keys (:func:`segunc.maps.encoding.score_keys`) into two rows of 65,536 bins, of normal
-and of anomalous pixels. Equal scores are one threshold, and a pixel is called anomalous where its score is at or above the threshold.
-Protocol ``pooled``: all pixels of the set in one pool.
+A score map is counted by order-preserving 16-bit keys (:func:`segunc.maps.encoding.score_keys`)
+into two rows of 65,536 bins, of normal and of anomalous pixels. Equal scores are one threshold, and
+a pixel is called anomalous where its score is at or above the threshold. Protocol ``pooled``: all
+pixels of the set in one pool.
 
-A real that a frame contributes is rounded once to a multiple of a power of two; what follows is integer addition, exact in any order.
-Sums over the pixels of a frame go in steps of 2^-18: 10^5 frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18,
-below the 9.2e18 of int64. Fractions of 1 (the sIoU of an object) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
+A real that a frame contributes is rounded once to a multiple of a power of two; what follows is
+integer addition, exact in any order. Sums over the pixels of a frame go in steps of 2^-18: 10^5
+frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18, below the 9.2e18 of int64.
+Fractions of 1 (the sIoU of an object) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
 
 Float scores that 16 bits cannot hold are counted in bins (:class:`ScoreBins`), so that pixels are
 ranked by the numbers that are stored: the float32 scores 98.01 and 98.02 are one float16. So the
@@ -44,7 +46,8 @@ Floats = npt.NDArray[np.float64]
 Scores = npt.NDArray[np.floating]
 
 MAX_BINS, MIN_BINS = 1 << 20, 1 << 14  # of one score
-# Counts that all parts of an evaluation hold together, 512 MiB; with many parts a score has fewer bins.
+# Counts that all parts of an evaluation hold together, 512 MiB; with many parts a score has fewer
+# bins.
 MAX_CELLS = 1 << 26
 _STRIP = 6 * KEYS  # pixels; twice the histogram that is added for each strip
 _ROW_OF_LABEL = np.minimum(np.arange(256), 2)  # 0 normal, 1 anomalous, 2 ignored
@@ -63,21 +66,26 @@ def grouped_sums(group: npt.NDArray[np.integer], values: Counts, number: int) ->
 
 
 def steps(cumulated: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return what each point adds to cumulated counts ``[T]``; several times faster than ``np.diff`` with ``prepend``."""
+    """Return what each point adds to cumulated counts ``[T]``; several times faster than
+    ``np.diff`` with ``prepend``.
+    """
     added = cumulated.copy()
     added[1:] -= cumulated[:-1]
     return added
 
 
 def mean_of_fractions(stored: int, number: int) -> float | None:
-    """Return the mean of ``number`` fractions whose stored forms sum to ``stored``; None of no fraction."""
+    """Return the mean of ``number`` fractions whose stored forms sum to ``stored``; None of no
+    fraction.
+    """
     return int(stored) / (int(number) * STEPS_PER_FRACTION) if number else None
 
 
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
-    """Count the labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``:
-    ``stored`` uint16 or uint8 codes, or floats that float16 holds exactly, any shape; ``anomaly`` uint8, 0 normal, 1 anomaly, 255 ignored,
-    where scores may be anything.
+    """Count the labelled pixels of a score map by 16-bit key
+    (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``: ``stored`` uint16 or
+    uint8 codes, or floats that float16 holds exactly, any shape; ``anomaly`` uint8, 0 normal, 1
+    anomaly, 255 ignored, where scores may be anything.
 
     InputError where a label has another value, or a counted score is no finite float16.
     """
@@ -90,8 +98,8 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
         halves = np.ascontiguousarray(stored, np.float16)
     rows = _count_rows(anomaly, halves.view(np.uint16))[:2]
     half = KEYS // 2
-    # Bins are brought into the order of the values, which is faster than to do so with the pixels: negative ones from the largest
-    # magnitude, then positive ones.
+    # Bins are brought into the order of the values, which is faster than to do so with the pixels:
+    # negative ones from the largest magnitude, then positive ones.
     counts = np.concatenate((rows[:, : half - 1 : -1], rows[:, :half]), axis=1)
     beyond = half >> 5  # patterns whose five bits of exponent are all ones
     if counts[:, :beyond].any() or counts[:, -beyond:].any():
@@ -110,7 +118,9 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
 
 
 def fits_half(stored: npt.NDArray[np.floating], labels: npt.NDArray[np.uint8]) -> bool:
-    """Return whether float16 holds every labelled score exactly, so that its 16-bit key has the rank of the score."""
+    """Return whether float16 holds every labelled score exactly, so that its 16-bit key has the
+    rank of the score.
+    """
     if stored.dtype == np.float16:
         return True
     with np.errstate(over="ignore", invalid="ignore"):
@@ -118,7 +128,9 @@ def fits_half(stored: npt.NDArray[np.floating], labels: npt.NDArray[np.uint8]) -
 
 
 def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
-    """Raise InputError where labels are not uint8, or one is none of 0 (normal), 1 (anomaly) and 255 (ignored)."""
+    """Raise InputError where labels are not uint8, or one is none of 0 (normal), 1 (anomaly) and
+    255 (ignored).
+    """
     if anomaly.dtype != np.uint8:
         raise InputError(f"an anomaly label is of type {anomaly.dtype}, and not of uint8")
     if ((anomaly > 1) & (anomaly != IGNORE)).any():
@@ -128,7 +140,9 @@ def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
 
 
 def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedinteger]) -> Counts:
-    """Return the histogram ``[3, 65536]`` of values below 65,536 by the row of their label, in strips that stay in the cache."""
+    """Return the histogram ``[3, 65536]`` of values below 65,536 by the row of their label, in
+    strips that stay in the cache.
+    """
     offset = _ROW_OF_LABEL * KEYS
     flat_labels, flat_values = labels.ravel(), values.ravel()
     total = np.zeros(3 * KEYS, np.int64)
@@ -143,7 +157,8 @@ def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedin
 class ScoreBins:
     """Bins of a score: bin i holds the scores from edge i on, below edge i + 1."""
 
-    edges: Scores  # [K] float32 or float64, rising; the first and the last are the lowest and the highest score
+    # [K] float32 or float64, rising; the first and the last are the lowest and the highest score.
+    edges: Scores
 
     def __str__(self) -> str:
         return "float"  # how a result names the form of these maps
@@ -219,7 +234,9 @@ def _next_above(scores: Scores) -> Scores:
 
 
 class _Sample:
-    """Every n-th score of one kind of pixels, at most ``most`` of them; n doubles as pixels come in."""
+    """Every n-th score of one kind of pixels, at most ``most`` of them; n doubles as pixels come
+    in.
+    """
 
     def __init__(self, most: int) -> None:
         self.most, self.step, self.random = most, 1, np.random.default_rng(0)
@@ -229,7 +246,8 @@ class _Sample:
     def add(self, scores: Scores) -> None:
         if not len(scores):
             return
-        # From where the last frame ended, so that small frames are not passed over, and not the same columns of each row.
+        # From where the last frame ended, so that small frames are not passed over, and not the
+        # same columns of each row.
         picked = np.arange(-self.pixels % self.step, len(scores), self.step)
         picked = np.minimum(
             picked + self.random.integers(self.step, size=len(picked)), len(scores) - 1
@@ -247,7 +265,9 @@ class _Sample:
 
 
 def _split(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
-    """Return the scores of row 0 and of row 1, float32 or float64; raises InputError where one is NaN or infinite."""
+    """Return the scores of row 0 and of row 1, float32 or float64; raises InputError where one is
+    NaN or infinite.
+    """
     wide = scores.astype(np.float32) if scores.dtype == np.float16 else scores
     parts = [wide[rows == row] for row in (0, 1)]
     if not all(np.isfinite(part).all() for part in parts):
@@ -258,7 +278,9 @@ def _split(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
 
 @dataclass(frozen=True)
 class DetectionCurve:
-    """Cumulated counts at each distinct score, from the highest score down, and rates in 0..1 at each, NaN where it is ``undefined``."""
+    """Cumulated counts at each distinct score, from the highest score down, and rates in 0..1 at
+    each, NaN where it is ``undefined``.
+    """
 
     thresholds: npt.NDArray[np.generic]  # [T] the distinct scores, descending, as keys or as values
     true_positives: npt.NDArray[
@@ -295,7 +317,9 @@ class DetectionCurve:
 
 
 def detection_curve(counts: Counts) -> DetectionCurve:
-    """Return the curve of counts by key or bin ``[2, K]``: one point for each that occurs, from the highest down."""
+    """Return the curve of counts by key or bin ``[2, K]``: one point for each that occurs, from the
+    highest down.
+    """
     keys = np.flatnonzero(counts.any(axis=0))[::-1]
     normal, anomalous = counts.take(keys, axis=1).cumsum(
         axis=1
@@ -304,7 +328,9 @@ def detection_curve(counts: Counts) -> DetectionCurve:
 
 
 def auroc(curve: DetectionCurve) -> float | None:
-    """Return the area under the ROC curve by the trapezoid: a tie of an anomalous and a normal pixel counts one half."""
+    """Return the area under the ROC curve by the trapezoid: a tie of an anomalous and a normal
+    pixel counts one half.
+    """
     if curve.undefined:
         return None
     # In float64: the product of two pixel counts of a large set does not fit in 64-bit integers.
@@ -313,16 +339,19 @@ def auroc(curve: DetectionCurve) -> float | None:
 
 
 def average_precision(curve: DetectionCurve) -> float | None:
-    """Return the area under the precision-recall curve by the step rule, sum of (R_k - R_{k-1}) P_k, as scikit-learn's; the trapezoid
-    would give another, larger number."""
+    """Return the area under the precision-recall curve by the step rule, sum of (R_k - R_{k-1})
+    P_k, as scikit-learn's; the trapezoid would give another, larger number.
+    """
     if curve.undefined:
         return None
     return float(np.sum(steps(curve.true_positives) / curve.positives * curve.precision))
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
-    """Return the false positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` (in 0..1), without
-    interpolation, so the recall that is reached may be higher."""
+    """Return the false positive rate at the first threshold, going down, whose true positive rate
+    reaches ``recall`` (in 0..1), without interpolation, so the recall that is reached may be
+    higher.
+    """
     if curve.undefined:
         return None
     # The quotient is rounded correctly, so a recall of exactly 19/20 is not below the literal 0.95.
@@ -340,9 +369,12 @@ def at_or_above(counts: Floats) -> Floats:
 
 
 def numbers_of_many(normal: Floats, anomalous: Floats, above: Floats, *, f1: bool = True) -> Floats:
-    """Return AUROC, AUPR, FPR95 and (with ``f1``) best F1 of many curves at once, ``[4, R]``, NaN where a curve is undefined, as
-    :func:`areas` and :func:`best_f1` do one by one but for the rounding of their sums. ``normal`` and ``anomalous`` are pixels by key or
-    bin, ``[R, K]``, and ``above`` the normal ones :func:`at_or_above` each. Keys without an anomalous pixel decide none of them."""
+    """Return AUROC, AUPR, FPR95 and (with ``f1``) best F1 of many curves at once, ``[4, R]``, NaN
+    where a curve is undefined, as :func:`areas` and :func:`best_f1` do one by one but for the
+    rounding of their sums. ``normal`` and ``anomalous`` are pixels by key or bin, ``[R, K]``, and
+    ``above`` the normal ones :func:`at_or_above` each. Keys without an anomalous pixel decide none
+    of them.
+    """
     keys = np.flatnonzero(anomalous.any(axis=0))[::-1]
     if not len(keys):
         return np.full((3 + f1, len(normal)), np.nan)
@@ -366,8 +398,9 @@ def numbers_of_many(normal: Floats, anomalous: Floats, above: Floats, *, f1: boo
 
 
 def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
-    """Return the largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of several the highest, which marks
-    the fewest pixels."""
+    """Return the largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of
+    several the highest, which marks the fewest pixels.
+    """
     if curve.undefined:
         return None
     f1 = (

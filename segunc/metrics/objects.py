@@ -33,10 +33,13 @@ SMALLEST_OBJECT = 10
 """Pixels of the smallest labelled object, at the size of the label. Every room takes it from
 here."""
 SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
-"""Edges between bins of sizes in pixels: from specks of the annotation to a tenth of the frame and more."""
+"""Edges between bins of sizes in pixels: from specks of the annotation to a tenth of the frame and
+more.
+"""
 BANDS = (0.6, 0.8)
-"""Edges between far, middle and near, as shares of the frame's height from its top: on a flat road a level camera with its horizon
-at 0.5 sees 0.6 three times as far away as 0.8."""
+"""Edges between far, middle and near, as shares of the frame's height from its top: on a flat road
+a level camera with its horizon at 0.5 sees 0.6 three times as far away as 0.8.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ def no_specks(pixels: npt.NDArray[np.int64], smallest: int) -> npt.NDArray[np.bo
 
 @dataclass(frozen=True)
 class ObjectBins:
-    """B bins of objects, with the edges ``[B - 1]`` between them; a lower edge belongs to its bin."""
+    """B bins of objects, with the edges ``[B - 1]`` between them; a lower edge belongs to
+    its bin.
+    """
 
     kind: str  # one of KINDS
     edges: tuple[float, ...]
@@ -107,8 +112,10 @@ class ObjectBins:
 
 
 def found_up_to(keys: npt.NDArray[Any], objects: Objects, share: float = 0.5) -> npt.NDArray[Any]:
-    """Return the highest threshold at which each object is found, ``[N]``: at least this share of its pixels is at or above it. ``keys`` or
-    values are those of the pixels of objects, ``[n]`` in the order of the frame."""
+    """Return the highest threshold at which each object is found, ``[N]``: at least this share of
+    its pixels is at or above it. ``keys`` or values are those of the pixels of objects, ``[n]`` in
+    the order of the frame.
+    """
     ranked = keys[
         np.lexsort((keys, objects.number[objects.number > 0]))
     ]  # by object and, within one, by key
@@ -119,9 +126,11 @@ def found_up_to(keys: npt.NDArray[Any], objects: Objects, share: float = 0.5) ->
 def object_counts(
     keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int
 ) -> Counts:
-    """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
-    the objects of a bin, the others its objects, each at the key of its upper median. ``keys`` in 0..K - 1 are those of the pixels of
-    objects, ``[n]`` in the order of the frame, ``size`` is K."""
+    """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``:
+    rows 0 to B - 1 hold the pixels of the objects of a bin, the others its objects, each at the key
+    of its upper median. ``keys`` in 0..K - 1 are those of the pixels of objects, ``[n]`` in the
+    order of the frame, ``size`` is K.
+    """
     place, number = bins.places(objects), len(bins.names)
     owner = objects.number[objects.number > 0] - 1
     cells = np.concatenate(
@@ -131,8 +140,10 @@ def object_counts(
 
 
 def object_numbers_of_many(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return AUROC, AUPR, FPR95 and the share that is found of each bin of many counts ``[R, 1 + 2 B, K]``, normal pixels first:
-    ``[B, 4, R]``, NaN where the counts define none. See :func:`object_numbers`."""
+    """Return AUROC, AUPR, FPR95 and the share that is found of each bin of many counts ``[R, 1 + 2
+    B, K]``, normal pixels first: ``[B, 4, R]``, NaN where the counts define none. See
+    :func:`object_numbers`.
+    """
     normal, bins = counts[:, 0], (counts.shape[1] - 1) // 2
     flagged = at_or_above(normal)
     threshold = np.count_nonzero(flagged * round(1 / FOUND_AT) > flagged[:, :1], axis=1)
@@ -148,9 +159,11 @@ def object_numbers_of_many(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.fl
 
 
 def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[str, float | None]]:
-    """Return the numbers of each bin by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key ``[K]`` and :func:`object_counts`
-    ``[2 B, K]``: AUROC, AUPR and FPR95 of its pixels, the share of its objects that is found (all in 0..1), objects and pixels.
-    None where the counts define none."""
+    """Return the numbers of each bin by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key
+    ``[K]`` and :func:`object_counts` ``[2 B, K]``: AUROC, AUPR and FPR95 of its pixels, the share
+    of its objects that is found (all in 0..1), objects and pixels. None where the counts define
+    none.
+    """
     rows, bins = np.concatenate([normal[None], counts])[None].astype(np.float64), len(counts) // 2
     whole = zip(counts[bins:].sum(1).tolist(), counts[:bins].sum(1).tolist(), strict=True)
     shares = [

@@ -1,14 +1,19 @@
-"""Numbers of predicted classes: segmentation quality, calibration and selective prediction, from counts that merge by addition.
+"""Numbers of predicted classes: segmentation quality, calibration and selective prediction, from
+counts that merge by addition.
 
-* Segmentation: the confusion matrix is summed over all pixels of the set before anything is divided.
-* ECE (Naeini et al. 2015, Guo et al. 2017, arXiv 1706.04599): equal-width bins of the confidence, the mean over pixels of
-  |accuracy - confidence| of their bin. NLL in nats; Brier, the mean over pixels of sum_c (p_c - 1[y = c])^2, so 0..2.
-* Selective prediction: counts are int64 ``[2, K]``, labelled pixels by the key of a score (higher = less certain); row 0 rightly, row 1
-  wrongly predicted. A reader accepts the k most certain of N pixels. Selective risk r(k): share of wrong pixels among the k accepted;
-  AURC: the mean of r(k) over k = 1..N (Geifman & El-Yaniv 2017, arXiv 1705.08500; Geifman et al. 2019, arXiv 1805.08206).
+* Segmentation: the confusion matrix is summed over all pixels of the set before anything is
+  divided.
+* ECE (Naeini et al. 2015, Guo et al. 2017, arXiv 1706.04599): equal-width bins of the confidence,
+  the mean over pixels of |accuracy - confidence| of their bin. NLL in nats; Brier, the mean over
+  pixels of sum_c (p_c - 1[y = c])^2, so 0..2.
+* Selective prediction: counts are int64 ``[2, K]``, labelled pixels by the key of a score (higher =
+  less certain); row 0 rightly, row 1 wrongly predicted. A reader accepts the k most certain of N
+  pixels. Selective risk r(k): share of wrong pixels among the k accepted; AURC: the mean of r(k)
+  over k = 1..N (Geifman & El-Yaniv 2017, arXiv 1705.08500; Geifman et al. 2019, arXiv 1805.08206).
 
-Equal scores are one threshold, and every number is its expectation over all orders of the tied pixels. Of a tie with n pixels, w of them
-wrong, the first j accepted hold j w / n wrong ones on average, so the sums over k have closed forms.
+Equal scores are one threshold, and every number is its expectation over all orders of the tied
+pixels. Of a tie with n pixels, w of them wrong, the first j accepted hold j w / n wrong ones on
+average, so the sums over k have closed forms.
 """
 
 from __future__ import annotations
@@ -31,22 +36,27 @@ from segunc.metrics.counting import (
 )
 
 BINS = 15  # as in Guo et al. 2017
-# Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow is not infinite.
+# Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow
+# is not infinite.
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 STRIP = (
     1 << 16
 )  # pixels that are worked on at a time, so that the memory does not grow with the frame
 SELECTIVE_NUMBERS = ("aurc", "failure_auroc", "failure_aupr", "failure_fpr95")
 
-_TABLE = 256  # harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17
+# Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below
+# 2e-17.
+_TABLE = 256
 _HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))))
 
 
 def confusion_matrix(
     labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int
 ) -> Counts:
-    """Count pixels by true class (train ids in 0..C-1, or 255 ignored), the rows, and predicted class, the columns, int64 ``[C, C]``;
-    InputError where an id is no class (where the label is not ignored)."""
+    """Count pixels by true class (train ids in 0..C-1, or 255 ignored), the rows, and predicted
+    class, the columns, int64 ``[C, C]``; InputError where an id is no class (where the label is not
+    ignored).
+    """
     counted = labels != IGNORE
     truth, predicted = labels[counted].astype(np.int64), prediction[counted].astype(np.int64)
     for name, ids in (("labels", truth), ("the prediction", predicted)):
@@ -58,7 +68,9 @@ def confusion_matrix(
 
 
 def class_iou(matrix: Counts) -> npt.NDArray[np.float64]:
-    """Return the intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither labels nor predictions."""
+    """Return the intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither
+    labels nor predictions.
+    """
     intersection = matrix.diagonal()
     union = matrix.sum(axis=0) + matrix.sum(axis=1) - intersection
     with np.errstate(invalid="ignore"):
@@ -66,7 +78,9 @@ def class_iou(matrix: Counts) -> npt.NDArray[np.float64]:
 
 
 def mean_iou(matrix: Counts) -> float | None:
-    """Return the mean of :func:`class_iou` in 0..1 over the classes that occur, also one that is only predicted; None without a pixel."""
+    """Return the mean of :func:`class_iou` in 0..1 over the classes that occur, also one that is
+    only predicted; None without a pixel.
+    """
     iou = class_iou(matrix)
     present = iou[~np.isnan(iou)]
     return float(present.mean()) if present.size else None
@@ -79,9 +93,11 @@ def accuracy(matrix: Counts) -> float | None:
 
 
 def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Floats:
-    """Sum pixels into equal-width bins of confidence, float64 ``[3, B]``: pixels, correct pixels, sum of confidences. ``counts`` ``[2, K]``
-    are pixels by key, wrongly predicted ones in row 1, and ``confidence`` ``[K]`` in 0..1 that of each key. Bin b holds b/B <= confidence <
-    (b+1)/B and the last one also confidence 1."""
+    """Sum pixels into equal-width bins of confidence, float64 ``[3, B]``: pixels, correct pixels,
+    sum of confidences. ``counts`` ``[2, K]`` are pixels by key, wrongly predicted ones in row 1,
+    and ``confidence`` ``[K]`` in 0..1 that of each key. Bin b holds b/B <= confidence < (b+1)/B and
+    the last one also confidence 1.
+    """
     used = counts.any(axis=0)
     counts, confidence = counts[:, used], confidence[used]
     if not ((confidence >= 0.0) & (confidence <= 1.0)).all():  # NaN fails both
@@ -95,8 +111,10 @@ def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int =
 
 
 def expected_calibration_error(sums: Floats) -> float | None:
-    """Return the ECE in 0..1 of bins ``[3, B]``; None without a pixel. It is torchmetrics' ``calibration_error`` (norm ``l1``), except
-    that confidence 1 belongs to the last bin, as published, where torchmetrics opens a further one."""
+    """Return the ECE in 0..1 of bins ``[3, B]``; None without a pixel. It is torchmetrics'
+    ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the last bin, as
+    published, where torchmetrics opens a further one.
+    """
     pixels, correct, confidence = sums
     total = float(pixels.sum())
     return float(np.abs(correct - confidence).sum() / total) if total else None
@@ -105,9 +123,11 @@ def expected_calibration_error(sums: Floats) -> float | None:
 def probability_scores(
     probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]
 ) -> Counts:
-    """Sum the log loss and the Brier score over the labelled pixels of a frame, from ``probabilities`` ``[C, ...]`` that sum to 1, else an
-    InputError is raised, and train ids ``labels`` ``[...]``, 255 ignored. Return int64 ``[3]``: pixels, then in steps of 2^-18 the sum of
-    -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2."""
+    """Sum the log loss and the Brier score over the labelled pixels of a frame, from
+    ``probabilities`` ``[C, ...]`` that sum to 1, else an InputError is raised, and train ids
+    ``labels`` ``[...]``, 255 ignored. Return int64 ``[3]``: pixels, then in steps of 2^-18 the sum
+    of -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2.
+    """
     flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
     pixels, loss, brier = 0, 0.0, 0.0
     for start in range(0, ids.size, STRIP):
@@ -124,7 +144,8 @@ def probability_scores(
             )
         truth = strip[counted].astype(np.int64)
         chosen = np.take_along_axis(selected, truth[None], axis=0)[0].astype(np.float64)
-        # (1 - p_y)^2 plus the squares of the others, so that a sure and right pixel does not cancel to noise.
+        # (1 - p_y)^2 plus the squares of the others, so that a sure and right pixel does not cancel
+        # to noise.
         squares = np.einsum("cp,cp->p", selected, selected).astype(np.float64) - np.square(chosen)
         pixels += truth.size
         loss -= float(np.log(np.maximum(chosen, SMALLEST_PROBABILITY)).sum())
@@ -133,7 +154,9 @@ def probability_scores(
 
 
 def mean_scores(sums: Counts) -> tuple[float | None, float | None]:
-    """Return NLL in nats and Brier score in 0..2 of the added sums of :func:`probability_scores`; None without a pixel."""
+    """Return NLL in nats and Brier score in 0..2 of the added sums of :func:`probability_scores`;
+    None without a pixel.
+    """
     if not sums[0]:
         return None, None
     loss, brier = sums[1:] / STEPS_PER_UNIT / sums[0]
@@ -154,22 +177,29 @@ class RiskCoverage:
         return int(self.accepted[-1]) if len(self.accepted) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Return the expected selective risk in 0..1 at coverages in 0..1 (0 excluded) of any shape, of at least one pixel."""
+        """Return the expected selective risk in 0..1 at coverages in 0..1 (0 excluded) of any
+        shape, of at least one pixel.
+        """
         pixels = np.asarray(coverage, np.float64) * self.total
         wrong = np.interp(pixels, np.append(0, self.accepted), np.append(0, self.wrong))
         return np.asarray(wrong / pixels, np.float64)
 
 
 def risk_coverage(counts: Counts) -> RiskCoverage:
-    """Return the curve of counts ``[2, K]`` by key: one point for each key that occurs, from the lowest key up."""
+    """Return the curve of counts ``[2, K]`` by key: one point for each key that occurs, from the
+    lowest key up.
+    """
     keys = np.flatnonzero(counts.any(axis=0))
     correct, wrong = counts.take(keys, axis=1).cumsum(axis=1)
     return RiskCoverage(correct + wrong, wrong)
 
 
 def aurc(curve: RiskCoverage) -> float | None:
-    """Return the mean selective risk over all coverages k / N, 0..1, lower is better; None without a pixel. Within a tie that begins after K pixels, W of them wrong, and holds a share q of wrong ones, the expected risk at k
-    is (W + (k - K) q) / k = q + (W - K q) / k; its sum over k needs the harmonic numbers."""
+    """Return the mean selective risk over all coverages k / N, 0..1, lower is better; None without
+    a pixel. Within a tie that begins after K pixels, W of them wrong, and holds a share q of wrong
+    ones, the expected risk at k is (W + (k - K) q) / k = q + (W - K q) / k; its sum over k needs
+    the harmonic numbers.
+    """
     if not curve.total:
         return None
     wrong, pixels = steps(curve.wrong), steps(curve.accepted)
@@ -180,15 +210,18 @@ def aurc(curve: RiskCoverage) -> float | None:
 
 
 def selective_numbers(counts: Counts) -> dict[str, float | None]:
-    """Return AURC and the numbers of failure detection by :data:`SELECTIVE_NUMBERS`, as fractions of 1: ``failure_*`` are the pooled
-    detection numbers with "this pixel is wrong" as the positive."""
+    """Return AURC and the numbers of failure detection by :data:`SELECTIVE_NUMBERS`, as fractions
+    of 1: ``failure_*`` are the pooled detection numbers with "this pixel is wrong" as the positive.
+    """
     numbers = aurc(risk_coverage(counts)), *areas(detection_curve(counts))
     return dict(zip(SELECTIVE_NUMBERS, numbers, strict=True))
 
 
 def _harmonic_steps(ends: npt.NDArray[np.int64]) -> Floats:
-    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends: by H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
-    numbers that lie close together do not cancel."""
+    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends: by H(n) =
+    ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that
+    two large numbers that lie close together do not cancel.
+    """
     n, summed = np.maximum(ends, _TABLE).astype(np.float64), _HARMONIC[np.minimum(ends, _TABLE)]
     inverse, square, fourth = 1 / n, n**-2, n**-4
     large = np.log1p((n[1:] - n[:-1]) / n[:-1]) + (inverse[1:] - inverse[:-1]) / 2

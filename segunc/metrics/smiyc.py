@@ -1,4 +1,5 @@
-"""The benchmark SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812): its pixel protocol and its component metric.
+"""The benchmark SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812): its pixel protocol and its
+component metric.
 
 **The protocol** ``smiyc``, ``PixBinaryClass`` of the public ``road-anomaly-benchmark``: the scores
 of a frame are binned between 384 quantiles of the anomalous and 384 of the normal ones (fewer where
@@ -9,18 +10,20 @@ holds; only its writer rounds them to float16. So floats that float16 would roun
 are, and this tool's own codes as float16, which that writer stores. The boards were computed with
 NumPy 1, and so is this:
 
-* Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under NumPy 2 too. Edges are
-  therefore wider than float16, and no table of float16 keys can hold them.
-* The outer edges, min - e and max + e with e = max(0.01 range, 0.01), are float64 under NumPy 1: the highest scores
-  have a bin of their own, and the lowest bin is empty.
+* Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under
+  NumPy 2 too. Edges are therefore wider than float16, and no table of float16 keys can hold them.
+* The outer edges, min - e and max + e with e = max(0.01 range, 0.01), are float64 under NumPy 1:
+  the highest scores have a bin of their own, and the lowest bin is empty.
 
-**Components**, ``SegEval``: truth and thresholded score are cut into 8-connected components and compared.
+**Components**, ``SegEval``: truth and thresholded score are cut into 8-connected components and
+compared.
 
-* sIoU_gt(k) = |k & K| / (|k or K| - |A|) of a truth component k; K is the union of the predicted components that touch
-  k, A those pixels of K that lie on other truth components, which k is not to blame for.
+* sIoU_gt(k) = |k & K| / (|k or K| - |A|) of a truth component k; K is the union of the predicted
+  components that touch k, A those pixels of K that lie on other truth components, which k is not to
+  blame for.
 * PPV(p) = |p & truth| / |p| of a predicted component p.
-* For tau in 0.25, 0.30, ..., 0.75: TP are truth components with sIoU_gt >= tau, FN the other ones, FP the predicted
-  components with PPV < tau; F1 = 2 TP / (2 TP + FN + FP).
+* For tau in 0.25, 0.30, ..., 0.75: TP are truth components with sIoU_gt >= tau, FN the other ones,
+  FP the predicted components with PPV < tau; F1 = 2 TP / (2 TP + FN + FP).
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ QUANTILES = 384  # of the anomalous and of the normal scores of a frame
 Halves = npt.NDArray[np.float16]
 _ALL_KEYS = np.arange(KEYS, dtype=np.uint16)
 VALUES_OF_FLOAT_KEYS: Halves = keys_to_half(_ALL_KEYS)
-"""float16 ``[65536]``: the score of each key of a float map (:func:`segunc.maps.encoding.score_keys`)."""
+"""float16 ``[65536]``: the score of each key of a float map
+(:func:`segunc.maps.encoding.score_keys`).
+"""
 _FINITE_KEYS = np.flatnonzero(
     np.isfinite(VALUES_OF_FLOAT_KEYS) & (_ALL_KEYS != 0x7FFF)
 )  # without -0.0
@@ -73,8 +78,9 @@ _TRUTH, _PREDICTED, _SIOU, _PPV = range(33, 37)
 
 @dataclass(frozen=True)
 class SmiycBins:
-    """Non-empty bins of any number of frames: their inclusive lower edges, float64 ``[E]``, rising, and their pixels, int64
-    ``[2, E]``, row 0 normal, row 1 anomalous."""
+    """Non-empty bins of any number of frames: their inclusive lower edges, float64 ``[E]``, rising,
+    and their pixels, int64 ``[2, E]``, row 0 normal, row 1 anomalous.
+    """
 
     edges: Floats
     counts: Counts
@@ -99,7 +105,8 @@ def smiyc_bins(counts: Counts, values: Scores) -> SmiycBins:
         return SmiycBins(np.zeros(0), np.zeros((2, 0), np.int64))
     rows, scores = counts[:, occupied], values[occupied]
     edges = np.unique(np.concatenate([_quantiles(row, scores) for row in rows if row.any()]))
-    # The smallest edge is the smallest score, so no pixel lies below; the highest bin has no upper end.
+    # The smallest edge is the smallest score, so no pixel lies below; the highest bin has no upper
+    # end.
     first = np.append(np.searchsorted(scores.astype(np.float64), edges), len(scores))
     binned = np.diff(np.pad(rows.cumsum(axis=1), ((0, 0), (1, 0)))[:, first])
     kept = binned.any(axis=0)
@@ -114,8 +121,10 @@ def merge_bins(frames: Sequence[SmiycBins]) -> SmiycBins:
 
 
 def bins_by_key(bins: SmiycBins) -> Counts:
-    """Return the bins in constant memory, for bootstrap replicates, as float16 keys of their edges: int64 ``[2, 65536]``, not exact, for
-    an edge between two float16 values is lowered to the smaller one."""
+    """Return the bins in constant memory, for bootstrap replicates, as float16 keys of their edges:
+    int64 ``[2, 65536]``, not exact, for an edge between two float16 values is lowered to the
+    smaller one.
+    """
     below = np.searchsorted(_FINITE_VALUES, bins.edges, side="right") - 1
     return np.stack([grouped_sums(_FINITE_KEYS[below], row, KEYS) for row in bins.counts])
 
@@ -128,14 +137,18 @@ def bins_by_score(bins: SmiycBins, of_score: ScoreBins) -> Counts:
 
 
 def smiyc_curve(bins: SmiycBins) -> DetectionCurve:
-    """Return the curve over the lower edges, from the highest down; its thresholds are scores (float64), inclusive."""
+    """Return the curve over the lower edges, from the highest down; its thresholds are scores
+    (float64), inclusive.
+    """
     normal, anomalous = bins.counts[:, ::-1].cumsum(axis=1)
     return DetectionCurve(bins.edges[::-1], anomalous, normal)
 
 
 def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
-    """Return the numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and ``threshold``, the inclusive score of best
-    F1; all None where the curve is ``undefined``. Sums are correctly rounded; the original's differ in the last bit."""
+    """Return the numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and
+    ``threshold``, the inclusive score of best F1; all None where the curve is ``undefined``. Sums
+    are correctly rounded; the original's differ in the last bit.
+    """
     curve = smiyc_curve(bins)
     best, fpr = counting.best_f1(curve), counting.fpr_at_recall(curve)
     if best is None or fpr is None:
@@ -176,8 +189,9 @@ def _quantiles(row: npt.NDArray[np.int64], scores: Scores) -> Floats:
 
 @dataclass(frozen=True)
 class Track:
-    """Least pixels of what counts: smaller predicted components are dropped, smaller truth components ignored with what is
-    predicted on them."""
+    """Least pixels of what counts: smaller predicted components are dropped, smaller truth
+    components ignored with what is predicted on them.
+    """
 
     smallest_predicted: int
     smallest_truth: int
@@ -194,8 +208,8 @@ def component_counts(
     of the scores (the threshold is rounded to nearest), although that of the ``smiyc`` pixel
     protocol is an inclusive lower edge.
 
-    Return int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of 2^-40 of the
-    summed sIoU_gt and of the summed PPV.
+    Return int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted
+    components; steps of 2^-40 of the summed sIoU_gt and of the summed PPV.
     """
     counted = anomaly != IGNORE
     if (np.isnan(scores) & counted).any():
@@ -210,7 +224,9 @@ def component_counts(
 def match_components(
     predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track
 ) -> Counts:
-    """Compare the components of two masks ``[H, W]``, in which ignored pixels are False, as :func:`component_counts` does."""
+    """Compare the components of two masks ``[H, W]``, in which ignored pixels are False, as
+    :func:`component_counts` does.
+    """
     truth_label, truth_size = _components(truth)
     predicted_label, predicted_size = _components(predicted)
     # Sizes of predicted components are those before small truth components are cut out of them.
@@ -251,13 +267,16 @@ def match_components(
 
 
 def component_result(counts: Counts) -> dict[str, Any]:
-    """Return the numbers of a set of frames, in 0..1; None where no component makes one (:data:`UNDEFINED`). ``siou_gt`` and ``ppv`` are
-    means over all components, ``mean_f1`` is over :data:`TAUS`, ``f1`` by tau (``"0.25"``, ...)."""
+    """Return the numbers of a set of frames, in 0..1; None where no component makes one
+    (:data:`UNDEFINED`). ``siou_gt`` and ``ppv`` are means over all components, ``mean_f1`` is over
+    :data:`TAUS`, ``f1`` by tau (``"0.25"``, ...).
+    """
     hits, missed, false = (counts[part].astype(np.float64) for part in (_TP, _FN, _FP))
     f1: dict[str, float | None] = dict.fromkeys(map("{:.2f}".format, TAUS))
     mean = None
     if counts[_TRUTH] + counts[_PREDICTED] > 0:
-        # Every tau has a truth component (TP or FN) or, without any, predicted ones with PPV 0, which are all FP.
+        # Every tau has a truth component (TP or FN) or, without any, predicted ones with PPV 0,
+        # which are all FP.
         scores = 2.0 * hits / (2.0 * hits + missed + false)
         f1 = dict(zip(f1, scores.tolist(), strict=True))
         mean = float(scores.sum() / len(TAUS))
@@ -270,7 +289,9 @@ def component_result(counts: Counts) -> dict[str, Any]:
 
 
 def _components(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each, from number 0 on."""
+    """Return flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each,
+    from number 0 on.
+    """
     _, labels, statistics, _ = cv2.connectedComponentsWithStats(
         np.ascontiguousarray(mask).view(np.uint8), connectivity=8
     )

@@ -1,5 +1,7 @@
-"""Copies of networks that are compared with their original before anything trusts them. Python copies neither functions nor what these
-hold: a hook that is a closure keeps writing into the original, and the copy would read features of another image there."""
+"""Copies of networks that are compared with their original before anything trusts them. Python
+copies neither functions nor what these hold: a hook that is a closure keeps writing into the
+original, and the copy would read features of another image there.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from segunc.uncertainty import relative_difference
 
 N = TypeVar("N", bound=nn.Module)
 ROUNDING = 1e-3
-"""Largest difference between logits of a copy and of its original, as a share of the largest logit, that counts as rounding."""
+"""Largest difference between logits of a copy and of its original, as a share of the largest logit,
+that counts as rounding.
+"""
 HINT = "let a hook keep features in the module that it is called with, not in an object of the code around it"
 
 
@@ -29,7 +33,8 @@ def copy_network(network: N) -> N:
     """Return a deep copy of a network, in the same modes, that was compared with it on two frames.
 
     Raises:
-        InputError: the network cannot be copied, or the copy needs something of the original, such as what a hook left there.
+        InputError: the network cannot be copied, or the copy needs something of the original, such
+            as what a hook left there.
     """
     try:
         copied = copy.deepcopy(network)
@@ -40,7 +45,9 @@ def copy_network(network: N) -> N:
 
 
 def check_copyable(network: nn.Module) -> None:
-    """Raise InputError where a copy of the network's modules would not do what they do; parameters are not copied for it."""
+    """Raise InputError where a copy of the network's modules would not do what they do; parameters
+    are not copied for it.
+    """
     memo: dict[int, Any] = {}
     for tensor in (*network.parameters(), *network.buffers()):
         memo[id(tensor)] = tensor
@@ -55,11 +62,13 @@ def check_copyable(network: nn.Module) -> None:
 def check_copy(network: nn.Module, copied: nn.Module) -> None:
     """Compare a copy with its original, both in eval mode.
 
-    The original sees another frame first: what it keeps of it shows where the copy reads that. A network that draws random numbers is
-    compared by the layers and tensors that its copy uses alone.
+    The original sees another frame first: what it keeps of it shows where the copy reads that. A
+    network that draws random numbers is compared by the layers and tensors that its copy uses
+    alone.
 
     Raises:
-        InputError: the copy fails, uses layers or tensors of the original, or returns something else; or the original fails on all frames.
+        InputError: the copy fails, uses layers or tensors of the original, or returns something
+            else; or the original fails on all frames.
     """
     with eval_mode((network, copied)), torch.random.fork_rng(devices=[]):
         frames = _frames_that_run(network)
@@ -112,14 +121,18 @@ def _frames_that_run(network: nn.Module) -> Tensor:
 
 
 def _run(network: nn.Module, frames: Tensor) -> list[Tensor]:
-    """Return the floating tensors that a network returns, with the same random numbers in every call."""
+    """Return the floating tensors that a network returns, with the same random numbers in every
+    call.
+    """
     torch.manual_seed(0)
     leaves = [leaf for leaf in tree_leaves(network(frames)) if isinstance(leaf, Tensor)]
     return [leaf.clone() for leaf in leaves if leaf.is_floating_point() and leaf.ndim > 1]
 
 
 def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest relative difference of two sets of outputs; infinite where their shapes differ."""
+    """Return the largest relative difference of two sets of outputs; infinite where their shapes
+    differ.
+    """
     if [output.shape for output in outputs] != [output.shape for output in expected]:
         return float("inf")
     pairs = zip(outputs, expected, strict=True)
@@ -128,7 +141,9 @@ def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
 
 @contextmanager
 def _uses_of_the_original(network: nn.Module, copied: nn.Module) -> Iterator[list[str]]:
-    """Write down which layers and parameters of the original, by their names, are used while open; not those that both have."""
+    """Write down which layers and parameters of the original, by their names, are used while open;
+    not those that both have.
+    """
     shared = {id(module) for module in copied.modules()}
     layers = {}
     for name, module in network.named_modules():

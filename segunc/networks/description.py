@@ -26,18 +26,23 @@ class NetworkDescription(Settings):
 
     Attributes:
         architecture: of the network's kind by name, e.g. ``DeepLabV3Plus`` of smp.
-        encoder: e.g. ``resnet18`` or ``tu-convnext_tiny`` of smp; empty for kinds without a choice of encoders.
+        encoder: e.g. ``resnet18`` or ``tu-convnext_tiny`` of smp; empty for kinds without a choice
+            of encoders.
         classes: the C class names in the order of the logits.
         palette: one (red, green, blue) in 0..255 a class.
         options: further keyword arguments of the architecture, e.g. ``{"decoder_channels": 128}``.
         mean, std: input normalisation of images in 0..1, per channel.
-        inference_size: (height, width) of the frames that the network was made for, or None for any. A frame of the
-            same aspect ratio is resized to it; another keeps its aspect ratio and gets about the same number of pixels.
+        inference_size: (height, width) of the frames that the network was made for, or None for
+            any. A frame of the same aspect ratio is resized to it; another keeps its aspect ratio
+            and gets about the same number of pixels.
         provenance: how the weights came to be: free text and numbers.
         kind: what builds it, a name of :data:`segunc.networks.files.KINDS`.
-        divisor: what height and width of a frame must be divisible by, if that was tried (see :mod:`segunc.networks.network`).
-        dropped_outputs: numbers from 0 of the outputs of the network as it is built that are no class, such as *void*.
-        binary: whether the network as it is built has one output z, which is read as the logits (0, z) of two classes.
+        divisor: what height and width of a frame must be divisible by, if that was tried (see
+            :mod:`segunc.networks.network`).
+        dropped_outputs: numbers from 0 of the outputs of the network as it is built that are no
+            class, such as *void*.
+        binary: whether the network as it is built has one output z, which is read as the logits (0,
+            z) of two classes.
     """
 
     architecture: str
@@ -123,7 +128,9 @@ class NetworkDescription(Settings):
         )
 
     def as_binary(self) -> NetworkDescription:
-        """Return the description of a network of one output, with "background" as the first class where one alone is named."""
+        """Return the description of a network of one output, with "background" as the first class
+        where one alone is named.
+        """
         if len(self.classes) == 2:
             return replace(self, binary=True)
         if self.classes == (BACKGROUND,):
@@ -133,8 +140,9 @@ class NetworkDescription(Settings):
         return replace(self, classes=(BACKGROUND, *self.classes), palette=palette, binary=True)
 
     def without(self, names: Sequence[str]) -> NetworkDescription:
-        """Return the description without outputs: classes by name, others by number from 0; InputError if one is unknown, or fewer
-        than two are left."""
+        """Return the description without outputs: classes by name, others by number from 0;
+        InputError if one is unknown, or fewer than two are left.
+        """
         unnamed = {int(name) for name in names if name not in self.classes and name.isdecimal()}
         unknown = [name for name in names if name not in self.classes and not name.isdecimal()]
         outputs = len(self.classes) + len(unnamed)
@@ -156,7 +164,9 @@ class NetworkDescription(Settings):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of ``network.json``, without what is usual: the hashes of networks are of this content."""
+        """Return the content of ``network.json``, without what is usual: the hashes of networks are
+        of this content.
+        """
         usual = {"kind": SMP, "divisor": None, "dropped_outputs": (), "binary": False}
         content = asdict(self)
         return {
@@ -166,7 +176,9 @@ class NetworkDescription(Settings):
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
-        """Return the description in the parsed ``network.json``; InputError for another format, a wrong key, or a value out of range."""
+        """Return the description in the parsed ``network.json``; InputError for another format, a
+        wrong key, or a value out of range.
+        """
         content = dict(content)
         if content.pop("format", None) != FORMAT:
             raise InputError(

@@ -1,4 +1,6 @@
-"""The function that a network ends in, seen operator by operator: a sigmoid or a softmax at the end makes probabilities, not logits."""
+"""The function that a network ends in, seen operator by operator: a sigmoid or a softmax at the end
+makes probabilities, not logits.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,10 @@ KEEPING = frozenset(
 
 
 def last_function(network: nn.Module, images: Tensor) -> str:
-    """Return ``sigmoid``, ``log-sigmoid`` or ``softmax`` where the outputs of a network for some images are those of one, but for crops and
-    interpolations; else, or where operators cannot be followed, an empty string."""
+    """Return ``sigmoid``, ``log-sigmoid`` or ``softmax`` where the outputs of a network for some
+    images are those of one, but for crops and interpolations; else, or where operators cannot be
+    followed, an empty string.
+    """
     watch = _EndingWatch()
     try:
         with torch.no_grad(), watch:

@@ -1,4 +1,6 @@
-"""Networks from their descriptions, whatever kind they are, and model folders: ``network.safetensors`` and ``network.json``."""
+"""Networks from their descriptions, whatever kind they are, and model folders:
+``network.safetensors`` and ``network.json``.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ from segunc.networks.weights import check_finite, load_state, read_state, tensor
 WEIGHTS, DESCRIPTION, POSTERIOR = "network.safetensors", "network.json", "posterior.json"
 MAX_TIMES_THE_FILE = 2  # weights that a description may ask for, as a multiple of those in its file
 Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
-"""Makes the body with random weights (normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and says what height
-and width must be divisible by (1: nothing). It loads no weights and opens no connection."""
+"""Makes the body with random weights (normalised images ``[N, 3, H, W]`` to logits ``[N, C, H,
+W]``) and says what height and width must be divisible by (1: nothing). It loads no weights and
+opens no connection.
+"""
 KINDS: Registry[Build] = Registry(
     "kind of network",
     "segunc.networks",
@@ -35,13 +39,17 @@ KINDS: Registry[Build] = Registry(
 
 
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
-    """Return a network with random weights; InputError for an unknown kind, or a description that its kind cannot build."""
+    """Return a network with random weights; InputError for an unknown kind, or a description that
+    its kind cannot build.
+    """
     body, stride = KINDS[description.kind](description.with_all_outputs())
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
 
 
 def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors in the order of their names."""
+    """Return the SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors
+    in the order of their names.
+    """
     digest = hashlib.sha256()
     tensors = tensor_state(state) if isinstance(state, nn.Module) else state
     for name, tensor in sorted(tensors.items()):
@@ -52,7 +60,9 @@ def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
 
 
 def network_sha256(state: nn.Module | Mapping[str, Tensor], description: NetworkDescription) -> str:
-    """Return the SHA-256 over a network's state and all that decides what it says of a frame: the description but for its provenance."""
+    """Return the SHA-256 over a network's state and all that decides what it says of a frame: the
+    description but for its provenance.
+    """
     plain = json.loads(json.dumps(description.to_json()))
     described = NetworkDescription.from_json(
         plain, "the network"
@@ -61,8 +71,9 @@ def network_sha256(state: nn.Module | Mapping[str, Tensor], description: Network
 
 
 def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
-    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`; InputError for a weight that is not finite, or
-    a network that nothing could build again."""
+    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`;
+    InputError for a weight that is not finite, or a network that nothing could build again.
+    """
     if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
         hint = 'name the function that makes it: segunc.wrap(module, ..., factory="package.module:function")'
         raise InputError("this module could not be built again from a model folder", hint=hint)
@@ -122,8 +133,9 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
         ignore_posterior: load the base network of a Bayesian model as a deterministic one.
 
     Raises:
-        InputError: a missing or damaged file, weights of another architecture, NaN weights, weights or a description that were changed,
-            or a Bayesian model (``posterior.json`` beside it) without ``ignore_posterior``.
+        InputError: a missing or damaged file, weights of another architecture, NaN weights, weights
+            or a description that were changed, or a Bayesian model (``posterior.json`` beside it)
+            without ``ignore_posterior``.
     """
     folder = Path(folder)
     if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():

@@ -1,4 +1,6 @@
-"""Passes with gradients of networks that have predicted before: what a network kept from a pass in inference mode cannot be trained with."""
+"""Passes with gradients of networks that have predicted before: what a network kept from a pass in
+inference mode cannot be trained with.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ from segunc.core.errors import InputError
 
 
 def run_with_gradients(network: nn.Module, images: Tensor) -> Tensor:
-    """Return what a network makes of images ``[N, 3, H, W]``, for a backward pass. Constants that the network kept from a pass in
-    inference mode (a grid, a mask) are replaced by equal tensors that autograd takes.
+    """Return what a network makes of images ``[N, 3, H, W]``, for a backward pass. Constants that
+    the network kept from a pass in inference mode (a grid, a mask) are replaced by equal tensors
+    that autograd takes.
 
     Raises:
-        InputError: such a tensor lies where it cannot be replaced, in a closure or a cache of a function.
+        InputError: such a tensor lies where it cannot be replaced, in a closure or a cache of a
+            function.
     """
     try:
         return cast(Tensor, network(images))
@@ -37,8 +41,9 @@ def _is_of_inference(error: RuntimeError) -> bool:
 
 
 def replace_inference_tensors(network: nn.Module) -> None:
-    """Replace the tensors of inference mode that modules hold, in their attributes and in dictionaries, lists and tuples there, by copies
-    outside of it."""
+    """Replace the tensors of inference mode that modules hold, in their attributes and in
+    dictionaries, lists and tuples there, by copies outside of it.
+    """
     seen = set[int]()
     for module in network.modules():
         _replace_in(vars(module), seen)

@@ -1,4 +1,6 @@
-"""A segmentation network with its input handling, and checks of what goes into a network and comes out of it."""
+"""A segmentation network with its input handling, and checks of what goes into a network and comes
+out of it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ from segunc.networks.description import NetworkDescription
 
 
 class SegmentationNetwork(nn.Module):
-    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description. Takes images in 0..1 of any size: what its
-    stride does not divide is padded at the right and bottom by repeating the border, and the logits are cropped."""
+    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description.
+    Takes images in 0..1 of any size: what its stride does not divide is padded at the right and
+    bottom by repeating the border, and the logits are cropped.
+    """
 
     mean: Tensor
     std: Tensor
@@ -93,9 +97,11 @@ def check_parameters(network: nn.Module) -> None:
 def inference_size(
     description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """Return the (height, width) at which the network sees a frame of (height, width) ``frame``. ``override`` decides alone when given. A
-    frame whose aspect ratio is that of the description's inference size (within 2 %) gets exactly that size; another keeps its own, with as
-    many pixels, each side a multiple of 16. Without an inference size the frame keeps its own."""
+    """Return the (height, width) at which the network sees a frame of (height, width) ``frame``.
+    ``override`` decides alone when given. A frame whose aspect ratio is that of the description's
+    inference size (within 2 %) gets exactly that size; another keeps its own, with as many pixels,
+    each side a multiple of 16. Without an inference size the frame keeps its own.
+    """
     if override is not None:
         return override
     wanted = description.inference_size
@@ -108,17 +114,23 @@ def inference_size(
 
 
 DIVISORS = (1, 2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48, 7, 14, 28, 5, 10, 20, 40)
-"""Of height and width, in the order in which they are tried: powers of two of strides first, then those of patches and windows."""
+"""Of height and width, in the order in which they are tried: powers of two of strides first, then
+those of patches and windows.
+"""
 
 
 PROBE_SIZES = ((128, 192), (224, 224), (256, 256), (512, 512), (512, 1024))
-"""(height, width) of frames that are tried where nobody names one: many networks take the first, and some only one of the others."""
+"""(height, width) of frames that are tried where nobody names one: many networks take the first,
+and some only one of the others.
+"""
 
 
 @torch.no_grad()
 def settle_outputs(network: SegmentationNetwork) -> str:
-    """Let a network of one or two classes that has one output z give the logits (0, z) of two classes, and return a note that says so, else
-    an empty string. InputError where the only class is named as the background."""
+    """Let a network of one or two classes that has one output z give the logits (0, z) of two
+    classes, and return a note that says so, else an empty string. InputError where the only class
+    is named as the background.
+    """
     description = network.description
     if description.binary or description.num_classes > 2 or description.dropped_outputs:
         return ""
@@ -130,7 +142,9 @@ def settle_outputs(network: SegmentationNetwork) -> str:
 
 
 def _count_outputs(network: SegmentationNetwork) -> int:
-    """Return the number of channels of a network's body; 0 where it takes no frame that is tried."""
+    """Return the number of channels of a network's body; 0 where it takes no frame that
+    is tried.
+    """
     own_size = network.description.inference_size
     for size in (*([own_size] if own_size else []), *PROBE_SIZES):
         frame = _grey_frame(network, size)
@@ -148,14 +162,17 @@ def _grey_frame(network: SegmentationNetwork, size: tuple[int, ...]) -> Tensor:
 
 
 def settle_size(network: SegmentationNetwork) -> None:
-    """Let a network whose kind does not say what sizes it takes pad frames to those that it is found to take. Tried are frames of about 128
-    to 320 pixels whose sides are odd multiples of a divisor: a network that needs more fails there."""
+    """Let a network whose kind does not say what sizes it takes pad frames to those that it is
+    found to take. Tried are frames of about 128 to 320 pixels whose sides are odd multiples of a
+    divisor: a network that needs more fails there.
+    """
     if network.stride != 1:
         return
 
     def takes(*size: int) -> bool:
         try:
-            # Not in inference mode: a constant that the network keeps from here may be trained with.
+            # Not in inference mode: a constant that the network keeps from here may be trained
+            # with.
             with torch.no_grad():
                 network(_grey_frame(network, size))
         except Exception:  # whatever the network raises where sizes do not match
@@ -174,12 +191,16 @@ def settle_size(network: SegmentationNetwork) -> None:
 
 
 LOWEST, HIGHEST = -0.5, 1.5
-"""Of images in 0..1, with room for what resizing and corruptions overshoot. Normalised images go below, 0..255 above."""
+"""Of images in 0..1, with room for what resizing and corruptions overshoot. Normalised images go
+below, 0..255 above.
+"""
 
 
 def check_images(images: Tensor, network: nn.Module | None = None) -> None:
-    """Raise InputError for images ``[N, 3, H, W]`` that are no floats, or not in 0..1 for a :class:`SegmentationNetwork`, which normalises
-    them itself; NotFiniteError for NaN or infinite values. A module of another kind takes what it was made for."""
+    """Raise InputError for images ``[N, 3, H, W]`` that are no floats, or not in 0..1 for a
+    :class:`SegmentationNetwork`, which normalises them itself; NotFiniteError for NaN or infinite
+    values. A module of another kind takes what it was made for.
+    """
     if not images.is_floating_point():
         raise InputError(
             f"images of the type {images.dtype} are no floats", hint="images.float() / 255"
@@ -197,7 +218,9 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
 
 
 def softmax_output(outputs: Tensor) -> str:
-    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` of two classes or more are such, else ""."""
+    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` of two
+    classes or more are such, else "".
+    """
     values = outputs.float()
     if outputs.shape[1] < 2:
         return ""
@@ -216,10 +239,12 @@ def _kind_of(outputs: Tensor) -> str:
 
 @torch.no_grad()
 def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
-    """Raise InputError where a network that returned ``outputs`` (at any resolution) for ``images`` ``[N, 3, H, W]`` ends in a softmax: a
-    second one would make nearly equal shares of probabilities; or where it returns one output, whose softmax is 1. Return a note on
-    log-probabilities or outputs that all lie in 0..1, else "". Logits of one frame may sum to 1 by chance, those of constant networks for
-    example. So the network is asked again about wide noise."""
+    """Raise InputError where a network that returned ``outputs`` (at any resolution) for ``images``
+    ``[N, 3, H, W]`` ends in a softmax: a second one would make nearly equal shares of
+    probabilities; or where it returns one output, whose softmax is 1. Return a note on
+    log-probabilities or outputs that all lie in 0..1, else "". Logits of one frame may sum to 1 by
+    chance, those of constant networks for example. So the network is asked again about wide noise.
+    """
     if outputs.shape[1] == 1:
         message = (
             f"{type(network).__name__} returns one output a pixel, whose softmax is 1 everywhere"

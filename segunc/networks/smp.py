@@ -23,7 +23,9 @@ _NAMES_OF_TIMM = {
     "inceptionresnetv2": "inception_resnet_v2",
     "xception": "legacy_xception",
 }
-"""By smp's name, where the two differ; smp itself takes timm's tf_mobilenetv3 for its timm-mobilenetv3."""
+"""By smp's name, where the two differ; smp itself takes timm's tf_mobilenetv3 for its
+timm-mobilenetv3.
+"""
 RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")
 """Arguments of an architecture that the description itself decides."""
 _ELSEWHERE = ("pretrained", "checkpoint", "cache")
@@ -36,7 +38,9 @@ def architectures() -> dict[str, type]:
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.files`."""
+    """Return the body with random weights (nothing is downloaded) and its stride; see
+    :mod:`segunc.networks.files`.
+    """
     by_lower = {name.lower(): cls for name, cls in architectures().items()}
     if description.architecture.lower() not in by_lower:
         message = f"smp has no architecture '{description.architecture}'"
@@ -74,13 +78,15 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     ) as error:  # smp, timm and torch have no common exception for arguments they do not accept
         if is_out_of_memory(error):
             raise
-        # smp answers a wrong name with the names of all its encoders; the first part says what is wrong.
+        # smp answers a wrong name with the names of all its encoders; the first part says what is
+        # wrong.
         reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(
             ", supported encoders"
         )[0]
         what = f"{description.architecture} with encoder {description.encoder}"
         raise InputError(f"smp cannot build {what}: {reason or type(error).__name__}") from error
-    # Stride 32 unless dilation keeps the deepest map finer: decoders that merge all levels need each to halve exactly.
+    # Stride 32 unless dilation keeps the deepest map finer: decoders that merge all levels need
+    # each to halve exactly.
     divisible = getattr(body, "requires_divisible_input_shape", True)
     stride = int(getattr(body.encoder, "output_stride", 32)) if divisible else 1
     if isinstance(body, smp.DPT):
@@ -89,7 +95,9 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """Return a network from the folder that smp's ``save_pretrained`` wrote, with the normalisation of its encoder's weights, if any."""
+    """Return a network from the folder that smp's ``save_pretrained`` wrote, with the normalisation
+    of its encoder's weights, if any.
+    """
     folder = Path(name)
     if not folder.is_dir():
         raise InputError(
@@ -118,9 +126,12 @@ def read(name: str, wishes: Wishes) -> Found:
 
 
 def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
-    """Load pretrained weights into an encoder of smp, and return what a user should know, a line each. ``weights`` are a name of smp's,
-    e.g. ``imagenet`` (downloaded by smp), or the path of a file in the names of smp, timm or torchvision. What a file holds beside the
-    encoder (a classifier, a decoder) is left out. InputError for no such weights, no connection, or a file of another encoder."""
+    """Load pretrained weights into an encoder of smp, and return what a user should know, a line
+    each. ``weights`` are a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a
+    file in the names of smp, timm or torchvision. What a file holds beside the encoder (a
+    classifier, a decoder) is left out. InputError for no such weights, no connection, or a file of
+    another encoder.
+    """
     if Path(weights).suffix or Path(weights).exists():
         return load_weights(encoder, Path(weights))
     try:
@@ -143,8 +154,10 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
 
 
 def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
-    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's
-    record, and ImageNet's for encoders that timm does not know, which are all trained so."""
+    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by
+    smp's name for it: those of timm's record, and ImageNet's for encoders that timm does not know,
+    which are all trained so.
+    """
     bare = name.removeprefix("tu-").removeprefix("timm-")
     bare = f"tf_{bare}" if name.startswith("timm-mobilenetv3") else _NAMES_OF_TIMM.get(bare, bare)
     record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
@@ -154,7 +167,9 @@ def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
 
 
 def normalisation_note(name: str, mean: Triple, std: Triple) -> str:
-    """Return what to say of a network whose images are normalised by mean and std, where its encoder's pretrained weights expect others."""
+    """Return what to say of a network whose images are normalised by mean and std, where its
+    encoder's pretrained weights expect others.
+    """
     if (expected := encoder_normalisation(name)) == (mean, std):
         return ""
     return (

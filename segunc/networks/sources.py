@@ -1,5 +1,7 @@
-"""Where networks come from that others trained: what ``segunc import SOURCE:NAME`` reads. A source makes a description and, where the place
-holds them, the weights; nothing is guessed that it does not say. An entry of :data:`segunc.networks.files.KINDS` builds the network."""
+"""Where networks come from that others trained: what ``segunc import SOURCE:NAME`` reads. A source
+makes a description and, where the place holds them, the weights; nothing is guessed that it does
+not say. An entry of :data:`segunc.networks.files.KINDS` builds the network.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,10 @@ class Wishes:
     trust: bool = False  # whether a factory of the user's own may be run
 
     def description(self, kind: str, architecture: str, **said: Any) -> NetworkDescription:
-        """Return the description, whose other attributes are what the source ``said`` (None: nothing) wherever the user says nothing.
-        InputError where neither knows the classes or the input normalisation."""
+        """Return the description, whose other attributes are what the source ``said`` (None:
+        nothing) wherever the user says nothing. InputError where neither knows the classes or the
+        input normalisation.
+        """
         values = dict(said)
         for name in ("classes", "mean", "std", "inference_size"):
             if (wish := getattr(self, name)) is not None:
@@ -73,15 +77,18 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
-@torch.no_grad()  # without inference mode: what a network keeps of its first pass may be trained later
+# Without inference mode: what a network keeps of its first pass may be trained later.
+@torch.no_grad()
 def check_network(network: SegmentationNetwork) -> str:
-    """Try a network on frames before anything is made of it, in no more memory than it takes to predict one frame.
+    """Try a network on frames before anything is made of it, in no more memory than it takes to
+    predict one frame.
 
     Returns:
         a note on log-probabilities or outputs in 0..1, else an empty string.
 
     Raises:
-        InputError: it is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits ``[N, C, H, W]``.
+        InputError: it is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits
+            ``[N, C, H, W]``.
     """
     size = network.description.inference_size or SMALL
     network.eval()
@@ -111,8 +118,10 @@ SMALL = (128, 192)  # (height, width) of a frame, which strides of 64 divide
 
 
 def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
-    """Raise InputError where the logits of a frame depend on the other frames of its batch. Tried are two small frames; two of ``size``
-    only where the network does not take small ones, because they need twice the memory of one."""
+    """Raise InputError where the logits of a frame depend on the other frames of its batch. Tried
+    are two small frames; two of ``size`` only where the network does not take small ones, because
+    they need twice the memory of one.
+    """
     for height, width in (SMALL, size):
         frames = _random_frames(2, (height, width))
         try:
@@ -133,7 +142,9 @@ def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
 
 
 def _refuse_probabilities(network: SegmentationNetwork, frames: Tensor) -> None:
-    """Raise InputError where the body of a network ends in a sigmoid or softmax, whatever the values are."""
+    """Raise InputError where the body of a network ends in a sigmoid or softmax, whatever the
+    values are.
+    """
     function = last_function(network.body, (frames - network.mean) / network.std)
     if not function:
         return
@@ -148,7 +159,9 @@ def _refuse_probabilities(network: SegmentationNetwork, frames: Tensor) -> None:
 
 
 def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given)."""
+    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if
+    it is not given).
+    """
     name, options = description.architecture, description.options
     code = find_code(name)
     check_agreed(code, f"segunc import python:{name} --trust ...")
@@ -156,7 +169,9 @@ def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
 
 
 def read_python(name: str, wishes: Wishes) -> Found:
-    """Return a network by the name of its factory, which gets the arguments and returns a module."""
+    """Return a network by the name of its factory, which gets the arguments and returns a
+    module.
+    """
     code = find_code(name)
     if not wishes.trust:
         raise InputError(

@@ -14,7 +14,9 @@ from segunc.networks.sources import Found, Wishes
 
 
 class Logits(nn.Module):
-    """Give the logits out of the dictionary of a torchvision network; its keys are the network's own."""
+    """Give the logits out of the dictionary of a torchvision network; its keys are the network's
+    own.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -30,7 +32,9 @@ def names() -> list[str]:
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body with random weights (nothing is downloaded); see :mod:`segunc.networks.files`."""
+    """Return the body with random weights (nothing is downloaded); see
+    :mod:`segunc.networks.files`.
+    """
     _check(description.architecture)
     try:
         random = {"weights": None, "weights_backbone": None, "num_classes": description.num_classes}
@@ -42,15 +46,18 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """Return a network by torchvision's name for it; the weights come from the user's file, mean and std from torchvision's own weights for
-    the network, and so do the classes where the file has as many."""
+    """Return a network by torchvision's name for it; the weights come from the user's file, mean
+    and std from torchvision's own weights for the network, and so do the classes where the file has
+    as many.
+    """
     _check(name)
     if wishes.state is None:
         raise InputError(
             f"torchvision:{name} has no weights of its own", hint="--weights FILE, a state dict"
         )
     options = dict(wishes.arguments)
-    # The auxiliary head serves training alone, but it is in the files of networks that were trained with one.
+    # The auxiliary head serves training alone, but it is in the files of networks that were trained
+    # with one.
     options.setdefault("aux_loss", any("aux_classifier." in key for key in wishes.state))
     weights = zoo.get_model_weights(name).DEFAULT
     transform = weights.transforms()

@@ -20,11 +20,15 @@ from segunc.core.files import open_file
 COUNTER = "num_batches_tracked"
 EXTRA_STATE = "_extra_state"  # of ``nn.Module.get_extra_state``, under which torch stores it
 DERIVED = ("relative_position_index", "relative_coords_table", "attn_mask", "position_ids")
-"""Last parts of the names of buffers that networks make of their sizes alone; newer versions of a network no longer store them."""
+"""Last parts of the names of buffers that networks make of their sizes alone; newer versions of a
+network no longer store them.
+"""
 
 
 def tensor_state(module: nn.Module) -> dict[str, Tensor]:
-    """Return the state dict of a module without what modules store beside tensors (``get_extra_state``), which no model folder holds."""
+    """Return the state dict of a module without what modules store beside tensors
+    (``get_extra_state``), which no model folder holds.
+    """
     state = module.state_dict()
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
@@ -39,8 +43,10 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Return what a ``.safetensors`` file or a PyTorch checkpoint holds, without executing anything (``weights_only``); InputError where
-    the file is missing, damaged, or holds more than plain data."""
+    """Return what a ``.safetensors`` file or a PyTorch checkpoint holds, without executing anything
+    (``weights_only``); InputError where the file is missing, damaged, or holds more than plain
+    data.
+    """
     if not path.is_file():
         raise InputError(f"checkpoint {path} does not exist")
     try:
@@ -69,8 +75,9 @@ def read_checkpoint(path: Path) -> Any:
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file. Of tied weights ``safetensors.torch.save_model`` stores one, and notes the others in the metadata,
-    as name -> name of the one that is stored."""
+    """Return the tensors of a file. Of tied weights ``safetensors.torch.save_model`` stores one,
+    and notes the others in the metadata, as name -> name of the one that is stored.
+    """
     state: dict[str, Tensor] = load_file(path)
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
@@ -82,8 +89,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Return all tensors of a file under dotted names: ``{"net": {"conv.weight": t}}`` gives ``net.conv.weight``. InputError as of
-    :func:`read_checkpoint`, and where there is no tensor."""
+    """Return all tensors of a file under dotted names: ``{"net": {"conv.weight": t}}`` gives
+    ``net.conv.weight``. InputError as of :func:`read_checkpoint`, and where there is no tensor.
+    """
     content = read_checkpoint(path)
     state: dict[str, Tensor] = {}
     _flatten(content, "", state, set())
@@ -101,7 +109,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def _flatten(content: Any, name: str, state: dict[str, Tensor], seen: set[int]) -> None:
-    """Add the tensors in nested dictionaries and lists; what stands at several places of a file (or in itself) counts once."""
+    """Add the tensors in nested dictionaries and lists; what stands at several places of a file (or
+    in itself) counts once.
+    """
     if isinstance(content, Tensor):
         state[name] = content
     elif (
@@ -114,8 +124,10 @@ def _flatten(content: Any, name: str, state: dict[str, Tensor], seen: set[int]) 
 
 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load a state dict whose names and shapes are the module's; half-precision weights are widened. Counters of batches may be missing, as
-    nothing reads them in eval mode. InputError for another architecture, quantised or sparse weights, or NaN weights."""
+    """Load a state dict whose names and shapes are the module's; half-precision weights are
+    widened. Counters of batches may be missing, as nothing reads them in eval mode. InputError for
+    another architecture, quantised or sparse weights, or NaN weights.
+    """
     own = tensor_state(module)
     counters = {name for name in own if name.endswith(COUNTER)}
     shapes = {n: (tuple(state[n].shape), tuple(own[n].shape)) for n in own if n in state}
@@ -139,7 +151,8 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
             f"weights in {source} do not fit the network: {', '.join(detail)}", hint=hint
         )
     for name, tensor in state.items():
-        # load_state_dict would convert whole numbers, which are weights only together with their scale, without a word.
+        # load_state_dict would convert whole numbers, which are weights only together with their
+        # scale, without a word.
         if tensor.layout != torch.strided or not (
             name in counters or _converts(tensor.dtype, own[name].dtype)
         ):
@@ -157,7 +170,9 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
 
 
 def _converts(theirs: torch.dtype, ours: torch.dtype) -> bool:
-    """Return whether numbers of one type are the same weights in the other, up to rounding; float8 needs a scale of its own."""
+    """Return whether numbers of one type are the same weights in the other, up to rounding; float8
+    needs a scale of its own.
+    """
     if ours.is_floating_point:
         return theirs in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     return theirs == ours or not (theirs.is_floating_point or theirs.is_complex or ours.is_complex)
@@ -176,10 +191,12 @@ def match_names(
     source: str = "the file",
     key: str | None = None,
 ) -> Match:
-    """Return the part of a foreign state dict that fits ``own``, in the names of ``own``. Training frameworks put a prefix before every
-    name, wrappers do the same to the names of ``own``, and timm's encoders join the first parts of a name by an underscore, which counts
-    only where names as they are do not fit. Names and shapes decide, never the order. InputError where several sets of weights fit and
-    differ, and ``key`` chooses none; or where nothing lies under ``key``."""
+    """Return the part of a foreign state dict that fits ``own``, in the names of ``own``. Training
+    frameworks put a prefix before every name, wrappers do the same to the names of ``own``, and
+    timm's encoders join the first parts of a name by an underscore, which counts only where names
+    as they are do not fit. Names and shapes decide, never the order. InputError where several sets
+    of weights fit and differ, and ``key`` chooses none; or where nothing lies under ``key``.
+    """
     unwrapped = {_unwrapped(name): tensor for name, tensor in state.items()}
     if len(unwrapped) == len(state):
         state, key = unwrapped, key and _unwrapped(key)
@@ -223,7 +240,9 @@ def match_names(
 def _matches(
     state: Mapping[str, Tensor], own: Mapping[str, Tensor], spell: Callable[[str], str]
 ) -> Iterator[Match]:
-    """Yield the ways to take names under one prefix of ``state``, with or without the first part that all names of ``own`` share."""
+    """Yield the ways to take names under one prefix of ``state``, with or without the first part
+    that all names of ``own`` share.
+    """
     targets = {spell(name): name for name in own}
     if len(targets) < len(own):
         return
@@ -246,7 +265,9 @@ def _matches(
 
 
 _NEW_WEIGHT_NORM = re.compile(r"\bparametrizations\.(\w+)\.original([01])$")
-"""``parametrizations.weight.original0`` is ``weight_g``, and 1 ``weight_v`` (torch.nn.utils.parametrizations.weight_norm)."""
+"""``parametrizations.weight.original0`` is ``weight_g``, and 1 ``weight_v``
+(torch.nn.utils.parametrizations.weight_norm).
+"""
 
 
 def _flat(name: str) -> str:
@@ -254,8 +275,9 @@ def _flat(name: str) -> str:
 
 
 def _unwrapped(name: str) -> str:
-    """Return a name without the parts that torch.compile and DataParallel put into it, and with those of the older weight norm in the
-    place of the newer one's."""
+    """Return a name without the parts that torch.compile and DataParallel put into it, and with
+    those of the older weight norm in the place of the newer one's.
+    """
     plain = ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
     return _NEW_WEIGHT_NORM.sub(lambda match: f"{match[1]}_{'gv'[int(match[2])]}", plain)
 
@@ -263,9 +285,11 @@ def _unwrapped(name: str) -> str:
 def load_foreign(
     module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None
 ) -> list[str]:
-    """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each. What a file holds
-    under the same prefix inside parts that the network has makes it another network (a deeper one, say), and is refused; in parts that it
-    has not, such as an auxiliary head or a classifier, it is left out and counted."""
+    """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user
+    should know, a line each. What a file holds under the same prefix inside parts that the network
+    has makes it another network (a deeper one, say), and is refused; in parts that it has not, such
+    as an auxiliary head or a classifier, it is left out and counted.
+    """
     own = tensor_state(module)
     match = match_names(state, own, source, key)
     wrapper = match.wrapper or ("model." if all(name.startswith("model.") for name in own) else "")
@@ -296,7 +320,8 @@ def load_foreign(
 
 
 def _is_derived(name: str, tensor: Tensor, module: nn.Module, source: str) -> bool:
-    """Return whether a tensor that a module does not store is what the module makes itself: extra state, or a buffer with these values.
+    """Return whether a tensor that a module does not store is what the module makes itself: extra
+    state, or a buffer with these values.
 
     Raises:
         InputError: the module's buffer has other values, so that the file is of another network.

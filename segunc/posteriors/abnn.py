@@ -33,9 +33,11 @@ from segunc.training.losses import Schedule
 
 
 class ABNNPosterior(Posterior):
-    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel. Members
-    whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``: ``weight = gamma' rescale``, ``bias =
-    beta + gamma' reshift``, with gamma' the drawn gamma, rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
+    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps
+    ~ N(0, I)``, one a channel. Members whose running statistics were re-estimated keep the
+    correction as ``rescale`` and ``reshift``: ``weight = gamma' rescale``, ``bias = beta + gamma'
+    reshift``, with gamma' the drawn gamma, rescale = s_base / s_member and reshift = (mu_base -
+    mu_member) / s_member.
 
     Args:
         gamma, beta: ``[M, T]`` affine parameters of the members.
@@ -73,7 +75,9 @@ class ABNNPosterior(Posterior):
     def around(
         cls, layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all"
     ) -> ABNNPosterior:
-        """Return members at the trained affine parameters: a Bayesian network without any training."""
+        """Return members at the trained affine parameters: a Bayesian network without any
+        training.
+        """
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
     @property
@@ -99,7 +103,9 @@ class ABNNPosterior(Posterior):
         return AffineDraws(gamma, beta)
 
     def with_alpha(self, alpha: float) -> ABNNPosterior:
-        """Return the same members with another noise scale; their statistics stay those that were estimated for the first one."""
+        """Return the same members with another noise scale; their statistics stay those that were
+        estimated for the first one.
+        """
         return ABNNPosterior(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
     def settings(self) -> dict[str, Any]:
@@ -118,17 +124,19 @@ FIT_EPOCHS = 2  # of each member on a loader, where no number is given
 
 @dataclass(frozen=True)
 class ABNN(AffineTrainingConfig):
-    """How ABNN members are made; epochs and steps are those of each member. Training and re-estimated statistics
-    need data: 0 epochs with frozen statistics need none. Without ``epochs``, ``fit`` trains two on a loader, and
-    ``segunc finetune`` none. By default nothing is trained, because training
-    brought no significant gain on four bases (docs/results.md); the publication trains, ``members=3, epochs=2, random_classes=3``.
+    """How ABNN members are made; epochs and steps are those of each member. Training and
+    re-estimated statistics need data: 0 epochs with frozen statistics need none. Without
+    ``epochs``, ``fit`` trains two on a loader, and ``segunc finetune`` none. By default nothing is
+    trained, because training brought no significant gain on four bases (docs/results.md); the
+    publication trains, ``members=3, epochs=2, random_classes=3``.
 
     Args:
         members: M, the number of affine sets.
         alpha: noise scale, at least 0.
-        statistics: frozen, or reestimated: each member's running statistics are averaged again under its noise; auto: frozen where members
-            are trained, because what they learn with the base's statistics holds for no others, and reestimated where nothing is.
-            Without a loader, ``fit`` keeps them frozen.
+        statistics: frozen, or reestimated: each member's running statistics are averaged again
+            under its noise; auto: frozen where members are trained, because what they learn with
+            the base's statistics holds for no others, and reestimated where nothing is. Without a
+            loader, ``fit`` keeps them frozen.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
         schedule: onecycle, poly or constant.
         prior_mean: base (the trained values) or zero (plain weight decay).
@@ -171,15 +179,18 @@ class ABNN(AffineTrainingConfig):
 
         Args:
             base: of :func:`segunc.load` or :func:`segunc.wrap`.
-            train: a loader of ``(image, label)`` pairs or dictionaries with these keys: float images ``[N, 3, H, W]`` in 0..1 and class
-                ids ``[N, H, W]`` or ``[N, 1, H, W]``, 255 ignored. The members are trained on it for ``epochs`` each, two where
-                none are given; 0 epochs train nothing, and re-estimate the statistics alone. One without a length is counted in a pass of
-                its own. None trains nothing: the members are the base network with noise of scale ``alpha``.
+            train: a loader of ``(image, label)`` pairs or dictionaries with these keys: float
+                images ``[N, 3, H, W]`` in 0..1 and class ids ``[N, H, W]`` or ``[N, 1, H, W]``, 255
+                ignored. The members are trained on it for ``epochs`` each, two where none are
+                given; 0 epochs train nothing, and re-estimate the statistics alone. One without a
+                length is counted in a pass of its own. None trains nothing: the members are the
+                base network with noise of scale ``alpha``.
             device: ``auto``, ``cpu`` or ``cuda[:N]``, on which the model is left.
 
         Raises:
-            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, epochs or statistics that
-                need data without any, or a ``class_weight_power``, which needs the frequencies of a data set.
+            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no
+                classes, epochs or statistics that need data without any, or a
+                ``class_weight_power``, which needs the frequencies of a data set.
             PartialFailure: the loss becomes NaN or infinite.
         """
         if base.bayesian:
@@ -218,7 +229,9 @@ class ABNN(AffineTrainingConfig):
         return Model(network, posterior, base.sha256, "", report, record)
 
     def _settled(self, *, with_data: bool) -> ABNN:
-        """Return the settings of a fit, with a number of epochs, and statistics that are frozen or re-estimated."""
+        """Return the settings of a fit, with a number of epochs, and statistics that are frozen or
+        re-estimated.
+        """
         epochs = self.epochs
         if epochs is None:
             epochs = FIT_EPOCHS if with_data else 0
@@ -247,7 +260,9 @@ def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -
 
 
 class Members(Trainable[ABNNPosterior]):
-    """M members in training, with noise; each weights up some of the C classes, which the seed decides."""
+    """M members in training, with noise; each weights up some of the C classes, which the seed
+    decides.
+    """
 
     emphasis: Tensor
 
@@ -329,7 +344,9 @@ def with_own_statistics(
     epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]],
     seed: int,
 ) -> ABNNPosterior:
-    """Return a posterior with the running statistics of its members under their noise; ``epoch`` begins an epoch of training images."""
+    """Return a posterior with the running statistics of its members under their noise; ``epoch``
+    begins an epoch of training images.
+    """
     device = next(network.parameters()).device
     pairs = []
     for member in range(plain.members):
@@ -342,7 +359,9 @@ def with_own_statistics(
 def _images_on(
     device: torch.device, network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]
 ) -> Iterator[Tensor]:
-    """Yield the images of batches on a device; they are checked before, as a GPU would be waited for."""
+    """Yield the images of batches on a device; they are checked before, as a GPU would be waited
+    for.
+    """
     for images, _ in batches:
         check_images(images, network)
         yield images.to(device)
@@ -356,10 +375,13 @@ def reestimate(
     batches: Iterable[Tensor],
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
-    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch, and InstanceNorm layers
-    with each frame, see :mod:`segunc.posteriors.statistics`. Sites outside of the
-    posterior's scope keep the base's statistics, so that what lies before the first site of a narrow scope is the same for all members."""
+    """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the
+    base's running statistics by a member's own. A draw of the member meets each batch in a copy of
+    the network whose BatchNorm layers normalise with the batch, and InstanceNorm layers with each
+    frame, see :mod:`segunc.posteriors.statistics`. Sites outside of the posterior's scope keep the
+    base's statistics, so that what lies before the first site of a narrow scope is the same for all
+    members.
+    """
     base = AffineLayout(network)
     twin = copy_network(network)
     drawn = AffineLayout(twin)

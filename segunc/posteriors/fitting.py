@@ -16,7 +16,9 @@ Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 
 
 def finetuning(work: Work) -> Callable[..., Any]:
-    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured."""
+    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open,
+    which gives what was measured.
+    """
 
     @wraps(work)
     @flushed_denormals()

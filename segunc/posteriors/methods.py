@@ -1,5 +1,7 @@
-"""The methods of ``segunc finetune``, and through them the posteriors that model folders hold. The module of a method does not import
-Lightning at its top, because reading a stored posterior imports it; its fit does that inside."""
+"""The methods of ``segunc finetune``, and through them the posteriors that model folders hold. The
+module of a method does not import Lightning at its top, because reading a stored posterior imports
+it; its fit does that inside.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,21 @@ if TYPE_CHECKING:  # the command line reads the names, and is to start at once
 
 @dataclass(frozen=True)
 class Method:
-    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out`` and
-    returns what was measured. ``config`` is a :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else
-    a :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a line for each
-    step. With ``several`` it is ``fit(bases, out, *, say=say)``."""
+    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)``
+    writes the model folder ``out`` and returns what was measured. ``config`` is a
+    :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
+    :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``;
+    ``say`` receives a line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``.
+    """
 
     name: str  # on the command line and in records
     config: type[Settings] | None  # the dataclass of its settings
     fit: Callable[..., Any]  # see :func:`segunc.posteriors.fitting.finetuning`
-    # The stored posterior of its tensors and its record; None where :attr:`load` does it or none is stored. KeyError for what they lack.
+    # The stored posterior of its tensors and its record; None where :attr:`load` does it or none is
+    # stored. KeyError for what they lack.
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
-    # The :class:`segunc.posteriors.model.Model` in a folder by its record, where it is not one posterior over the converted network there.
+    # The :class:`segunc.posteriors.model.Model` in a folder by its record, where it is not one
+    # posterior over the converted network there.
     load: Callable[[Path, Mapping[str, Any]], Any] | None = None
     finished: bool = (
         False  # made of a finished model of any kind; the others make one from a deterministic base

@@ -1,5 +1,7 @@
-"""A network with its posterior and what was fitted on it, as it is used, and as it lies on the disk: ``posterior.safetensors``,
-``posterior.json`` and records of what was fitted, beside their base network."""
+"""A network with its posterior and what was fitted on it, as it is used, and as it lies on the
+disk: ``posterior.safetensors``, ``posterior.json`` and records of what was fitted, beside their
+base network.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,10 @@ MEMBERS = "members"  # folder of an ensemble's, each a model folder named by its
 
 @dataclass(frozen=True)
 class Attachment:
-    """What is fitted on a finished model and stored beside it as a small JSON file, bound to the model by hashes: an entry of
-    :data:`ATTACHMENTS` under the name of this file without its suffix. A file may have more fields than its class."""
+    """What is fitted on a finished model and stored beside it as a small JSON file, bound to the
+    model by hashes: an entry of :data:`ATTACHMENTS` under the name of this file without its suffix.
+    A file may have more fields than its class.
+    """
 
     file: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()  # further files of it
@@ -89,8 +93,10 @@ class Attachment:
     def providers(
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Any]:
-        """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`, of what was seen in
-        ``frames`` of the training set (None: in all). By default it is one itself."""
+        """Return what gives the sampler the evidence that is needed, each a
+        :class:`segunc.sampling.sampler.Provider`, of what was seen in ``frames`` of the training
+        set (None: in all). By default it is one itself.
+        """
         return (self,)
 
     def check_sampler(self, sampler: Sampler) -> None:
@@ -114,7 +120,9 @@ class Attachment:
         say: Say,
         beside: Mapping[str, bytes] = {},
     ) -> None:
-        """Write the model that it was fitted on, its configuration, the files beside the record by name, and the record."""
+        """Write the model that it was fitted on, its configuration, the files beside the record by
+        name, and the record.
+        """
         copy_model(base, out)
         for name, content in beside.items():
             write_atomically(out / name, content)
@@ -132,7 +140,9 @@ class Attachment:
 
     @classmethod
     def content(cls, folder: Path, model: Model) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model, lists as tuples; InputError where it was fitted on another model."""
+        """Return the fields of the record in the folder of a model, lists as tuples; InputError
+        where it was fitted on another model.
+        """
         path = folder / cls.file
         content = read_record(path, f"the {cls.what}")
         for name in cls.bound_by:
@@ -155,14 +165,17 @@ ATTACHMENTS = Registry[type[Attachment]](
 
 
 def attachments_in(folder: Path) -> list[type[Attachment]]:
-    """Return what was fitted on the model in a folder, in the order in which it is loaded; no other module is imported."""
+    """Return what was fitted on the model in a folder, in the order in which it is loaded; no other
+    module is imported.
+    """
     there = [ATTACHMENTS[name] for name in ATTACHMENTS if (folder / f"{name}.json").exists()]
     return sorted(there, key=lambda kind: kind.of_others)
 
 
 @dataclass(frozen=True)
 class ImageMaps:
-    """The maps of one image. Each score is an attribute, too: ``maps.entropy``, ``maps.deterministic_energy``.
+    """The maps of one image. Each score is an attribute, too: ``maps.entropy``,
+    ``maps.deterministic_energy``.
 
     Attributes:
         prediction: class ids uint8 ``[H, W]``.
@@ -215,7 +228,9 @@ class Model:
 
     @property
     def temperature(self) -> float:
-        """T, by which logits are divided before the softmax; 1 for a model that was not calibrated, or whose mean is."""
+        """T, by which logits are divided before the softmax; 1 for a model that was not calibrated,
+        or whose mean is.
+        """
         calibration = self.attachments.get("calibration")
         return (
             calibration.temperature or 1.0
@@ -225,7 +240,9 @@ class Model:
 
     @property
     def calibrator(self) -> Calibrator | None:
-        """Of the mean over the draws; None for a model that was not calibrated, or whose logits are."""
+        """Of the mean over the draws; None for a model that was not calibrated, or whose logits
+        are.
+        """
         calibration = self.attachments.get("calibration")
         return None if calibration is None else calibration.calibrator
 
@@ -260,7 +277,9 @@ class Model:
         return [attachment for attachment in self.attachments.values() if attachment.gives & needs]
 
     def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> Fitted:
-        """Return what was fitted on it, as the sampler takes it for some scores, see :meth:`Attachment.providers`."""
+        """Return what was fitted on it, as the sampler takes it for some scores, see
+        :meth:`Attachment.providers`.
+        """
         needs = self.needs(scores)
         used = self.used(scores)
         providers = [
@@ -313,7 +332,8 @@ class Model:
         return ImageMaps(result.prediction[0].cpu().numpy(), maps)
 
     def save(self, folder: Path | str) -> None:
-        """Write the model folder for all verbs: of a model that was loaded, what it was loaded from.
+        """Write the model folder for all verbs: of a model that was loaded, what it was loaded
+        from.
 
         Raises:
             InputError: a network that no folder could build again, see :func:`segunc.wrap`.
@@ -329,8 +349,10 @@ class Model:
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
-    """Written of the model in a folder where nobody names any: those that every model has and its sum of scores, if it has one. The draws
-    of a deterministic network are all the same, so it has no epistemic, and its aleatoric is its entropy."""
+    """Written of the model in a folder where nobody names any: those that every model has and its
+    sum of scores, if it has one. The draws of a deterministic network are all the same, so it has
+    no epistemic, and its aleatoric is its entropy.
+    """
     scores = [
         name for name in DEFAULT_SCORES if (folder / POSTERIOR).exists() or name not in OF_DRAWS
     ]
@@ -338,7 +360,9 @@ def default_scores(folder: Path) -> tuple[str, ...]:
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
-    """Return the files that make the model of a folder, with an ensemble's members and, if ``fitted``, what was fitted on the whole."""
+    """Return the files that make the model of a folder, with an ensemble's members and, if
+    ``fitted``, what was fitted on the whole.
+    """
     of_whole = (
         [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)]
         if fitted
@@ -356,7 +380,9 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
-    """Link (or copy) all :func:`model_files` into another folder, which holds no Bayesian model where this one is deterministic."""
+    """Link (or copy) all :func:`model_files` into another folder, which holds no Bayesian model
+    where this one is deterministic.
+    """
     if folder.resolve() == source.resolve():
         return
     if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
@@ -385,16 +411,17 @@ def wrap(
 
     Args:
         module: from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
-        classes: the C class names in the order of the logits. A module of one output z has the logits (0, z) of two classes; where one name
-            is given, the first class is "background".
+        classes: the C class names in the order of the logits. A module of one output z has the
+            logits (0, z) of two classes; where one name is given, the first class is "background".
         mean, std: input normalisation of images in 0..1, per channel.
         palette: one (red, green, blue) in 0..255 a class.
         inference_size: (height, width) of the frames that it was made for, or None for any.
-        factory: ``package.module:function`` that makes the module from ``arguments``, which a model folder needs; this call is your
-            agreement that its code runs on this machine.
+        factory: ``package.module:function`` that makes the module from ``arguments``, which a model
+            folder needs; this call is your agreement that its code runs on this machine.
 
     Raises:
-        InputError: the module fails on frames, mixes those of a batch, or returns no dense logits or probabilities.
+        InputError: the module fails on frames, mixes those of a batch, or returns no dense logits
+            or probabilities.
     """
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
@@ -419,8 +446,8 @@ def load_model(folder: Path | str) -> Model:
     """Return the model in a folder, deterministic, or Bayesian with its network converted.
 
     Raises:
-        InputError: a missing or damaged file, a posterior of another base network, what was fitted on another model, or is of a kind
-            that nothing here knows.
+        InputError: a missing or damaged file, a posterior of another base network, what was fitted
+            on another model, or is of a kind that nothing here knows.
     """
     folder = Path(folder)
     model_files(folder)  # none of them is a link
@@ -485,7 +512,9 @@ def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
 
 
 def check_sites(folder: Path, record: Mapping[str, Any], report: ConversionReport) -> None:
-    """Raise an InputError where a posterior was made over other normalisation layers than this version draws."""
+    """Raise an InputError where a posterior was made over other normalisation layers than this
+    version draws.
+    """
     conversion = record.get("conversion")
     if conversion is None:
         return
@@ -520,6 +549,8 @@ def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
 
 
 def posterior_hash(inner: str | None, posterior: AnyPosterior) -> str:
-    """Return a hash of all that decides the draws: what is stored, whose hash is ``inner``, and the settings."""
+    """Return a hash of all that decides the draws: what is stored, whose hash is ``inner``, and the
+    settings.
+    """
     content = [inner, posterior.method, posterior.settings()]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

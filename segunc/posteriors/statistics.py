@@ -1,4 +1,6 @@
-"""Running statistics of normalisation layers, averaged again over batches while the layers normalise with what they see."""
+"""Running statistics of normalisation layers, averaged again over batches while the layers
+normalise with what they see.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ HINT = "--abnn.statistics frozen"
 
 
 class RunningStatistics(ABC):
-    """Gathers what a layer sees, over all of its calls, because a network may call a layer more than once."""
+    """Gathers what a layer sees, over all of its calls, because a network may call a layer more
+    than once.
+    """
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer
@@ -27,7 +31,9 @@ class RunningStatistics(ABC):
 
     @staticmethod
     def of(layer: nn.Module) -> RunningStatistics:
-        """Return what gathers the statistics of a layer as the layer itself keeps them, and put the layer into training mode."""
+        """Return what gathers the statistics of a layer as the layer itself keeps them, and put the
+        layer into training mode.
+        """
         if isinstance(layer, _InstanceNorm):
             return StatisticsOfFrames(layer)
         return StatisticsOfBatches(layer)
@@ -65,7 +71,8 @@ class StatisticsOfBatches(RunningStatistics):
         self._sum += values.sum(1)
         self._squares += values.square().sum(1)
         self.count += values.shape[1]
-        # One value a channel, of a batch of one behind a pooling to 1 x 1, has no variance: the layer takes its running statistics.
+        # One value a channel, of a batch of one behind a pooling to 1 x 1, has no variance: the
+        # layer takes its running statistics.
         self.layer.train(values.shape[1] > 1)
 
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:
@@ -80,7 +87,9 @@ class StatisticsOfBatches(RunningStatistics):
 
 
 class StatisticsOfFrames(RunningStatistics):
-    """Mean and unbiased variance of a channel within a frame, averaged over the frames, as InstanceNorm keeps them."""
+    """Mean and unbiased variance of a channel within a frame, averaged over the frames, as
+    InstanceNorm keeps them.
+    """
 
     def __init__(self, layer: Any) -> None:
         super().__init__(layer)

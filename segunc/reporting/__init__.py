@@ -1,1 +1,3 @@
-"""A report of a model for those who release it: ``report.json`` from results on disk, and one page made from it alone."""
+"""A report of a model for those who release it: ``report.json`` from results on disk, and one page
+made from it alone.
+"""

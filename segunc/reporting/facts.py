@@ -328,8 +328,9 @@ def _flagged_with(result: Row, promised: GuaranteedThreshold) -> Row | None:
 
 
 def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
-    """Yield of each result that was made with a threshold, and of each risk that it bounds, the mean
-    loss of the units and whether that keeps to the level."""
+    """Yield of each result that was made with a threshold, and of each risk that it bounds, the
+    mean loss of the units and whether that keeps to the level.
+    """
     for result in results:
         row = _flagged_with(result, promised)
         if row is None:
@@ -431,8 +432,9 @@ def _maps(reader: MapsReader) -> Facts:
 
 
 def _commands(inputs: Inputs) -> Iterator[Facts]:
-    """Yield the command that made each file, in the order of the work; None where a file, of another
-    tool or an earlier version, records none."""
+    """Yield the command that made each file, in the order of the work; None where a file, of
+    another tool or an earlier version, records none.
+    """
     folders = [inputs.folder, *sorted(inputs.folder.glob("members/[0-9]*"))]
     for folder in folders:
         place = (Path("MODEL") / folder.relative_to(inputs.folder) / HISTORY).as_posix()

@@ -1,4 +1,6 @@
-"""Pictures of the worst failures of maps with labels: missed objects, false alarms and confident errors."""
+"""Pictures of the worst failures of maps with labels: missed objects, false alarms and confident
+errors.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,11 @@ class Failure(NamedTuple):
 
 
 def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, str]]:
-    """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
-    is flagged from the value of a threshold of its score on, else from the one that the maps record for regions. Frames of a calibration
-    are left out, because a threshold has seen them."""
+    """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in
+    base64; none of maps without labels. A pixel is flagged from the value of a threshold of its
+    score on, else from the one that the maps record for regions. Frames of a calibration are left
+    out, because a threshold has seen them.
+    """
     pictures = []
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
         made = next((of for of in inputs.thresholds.values() if of.score in reader.scores), None)
@@ -100,7 +104,9 @@ def _of_frame(
     flag: Threshold,
     smallest_object: int,
 ) -> Iterator[Failure]:
-    """Yield objects of which less than a share is flagged, the strongest false alarm and the largest confident error of a frame."""
+    """Yield objects of which less than a share is flagged, the strongest false alarm and the
+    largest confident error of a frame.
+    """
     fields = read_frame(reader, [score], files, None, name)
     frame = LabelledFrame(name, **fields, smallest_object=smallest_object)
     yield from _missed(frame, score, flag)

@@ -1,4 +1,6 @@
-"""What a report is made of, each checked before anything is written: all of it belongs to one model and comes of this version."""
+"""What a report is made of, each checked before anything is written: all of it belongs to one model
+and comes of this version.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Domain(Settings):
     minimum: PositiveInt = 30  # frames that a cell needs; one with fewer is a gap
 
     def places(self, frames: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return the cell of each frame that has one: of each axis the first value that is found in the frame's name."""
+        """Return the cell of each frame that has one: of each axis the first value that is found in
+        the frame's name.
+        """
         searches = {}
         for axis, values in self.axes.items():
             searches[axis] = {
@@ -88,8 +92,10 @@ def axis_pattern(axis: str, pattern: str, source: str) -> Searcher:
 
 
 class Inputs:
-    """Everything a report is made of, from the paths that are ``given`` by the names in :data:`GIVEN`; what was not is empty or None. InputError
-    where something is damaged, of another model or version, or nothing was given."""
+    """Everything a report is made of, from the paths that are ``given`` by the names in
+    :data:`GIVEN`; what was not is empty or None. InputError where something is damaged, of another
+    model or version, or nothing was given.
+    """
 
     def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]]) -> None:
         if not any(given.values()):
@@ -151,7 +157,9 @@ class Inputs:
 
 
 def _name_among(path: Path, paths: Sequence[Path]) -> str:
-    """Return the path of a file below the folder that holds all files of its name: no place of the machine, and another for each of them."""
+    """Return the path of a file below the folder that holds all files of its name: no place of the
+    machine, and another for each of them.
+    """
     common = os.path.commonpath(
         [other.parent.resolve() for other in paths if other.name == path.name]
     )

@@ -1,4 +1,6 @@
-"""The page of a report: one file without scripts that loads nothing, made from ``report.json`` alone."""
+"""The page of a report: one file without scripts that loads nothing, made from ``report.json``
+alone.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def _lowest_first(ious: Mapping[str, float | None]) -> Iterable[str]:
 
 
 def _number(value: Any) -> str:
-    """Return a number as statistics writes it, whole numbers with separators, and texts as they are."""
+    """Return a number as statistics writes it, whole numbers with separators, and texts as they
+    are.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NULL if value is None else str(value)
     return f"{value:,}" if isinstance(value, int) else format_number(value)

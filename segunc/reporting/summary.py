@@ -37,8 +37,8 @@ def summary_of(facts: Row) -> list[Line]:
         facts: the content of ``report.json``.
 
     Returns:
-        ``name``, ``state`` (a key of :data:`STATES`) and ``text`` of each line; promises that do not
-        hold come first.
+        ``name``, ``state`` (a key of :data:`STATES`) and ``text`` of each line; promises that do
+        not hold come first.
     """
     lines = [
         _classes(facts),

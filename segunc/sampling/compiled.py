@@ -1,5 +1,7 @@
-"""Passes as compiled graphs: one for each shape of frames, number of draws and shared part. A pass is traced as it runs, under the function
-modes that leave out what draws share, with its draws as inputs; inductor fuses normalisation, activation and addition into few kernels."""
+"""Passes as compiled graphs: one for each shape of frames, number of draws and shared part. A pass
+is traced as it runs, under the function modes that leave out what draws share, with its draws as
+inputs; inductor fuses normalisation, activation and addition into few kernels.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,11 @@ class CompiledPass:
 
 
 class CompiledEngine(Engine):
-    """An :class:`Engine` whose passes are compiled. A pass that no one graph can hold runs as it is: masks of dropout, random numbers of the
-    network itself, Python code that reads values. Each new graph is compared with the plain pass of its frames, and left out where it
-    differs from the same in float32 by more than twice what the plain pass does."""
+    """An :class:`Engine` whose passes are compiled. A pass that no one graph can hold runs as it
+    is: masks of dropout, random numbers of the network itself, Python code that reads values. Each
+    new graph is compared with the plain pass of its frames, and left out where it differs from the
+    same in float32 by more than twice what the plain pass does.
+    """
 
     def __init__(self, *of_engine: Any) -> None:
         super().__init__(*of_engine)
@@ -96,7 +100,9 @@ class CompiledEngine(Engine):
     def _compiled(
         self, inputs: Any, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None
     ) -> CompiledPass:
-        """Return the graph of a pass; ValueError where its logits are not those of the plain pass."""
+        """Return the graph of a pass; ValueError where its logits are not those of the
+        plain pass.
+        """
         known = None if prefix is None else Prefix()
         upsampling: list[Upsampling] = []
 
@@ -134,8 +140,10 @@ class CompiledEngine(Engine):
     def _captured(
         self, compiled: Callable[..., tuple[Tensor, Results]], inputs: Any
     ) -> Callable[..., tuple[Tensor, Results]]:
-        """Return a replay of the kernels that a pass launches: for the host this is one launch. Each replay writes into the same memory, so
-        what it made is copied: a frame mirrored, or another network, may come by this graph before the first one's results are used."""
+        """Return a replay of the kernels that a pass launches: for the host this is one launch.
+        Each replay writes into the same memory, so what it made is copied: a frame mirrored, or
+        another network, may come by this graph before the first one's results are used.
+        """
         leaves, form = tree_flatten(inputs)
         static = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         with torch.cuda.device(self.device):

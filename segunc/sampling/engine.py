@@ -1,6 +1,8 @@
-"""Passes of the draws of one branch, as cheap as the network allows, with the same result. Statistics, gamma, beta and eps fold once a run
-into a scale and a shift for each site and draw. Draws are the outermost part of the batch: a network that does not keep that order, or
-changes tensors in place, would give wrong maps without an error, so both are checked (:func:`check`)."""
+"""Passes of the draws of one branch, as cheap as the network allows, with the same result.
+Statistics, gamma, beta and eps fold once a run into a scale and a shift for each site and draw.
+Draws are the outermost part of the batch: a network that does not keep that order, or changes
+tensors in place, would give wrong maps without an error, so both are checked (:func:`check`).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ from segunc.uncertainty import largest_logit, relative_difference
 
 T = TypeVar("T")
 SIDE = 256  # longest side of the image of the self-check, which runs some twenty passes
-TOLERANCE = 1e-3  # largest difference of logits, relative to the largest logit, that counts as rounding (float32)
+# Largest difference of logits, relative to the largest logit, that counts as rounding (float32).
+TOLERANCE = 1e-3
 SHARING_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a network raises where results are taken from another pass than its own."""
 BRANCHING = (
@@ -50,9 +53,11 @@ BRANCHING = (
 
 
 class Engine:
-    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution; in bfloat16 a copy whose
-    weights are bfloat16, or under autocast where that fails. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of
-    networks that share a prefix, ``copies`` what engines of such networks have copied."""
+    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low
+    resolution; in bfloat16 a copy whose weights are bfloat16, or under autocast where that fails.
+    ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of networks that share
+    a prefix, ``copies`` what engines of such networks have copied.
+    """
 
     def __init__(
         self,
@@ -179,8 +184,10 @@ class Engine:
         prefix: Prefix | None = None,
         watch: InterpolationWatch | None = None,
     ) -> tuple[Tensor, Upsampling]:
-        """Return logits ``[k * n, C, h, w]`` of k draws (None: of the network as it is) of images ``[n, 3, H, W]``, draw-major, and what
-        upsampling is left to be done. Without a prefix everything is computed for every draw."""
+        """Return logits ``[k * n, C, h, w]`` of k draws (None: of the network as it is) of images
+        ``[n, 3, H, W]``, draw-major, and what upsampling is left to be done. Without a prefix
+        everything is computed for every draw.
+        """
         count = 1 if draws is None else len(draws)
         stop_at = None if ending is None else ending.call
         narrow = not isinstance(self._run, SegmentationNetwork) and not self._autocast
@@ -237,9 +244,11 @@ class Engine:
 
 
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
-    """Return a copy with bfloat16 weights but for norm sites and batch norms, and for how a :class:`SegmentationNetwork` normalises its
-    input. ``copies`` is the memo of several networks, whose common modules are copied once. InputError where a copy would not do what
-    the network does."""
+    """Return a copy with bfloat16 weights but for norm sites and batch norms, and for how a
+    :class:`SegmentationNetwork` normalises its input. ``copies`` is the memo of several networks,
+    whose common modules are copied once. InputError where a copy would not do what the network
+    does.
+    """
     check_copyable(network)
     memo = {} if copies is None else copies
     memo |= {id(t): t for t in (*network.parameters(), *network.buffers())}
@@ -262,7 +271,9 @@ def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> n
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """Differences of the base network and two draws over two frames, relative to the largest logit."""
+    """Differences of the base network and two draws over two frames, relative to the
+    largest logit.
+    """
 
     batched: float  # largest difference of two draws as a batch from the same two one by one
     shared: float  # the same for passes that share what is common to all draws
@@ -280,7 +291,9 @@ def is_rounding(difference: float) -> bool:
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
-    """Compare the ways of running draws, two or more, in float32, on the first of images ``[n, 3, H, W]`` at a small size."""
+    """Compare the ways of running draws, two or more, in float32, on the first of images ``[n, 3,
+    H, W]`` at a small size.
+    """
     engine = Engine(network, "float32")
     return _on_two_frames(images, lambda frames: _check(engine, frames, draws))
 
@@ -313,7 +326,8 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     with _Tolerating(*SHARING_ERRORS):
         prefix = Prefix()
         one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
-        # Networks that take the size of the batch from a tensor before the first draw, and use it after, fail here: Swin, DPT.
+        # Networks that take the size of the batch from a tensor before the first draw, and use it
+        # after, fail here: Swin, DPT.
         together = (
             difference([run(common, 1, last, prefix)], [torch.cat(single[1:])])
             if is_rounding(batched)
@@ -325,7 +339,9 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
 
 
 def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:
-    """Compare passes on the first of some images, small, and its mirror image: broadcasting would hide a missing repetition of one."""
+    """Compare passes on the first of some images, small, and its mirror image: broadcasting would
+    hide a missing repetition of one.
+    """
     image = small = images[:1].float()
     scale = SIDE / max(image.shape[-2:])
     if scale < 1:
@@ -345,14 +361,18 @@ def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:
 
 
 def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return parameters and buffers; those that are used in several places under each name: a bfloat16 copy holds them apart."""
+    """Return parameters and buffers; those that are used in several places under each name: a
+    bfloat16 copy holds them apart.
+    """
     parameters = network.named_parameters(remove_duplicate=False)
     return [*parameters, *network.named_buffers(remove_duplicate=False)]
 
 
 def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
-    """Return the names of the parameters and buffers in which networks of one build differ; none where they have no parameter in common.
-    A parameter is common as one object, a buffer, which every move to a device replaces, by its values."""
+    """Return the names of the parameters and buffers in which networks of one build differ; none
+    where they have no parameter in common. A parameter is common as one object, a buffer, which
+    every move to a device replaces, by its values.
+    """
     first, *others = [dict(_named_tensors(network)) for network in networks]
     if any(other.keys() != first.keys() for other in others):
         return frozenset()
@@ -373,7 +393,9 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
-    """Return how far logits of networks that share all but ``own`` differ from the same alone; infinite if they cannot share."""
+    """Return how far logits of networks that share all but ``own`` differ from the same alone;
+    infinite if they cannot share.
+    """
     engines = [Engine(network, "float32", own=own) for network in networks]
 
     def difference(frames: Tensor) -> float:
@@ -388,7 +410,9 @@ def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Te
 
 
 class _Tolerating(suppress):
-    """Passes over errors of a network that cannot do what is asked of it; a lack of memory says nothing of it."""
+    """Passes over errors of a network that cannot do what is asked of it; a lack of memory says
+    nothing of it.
+    """
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         return super().__exit__(kind, error, trace) and not (
@@ -399,13 +423,17 @@ class _Tolerating(suppress):
 def require_finite(
     logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input"
 ) -> None:
-    """Raise NotFiniteError where logits are NaN or infinite; not while a graph is traced, in which no value may decide."""
+    """Raise NotFiniteError where logits are NaN or infinite; not while a graph is traced, in which
+    no value may decide.
+    """
     if get_proxy_mode() is None and not torch.isfinite(logits).all():
         raise NotFiniteError(f"{who} NaN or infinite logits", hint=hint)
 
 
 class BranchRunner:
-    """The draws of the whole that belong to one branch, made once for a run, and the engine of its network."""
+    """The draws of the whole that belong to one branch, made once for a run, and the engine of its
+    network.
+    """
 
     def __init__(self, branch: Branch, draws: range, engine: Engine) -> None:
         self.branch, self.draws, self.engine = branch, draws, engine
@@ -414,11 +442,14 @@ class BranchRunner:
         )
         self.base: FoldedDraws | None = None  # the network's own affine as one draw, likewise
         self._drawn: tuple[NoiseSource, str | None] | None = None
-        # For each shape of images that was checked, whether its draws have to run one at a time with nothing shared.
+        # For each shape of images that was checked, whether its draws have to run one at a time
+        # with nothing shared.
         self.alone: dict[tuple[int, ...], bool] = {}
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
-        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check."""
+        """Make the draws of the whole's noise, unless they are there; ``images`` are the first
+        frames, for the self-check.
+        """
         branch, engine = self.branch, self.engine
         if not branch.stochastic or self._drawn == (noise, scope):
             return
@@ -439,7 +470,9 @@ class BranchRunner:
         return other
 
     def own_draws(self) -> Tensor | None:
-        """Return scale and shift ``[2, S, T]`` of the layers in which the draws differ, one after the other; None where there is none."""
+        """Return scale and shift ``[2, S, T]`` of the layers in which the draws differ, one after
+        the other; None where there is none.
+        """
         sites = [site for site in (self.folded.sites if self.folded else ()) if not site.agree]
         return (
             torch.stack(
@@ -471,7 +504,9 @@ class BranchRunner:
 
 
 class Pass:
-    """One branch over untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these in the same transform."""
+    """One branch over untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks
+    computed of these in the same transform.
+    """
 
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
@@ -486,11 +521,15 @@ class Pass:
             self.prefix = None
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
-        """Return logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
+        """Return logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the
+        transformed frames.
+        """
         return self._logits(self.runner.base)
 
     def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
-        """Return the same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
+        """Return the same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``,
+        draw-major.
+        """
         assert self.runner.folded is not None
         draws = self.runner.folded.part(first, last)
         shape = tuple(self.images.shape)
@@ -554,7 +593,9 @@ class Pass:
 
 
 class PassOfAnySize(Pass):
-    """A pass for a graph of frames of any size: what single sizes were found to allow is left, so logits are of full resolution."""
+    """A pass for a graph of frames of any size: what single sizes were found to allow is left, so
+    logits are of full resolution.
+    """
 
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine

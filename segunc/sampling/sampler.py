@@ -1,5 +1,6 @@
-"""The sampler: it deals draws to branches, takes their logits from :mod:`segunc.sampling.engine`, adds them up in
-:mod:`segunc.sampling.tail`, and makes the maps of the scores that are asked for."""
+"""The sampler: it deals draws to branches, takes their logits from :mod:`segunc.sampling.engine`,
+adds them up in :mod:`segunc.sampling.tail`, and makes the maps of the scores that are asked for.
+"""
 
 from __future__ import annotations
 
@@ -76,23 +77,33 @@ from segunc.uncertainty import Calibrator
 
 PENDING_BYTES = 64 << 20  # logits that wait until several draws are added to the sums at once
 CHUNK_PIXELS = 1 << 19
-"""Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
+"""Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass
+gets slower.
+"""
 ACTIVATION_BYTES = 512
-"""Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
+"""Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is
+halved.
+"""
 CUDA_CHUNK_PIXELS = 1 << 22
-"""Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md). Compiled
-passes, whose host does not slow them, are as fast with half of it, which takes half the memory."""
+"""Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a
+tenth less (docs/benchmarks.md). Compiled passes, whose host does not slow them, are as fast with
+half of it, which takes half the memory.
+"""
 CALLS = threading.RLock()
 """Calls from several threads take turns, those of all samplers: draws are set in the layers of a
 network that samplers may share, and switches of torch (fused attention, the precision of float32)
 hold for the whole process."""
 Nearest = Callable[[Sequence[tuple[float, float]]], list[tuple[float, str]]]
-"""Gives distance and training frame of the feature that is nearest to that of each place (shares 0..1 of the frame's height and width)."""
+"""Gives distance and training frame of the feature that is nearest to that of each place (shares
+0..1 of the frame's height and width).
+"""
 
 
 @dataclass(frozen=True)
 class Reasons:
-    """What made the sums of scores of one frame, asked for at single pixels while its maps are written. Nothing is computed before."""
+    """What made the sums of scores of one frame, asked for at single pixels while its maps are
+    written. Nothing is computed before.
+    """
 
     parts: Mapping[str, Tensor]  # maps [H, W] of the scores that are added up
     sums: Sequence[Any]  # providers of sums
@@ -100,7 +111,9 @@ class Reasons:
 
     @torch.inference_mode()
     def __call__(self, pixels: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        """Return of pixels (x, y) each part in decades, and the training frame of the nearest feature with its distance."""
+        """Return of pixels (x, y) each part in decades, and the training frame of the nearest
+        feature with its distance.
+        """
         reasons: list[dict[str, Any]] = [{"parts": {}} for _ in pixels]
         for (x, y), of_pixel in zip(pixels, reasons, strict=True):
             values = {name: float(of_part[y, x]) for name, of_part in self.parts.items()}
@@ -133,22 +146,28 @@ class Prediction:
 
 
 class Provider(Protocol):
-    """Gives evidence that was fitted on a model. A sum of scores also names these, as its ``parts``."""
+    """Gives evidence that was fitted on a model. A sum of scores also names these, as its
+    ``parts``.
+    """
 
     @property
     def gives(self) -> frozenset[str]: ...
     def __call__(
         self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
     ) -> dict[str, Any]:
-        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps ``[n,
-        H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that is
-        ``whole`` gets frames at their own size where the images have another."""
+        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the
+        images ``[n, 3, H, W]`` in 0..1 maps ``[n, H, W]``, or a constant; or for the maps of its
+        parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that is
+        ``whole`` gets frames at their own size where the images have another.
+        """
 
 
 @dataclass(frozen=True)
 class Fitted(Settings):
-    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator changes mean probabilities, prediction,
-    msp and entropy; aleatoric and epistemic are of the draws as they are, so that entropy is no longer their sum."""
+    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator
+    changes mean probabilities, prediction, msp and entropy; aleatoric and epistemic are of the
+    draws as they are, so that entropy is no longer their sum.
+    """
 
     temperature: PositiveFloat = (
         1.0  # T, by which logits of draws and base network are divided before the softmax
@@ -159,7 +178,9 @@ class Fitted(Settings):
 
 @dataclass
 class SamplerReport:
-    """What the sampler found out about the network, or all networks of an ensemble, on first use; None before it."""
+    """What the sampler found out about the network, or all networks of an ensemble, on first use;
+    None before it.
+    """
 
     batched: bool = True  # draws run as a batch: no network failed its self-check
     shared: bool = True  # what is the same for all draws is computed once, likewise
@@ -198,17 +219,23 @@ class Sampler:
             untransformed frame. Each call puts it into eval mode, and gives every module its own
             mode back at the end.
         posterior: makes the draws; None is the deterministic network itself.
-        draws: S in total; draw s belongs to member s mod M. A posterior without noise has one draw for each branch.
-        seed: of the noise, or where it comes from: how draws of one member are spread (:class:`segunc.affine.noise.NoiseSource`).
+        draws: S in total; draw s belongs to member s mod M. A posterior without noise has one draw
+            for each branch.
+        seed: of the noise, or where it comes from: how draws of one member are spread
+            (:class:`segunc.affine.noise.NoiseSource`).
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory, for the first frame.
-        precision: ``float32``, or ``bfloat16`` for weights and activations, of which the weights are copied at the first frame.
-        scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
+        precision: ``float32``, or ``bfloat16`` for weights and activations, of which the weights
+            are copied at the first frame.
+        scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that
+            need them.
         fitted: what was fitted on the model.
-        compiled: passes run as compiled graphs, which the first frame of each size waits for; maps differ by rounding.
+        compiled: passes run as compiled graphs, which the first frame of each size waits for; maps
+            differ by rounding.
 
     Raises:
-        InputError: fewer draws than members, an unconverted network with a posterior, or a score that is unknown or of what was not fitted.
+        InputError: fewer draws than members, an unconverted network with a posterior, or a score
+            that is unknown or of what was not fitted.
     """
 
     def __init__(
@@ -290,9 +317,11 @@ class Sampler:
 
         Args:
             images: what the network takes, ``[n, 3, H, W]``.
-            size: (height, width) of the maps, to which they are resized bilinearly; None for the network's input.
+            size: (height, width) of the maps, to which they are resized bilinearly; None for the
+                network's input.
             keep_probabilities: also return the mean probabilities.
-            whole: the frames of the images, RGB uint8 at their own size, for evidence that is made of these; without them the images are.
+            whole: the frames of the images, RGB uint8 at their own size, for evidence that is made
+                of these; without them the images are.
 
         Raises:
             NotFiniteError: the images hold, or the network or a draw returns, NaN or infinite
@@ -431,7 +460,9 @@ class Sampler:
         )
 
     def _joined(self, frames: Sequence[Prediction]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return predictions and maps of all scores of frames, ``[n, H, W]``, sums of others among them."""
+        """Return predictions and maps of all scores of frames, ``[n, H, W]``, sums of others among
+        them.
+        """
         maps = {
             name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores
         }
@@ -444,9 +475,12 @@ class Sampler:
     def _finish(
         self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool
     ) -> Prediction:
-        """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up. Entropy and
-        aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from resized
-        mean probabilities: entropies of these would mix neighbouring classes and write that into epistemic."""
+        """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over
+        the draws are used up. Entropy and aleatoric are resized bilinearly to (height, width)
+        ``size``, epistemic is their difference, and prediction and msp come from resized mean
+        probabilities: entropies of these would mix neighbouring classes and write that into
+        epistemic.
+        """
         prediction, evidence = frame.draws.finish()
         if (calibrator := self.fitted.calibrator) is not None:
             calibrate = calibrator.calibrate if self._backend == "traced" else calibrator
@@ -474,7 +508,9 @@ class Sampler:
     def _evidence(
         self, source: Source, subject: Any, whole: Sequence[Image] = ()
     ) -> dict[str, Any]:
-        """Return what is needed of one source of evidence, for images or maps; of whole frames it is resized to the images."""
+        """Return what is needed of one source of evidence, for images or maps; of whole frames it
+        is resized to the images.
+        """
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
         for provider in self.fitted.providers:
@@ -490,14 +526,18 @@ class Sampler:
         return evidence
 
     def with_chunk(self, chunk: int | None) -> Sampler:
-        """Return a sampler of the same draws in other batches; what was found out about the networks is shared."""
+        """Return a sampler of the same draws in other batches; what was found out about the
+        networks is shared.
+        """
         other = copy.copy(self)
         other.chunk = chunk
         return other
 
     def drawn(self) -> Tensor | None:
-        """Return the draws that :meth:`one_frame` takes, ``[2, S, T]`` scale and shift of the layers in which they differ; None where the
-        model is not one network with such draws. The sampler has been called before."""
+        """Return the draws that :meth:`one_frame` takes, ``[2, S, T]`` scale and shift of the
+        layers in which they differ; None where the model is not one network with such draws. The
+        sampler has been called before.
+        """
         return self._runners[0].own_draws() if len(self._runners) == 1 else None
 
     def one_frame(
@@ -532,7 +572,9 @@ class Sampler:
         return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
-        """Return how many draws are in a batch for ``frames`` frames of (height, width) ``size``."""
+        """Return how many draws are in a batch for ``frames`` frames of (height, width)
+        ``size``.
+        """
         if not self.report.batched:
             return 1
         pixels = frames * size[0] * size[1]
@@ -544,7 +586,8 @@ class Sampler:
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(
                 self.device
             )
-            # Networks that do not end in an upsampling have float32 logits at full resolution, and as much around.
+            # Networks that do not end in an upsampling have float32 logits at full resolution, and
+            # as much around.
             most = min(
                 CUDA_CHUNK_PIXELS // (pixels * (1 + self.compiled)),
                 int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))),
@@ -554,7 +597,9 @@ class Sampler:
         return max(1, min(self.draws, most))
 
     def _prepare(self, images: Tensor, noise: NoiseSource) -> None:
-        """Make the runners, and check their networks with the first frames; then make their draws of this noise."""
+        """Make the runners, and check their networks with the first frames; then make their draws
+        of this noise.
+        """
         if self._runners:
             for runner in self._runners:
                 runner.draw(noise, self.scope)
@@ -575,7 +620,9 @@ class Sampler:
             self._report(engine)
 
     def _own(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
-        """Return in what the networks differ, if what they have in common can be computed once; checked with the first frames."""
+        """Return in what the networks differ, if what they have in common can be computed once;
+        checked with the first frames.
+        """
         own = (
             frozenset[str]()
             if any(branch.stochastic for branch in self._branches)
@@ -590,7 +637,9 @@ class Sampler:
         return frozenset()
 
     def _sample(self, images: Tensor, whole: Sequence[Image] = ()) -> list[FrameEvidence]:
-        """Run the base network and all draws over frames, and return what each frame's maps are made of."""
+        """Run the base network and all draws over frames, and return what each frame's maps are
+        made of.
+        """
         fitted, constants = (
             self._evidence("frame", images, whole),
             self._evidence("constant", images),
@@ -764,11 +813,14 @@ def sample_frames(
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:
-    """Return why one frame has no maps where that is the frame's own: it is refused, or too large for memory; else raise the error."""
+    """Return why one frame has no maps where that is the frame's own: it is refused, or too large
+    for memory; else raise the error.
+    """
     if isinstance(error, InputError):
         return error
     no_memory = is_out_of_memory(error)
-    # A plain RuntimeError is what operators raise for shapes. Subclasses (torch.AcceleratorError) and CUDA libraries mean the device.
+    # A plain RuntimeError is what operators raise for shapes. Subclasses (torch.AcceleratorError)
+    # and CUDA libraries mean the device.
     of_shapes = type(error) is RuntimeError and not re.search(
         "cuda|cudnn|cublas", str(error), re.IGNORECASE
     )
@@ -787,8 +839,9 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, at (height, width) ``size``, None: their own; bilinear, or
-    the mean over areas where it shrinks."""
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, at (height, width)
+    ``size``, None: their own; bilinear, or the mean over areas where it shrinks.
+    """
     resized = []
     for image in images:
         if size is not None and image.shape[:2] != size:

@@ -32,7 +32,8 @@ class Upsampling:
     align_corners: bool = (
         False  # whether corner pixels lie on corner pixels (smp) or pixel areas match (torchvision)
     )
-    # The scale factors that were asked for, None where a size was: PyTorch computes positions from a factor.
+    # The scale factors that were asked for, None where a size was: PyTorch computes positions from
+    # a factor.
     factors: tuple[float, float] | None = None
 
     @classmethod
@@ -48,7 +49,9 @@ class Upsampling:
         return logits[..., : self.kept[0], : self.kept[1]]
 
     def taps(self, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return for each kept row (axis 0) or column (axis 1) two source lines (int32) and the second's weight (float32)."""
+        """Return for each kept row (axis 0) or column (axis 1) two source lines (int32) and the
+        second's weight (float32).
+        """
         factor = None if self.factors is None else self.factors[axis]
         return _taps(
             self.source[axis], self.full[axis], self.kept[axis], self.align_corners, factor
@@ -77,7 +80,9 @@ def _taps(
 
 @dataclass(frozen=True)
 class Ending:
-    """The upsampling that makes the logits, and which of the network's interpolations it is, counted from 1."""
+    """The upsampling that makes the logits, and which of the network's interpolations it is,
+    counted from 1.
+    """
 
     upsampling: Upsampling
     call: int
@@ -88,7 +93,9 @@ class EndReachedError(Exception):
 
 
 class InterpolationCounter(TorchFunctionMode):
-    """Counts the interpolations of a pass, and raises :class:`EndReachedError` for number ``stop_at``."""
+    """Counts the interpolations of a pass, and raises :class:`EndReachedError` for number
+    ``stop_at``.
+    """
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()
@@ -179,7 +186,9 @@ class InterpolationWatch(InterpolationCounter):
         self._ends = []
 
     def ending(self, logits: Tensor) -> Ending | None:
-        """Return the ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
+        """Return the ending of the watched pass if its last interpolation made ``logits``, but for
+        a crop and the type.
+        """
         low, upsampling = self._last or (None, None)
         if low is None or upsampling is None:
             return None
@@ -196,7 +205,9 @@ class InterpolationWatch(InterpolationCounter):
 
 
 def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
-    """Return whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but lower rows and right columns."""
+    """Return whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but
+    lower rows and right columns.
+    """
     (a, b) = (
         (t.untyped_storage()._cdata, t.storage_offset(), t.stride(), t.shape[:2])
         for t in (part, whole)
@@ -205,7 +216,9 @@ def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
 
 
 def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
-    """Return what an interpolation did, or None if it is not plainly bilinear or makes the map narrower."""
+    """Return what an interpolation did, or None if it is not plainly bilinear or makes the map
+    narrower.
+    """
     low = arguments["input"]
     if arguments.get("mode") != "bilinear" or arguments.get("antialias") or low.ndim != 4:
         return None
@@ -268,14 +281,16 @@ class Prefix:
 
 
 class SharePrefix(InterpolationCounter):
-    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. The first pass over some frames marks results, of
-    frames only or of draws too, and remembers those of frames that meet draws; further passes take them from there and skip what led to
-    them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Of networks that share an encoder
-    the parameters in which they differ are marked as draws are.
+    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. The first
+    pass over some frames marks results, of frames only or of draws too, and remembers those of
+    frames that meet draws; further passes take them from there and skip what led to them. Marked
+    tensors keep one row for each frame and are repeated for the draws where they meet them. Of
+    networks that share an encoder the parameters in which they differ are marked as draws are.
 
     A result is taken for an operation of the same function and the same form of arguments only. A
     network that keeps something between its calls may do other operations in a later pass: that
-    raises :class:`OperationsDifferError`."""
+    raises :class:`OperationsDifferError`.
+    """
 
     def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__(stop_at)
@@ -315,7 +330,8 @@ class SharePrefix(InterpolationCounter):
             for tensor in tensors_in([output]):
                 mark(tensor, DRAWS)
             return output
-        # Only operations on frames are counted: how many there are on draws may depend on their number.
+        # Only operations on frames are counted: how many there are on draws may depend on their
+        # number.
         place = self._done
         self._done += 1
         call = _call_of(func, args, kwargs)
@@ -349,7 +365,9 @@ class SharePrefix(InterpolationCounter):
                 self._needed[place] = output() if isinstance(output, weakref.ref) else output
 
     def _repeat(self, value: Any, in_place: bool) -> Any:
-        """Return an argument with one row for each draw and frame in place of one for each frame."""
+        """Return an argument with one row for each draw and frame in place of one for
+        each frame.
+        """
         if isinstance(value, Tensor) and getattr(value, ORIGIN, None) == FRAMES:
             # cat keeps the memory format, repeat does not.
             return torch.cat([value] * self._draws) if self._draws > 1 or in_place else value
@@ -358,7 +376,9 @@ class SharePrefix(InterpolationCounter):
         return value
 
     def _as_many_rows(self, joined: Any) -> Any:
-        """Return tensors that are joined; constants that a network made for the number of frames are repeated like the frames."""
+        """Return tensors that are joined; constants that a network made for the number of frames
+        are repeated like the frames.
+        """
         if not isinstance(joined, list | tuple):
             return joined
         rows = max(t.shape[0] for t in joined)
@@ -388,7 +408,9 @@ def _form(value: Any) -> Any:
 
 
 def _placeholder(output: Any) -> Any:
-    """Return the same value with tensors that have a shape but no memory; the self-check finds their NaN in the logits if they are used."""
+    """Return the same value with tensors that have a shape but no memory; the self-check finds
+    their NaN in the logits if they are used.
+    """
     if isinstance(output, Tensor):
         number = torch.nan if output.is_floating_point() or output.is_complex() else 0
         return mark(

@@ -1,5 +1,7 @@
-"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA. Draws are added one at a
-time, in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum."""
+"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or
+Triton on CUDA. Draws are added one at a time, in strips of rows of a fixed size, so that neither
+the chunk size nor the number of frames in a batch changes a sum.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,21 @@ NATIVE_BASE = (
     "deterministic-max-logit",
     "deterministic-energy",
 )
-"""Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
+"""Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do
+but for rounding.
+"""
 LOWEST_EXPONENT = -104.0
 """In float32 exp of it is 0."""
 STRIP_BYTES, CUDA_STRIP_BYTES = 1 << 20, 1 << 26
-"""Working memory of one strip: on a CPU it should stay in the cache while the passes of the softmax go over it."""
+"""Working memory of one strip: on a CPU it should stay in the cache while the passes of the softmax
+go over it.
+"""
 
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
-    """Return the fastest backend on a device, and why not a faster one, or what else a user should know of it (or an empty string)."""
+    """Return the fastest backend on a device, and why not a faster one, or what else a user should
+    know of it (or an empty string).
+    """
     if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
         return "triton", ""
     if device.type == "cpu" and native_tail().library is not None:
@@ -47,7 +55,9 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame of (height, width) ``size``, with :class:`LogitSums` only where evidence ``needs`` them."""
+    """Sums over the draws of one frame of (height, width) ``size``, with :class:`LogitSums` only
+    where evidence ``needs`` them.
+    """
 
     def __init__(
         self,
@@ -82,7 +92,9 @@ class DrawAccumulator:
         return tuple(self.probabilities.shape)  # classes, height, width
 
     def add(self, logits: Tensor, upsampling: Upsampling) -> None:
-        """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to the frame."""
+        """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to
+        the frame.
+        """
         if self.backend == "native":
             planes = self.logit_sums.planes if self.logit_sums else ()
             further = (self.probabilities, planes, self.temperature, self.draws)
@@ -100,7 +112,8 @@ class DrawAccumulator:
 
     def _add_one(self, half_logits: Tensor, earlier: int) -> None:
         for rows in self._strips:
-            # One contiguous float32 copy: the passes below then run along rows whatever the layout was.
+            # One contiguous float32 copy: the passes below then run along rows whatever the layout
+            # was.
             z = half_logits[:, rows].to(
                 torch.float32, copy=True, memory_format=torch.contiguous_format
             )
@@ -118,7 +131,9 @@ class DrawAccumulator:
             self.entropy[rows] += total.log_().sub_(p.mul_(z).sum(0)).clamp_min_(0.0)
 
     def finish(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the prediction uint8 ``[H, W]`` and the evidence of the draws, ``[1, (C,) H, W]``; the sums are used up."""
+        """Return the prediction uint8 ``[H, W]`` and the evidence of the draws, ``[1, (C,) H, W]``;
+        the sums are used up.
+        """
         p = self.probabilities
         if self.backend == "native":
             prediction, total, expected = native_tail().finish(p, self.entropy, self.draws)
@@ -129,7 +144,8 @@ class DrawAccumulator:
             )
             expected = self.entropy * (per_ln(len(p)) / self.draws)
         if self.draws == 1:
-            # The two are sums in different orders, and the stored code is so fine near 0 that it would show it.
+            # The two are sums in different orders, and the stored code is so fine near 0 that it
+            # would show it.
             expected = total
         p.div_(self.draws)
         if len(p) == 1:
@@ -146,14 +162,17 @@ class DrawAccumulator:
 
 
 class LogitSums:
-    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held.
+    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are
+    held.
 
-    Of the logits z of a draw and the temperature T the evidence is the mean over draws of ``-max_c z_c``, of
-    ``-T ln sum_c exp(z_c / T)``, and the variance of z_c with divisor S, mean over the classes, by Welford's update (1962).
+    Of the logits z of a draw and the temperature T the evidence is the mean over draws of ``-max_c
+    z_c``, of ``-T ln sum_c exp(z_c / T)``, and the variance of z_c with divisor S, mean over the
+    classes, by Welford's update (1962).
 
     Attributes:
-        planes: four sums, None where not needed: of ``max z`` and of ``ln sum_c exp((z_c - max z) / T)``, ``[H, W]`` float64;
-            the mean of z ``[C, H, W]`` float32; squared deviations from it ``[H, W]`` float64.
+        planes: four sums, None where not needed: of ``max z`` and of ``ln sum_c exp((z_c - max z) /
+            T)``, ``[H, W]`` float64; the mean of z ``[C, H, W]`` float32; squared deviations from
+            it ``[H, W]`` float64.
     """
 
     def __init__(
@@ -182,7 +201,9 @@ class LogitSums:
         self.planes = (plane(*of_energy), plane(*of_energy), means, plane(of_logits))
 
     def add(self, rows: slice, half_logits: Tensor, draws: int) -> None:
-        """Add the strip of rows ``[C, rows, W]`` float32 of one draw, behind ``draws`` others: half its logits."""
+        """Add the strip of rows ``[C, rows, W]`` float32 of one draw, behind ``draws`` others: half
+        its logits.
+        """
         maxima, normalisers, means, deviations = self.planes
         if maxima is not None and normalisers is not None:
             maximum = half_logits.amax(0)
@@ -196,7 +217,9 @@ class LogitSums:
             deviations[rows] += deviation.square_().sum(0) * (draws / (draws + 1))
 
     def evidence(self, draws: int) -> dict[str, Tensor]:
-        """Return the evidence of ``draws`` draws, each ``[1, H, W]`` float64, in the units of the logits."""
+        """Return the evidence of ``draws`` draws, each ``[1, H, W]`` float64, in the units of the
+        logits.
+        """
         maxima, normalisers, _, deviations = self.planes
         evidence: dict[str, Tensor] = {}
         if maxima is not None and normalisers is not None:
@@ -208,7 +231,9 @@ class LogitSums:
 
 
 def base_evidence(logits: Tensor, upsampling: Upsampling, temperature: float) -> dict[str, Any]:
-    """Return the evidence that the base network gives of one frame, from its logits ``[C, h, w]``."""
+    """Return the evidence that the base network gives of one frame, from its logits ``[C,
+    h, w]``.
+    """
     full = upsampling.apply(logits[None].float())
     if upsampling.source != upsampling.full:
         # PyTorch interpolates the largest float to infinity, by rounding.
@@ -225,8 +250,10 @@ def base_maps(
     temperature: float = 1.0,
     constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]``
-    float32. Where one of them needs the logits at full resolution, all are made from these."""
+    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were
+    fitted on the model, each ``[H, W]`` float32. Where one of them needs the logits at full
+    resolution, all are made from these.
+    """
     if not scores:
         return {}
     if backend != "native" or any(score.name not in NATIVE_BASE for score in scores):
@@ -257,8 +284,10 @@ def add_draws(
     upsampling: Upsampling,
     transform: InputTransform,
 ) -> None:
-    """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold logits ``[k * n, C, h, w]`` of k draws each,
-    draw-major, or ``[n, C, h, w]`` of draws that are all the same. They are upsampled, and then the frames' transform is undone."""
+    """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold
+    logits ``[k * n, C, h, w]`` of k draws each, draw-major, or ``[n, C, h, w]`` of draws that are
+    all the same. They are upsampled, and then the frames' transform is undone.
+    """
     size = sums[0].shape[1:]
     shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
     if shape != sums[0].shape:

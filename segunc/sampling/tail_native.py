@@ -1,4 +1,6 @@
-"""The compiled tail on a CPU: built with the machine's C++ compiler at first use, kept on disk, called without the GIL."""
+"""The compiled tail on a CPU: built with the machine's C++ compiler at first use, kept on disk,
+called without the GIL.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ TUNINGS = (
 
 @dataclass(frozen=True)
 class NativeTail:
-    """The compiled functions, or the reason why there are none; or what a user should know of them."""
+    """The compiled functions, or the reason why there are none; or what a user should
+    know of them.
+    """
 
     library: ctypes.CDLL | None
     reason: str = ""
@@ -60,8 +64,10 @@ class NativeTail:
         temperature: float = 1.0,
         earlier: int = 0,
     ) -> None:
-        """Add draws ``[S, C, h, w]`` of any floating type and strides to sums of ``earlier`` ones, in their order: H(p) in nats ``[H, W]``
-        float64, p ``[C, H, W]`` float32, and the planes of :class:`segunc.sampling.tail.LogitSums`, all contiguous."""
+        """Add draws ``[S, C, h, w]`` of any floating type and strides to sums of ``earlier`` ones,
+        in their order: H(p) in nats ``[H, W]`` float64, p ``[C, H, W]`` float32, and the planes of
+        :class:`segunc.sampling.tail.LogitSums`, all contiguous.
+        """
         assert self.library is not None
         if logits.dtype not in (torch.float32, torch.bfloat16):
             logits = logits.float()
@@ -99,7 +105,9 @@ class NativeTail:
     def finish(
         self, probabilities: Tensor, entropy: Tensor, draws: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Prediction (uint8), total and expected entropy (float64, shares of ln C), each ``[H, W]``, from the sums."""
+        """Prediction (uint8), total and expected entropy (float64, shares of ln C), each ``[H,
+        W]``, from the sums.
+        """
         assert self.library is not None
         classes, height, width = probabilities.shape
         made = (
@@ -125,7 +133,9 @@ class NativeTail:
 
 @functools.cache
 def native_tail() -> NativeTail:
-    """The compiled tail of this machine, built once for each version of its source, compiler and kind of CPU."""
+    """The compiled tail of this machine, built once for each version of its source, compiler and
+    kind of CPU.
+    """
     compiler = os.environ.get("CXX") or next(
         (c for c in ("c++", "g++", "clang++") if shutil.which(c)), None
     )
@@ -155,7 +165,8 @@ def native_tail() -> NativeTail:
 
 def _build(compiler: str, path: Path) -> None:
     for tuning in TUNINGS:
-        # Built beside its place and renamed: two processes may build at once, and a killed one leaves nothing half.
+        # Built beside its place and renamed: two processes may build at once, and a killed one
+        # leaves nothing half.
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
             command = [compiler, *FLAGS, *tuning, str(SOURCE), "-o", str(made)]
@@ -187,7 +198,9 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a library is there that nobody but this user can have written; another one is built over it."""
+    """Return whether a library is there that nobody but this user can have written; another one is
+    built over it.
+    """
     if not os.path.lexists(path):
         return False
     status = path.lstat()
@@ -207,12 +220,15 @@ def _cpu() -> str:
 
 
 def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
-    """Call ``rows(first, last)`` for pieces of 0..height; what a row gives does not depend on the pieces."""
+    """Call ``rows(first, last)`` for pieces of 0..height; what a row gives does not depend on the
+    pieces.
+    """
     threads = torch.get_num_threads()
     if threads == 1:
         rows(0, height)
         return
-    # Finer than there are threads, so that a core that is busy elsewhere does not hold up the others.
+    # Finer than there are threads, so that a core that is busy elsewhere does not hold up the
+    # others.
     step = max(1, math.ceil(height / (threads * 4)))
     starts = range(0, height, step)
     with ThreadPoolExecutor(threads) as pool:

@@ -1,5 +1,6 @@
-"""The tail on CUDA: one Triton kernel that upsamples, takes the softmax and adds up all draws in registers; the sums are read and written
-once."""
+"""The tail on CUDA: one Triton kernel that upsamples, takes the softmax and adds up all draws in
+registers; the sums are read and written once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from torch import Tensor
 from segunc.core.device import to_device
 from segunc.sampling.shortcuts import Upsampling
 
-COLUMNS = 32  # of a program: its threads lie along a row and hold all classes of their pixels, so that sums over classes stay in registers
+# Of a program: its threads lie along a row and hold all classes of their pixels, so that sums over
+# classes stay in registers.
+COLUMNS = 32
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -24,7 +27,8 @@ def _half_logits(at, column0, column1, wx, held, shape: tl.constexpr, UPSAMPLED:
     return a
 
 
-# Of a width known as a multiple of 16 a thread would read four pixels of a plane at once, and their classes would lie in four threads.
+# Of a width known as a multiple of 16 a thread would read four pixels of a plane at once, and their
+# classes would lie in four threads.
 @triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotations of its arguments but constexpr
     logits, probabilities, entropy, above, below, down, left, right, across,
@@ -42,8 +46,9 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
     column1 = (tl.load(right + x, inside, 0) * stride_column)[None, :] + c * STRIDE_CLASS
     pixel = y * width + x
     plane = c.to(tl.int64) * height * width + pixel[None, :]
-    # Loaded as one row of pixels behind the other: what lies side by side in a matrix decides which thread takes what, and where neighbouring
-    # threads take neighbouring classes, sums over these go from thread to thread.
+    # Loaded as one row of pixels behind the other: what lies side by side in a matrix decides which
+    # thread takes what, and where neighbouring threads take neighbouring classes, sums over these
+    # go from thread to thread.
     shape: tl.constexpr = (PADDED, COLUMNS)
     row: tl.constexpr = (PADDED * COLUMNS,)
     column0, column1, plane = (
@@ -82,7 +87,9 @@ def add_draws_triton(
     probabilities: Tensor,
     temperature: float = 1.0,
 ) -> None:
-    """Add draws ``[S, C, h, w]`` to sums of H(p) ``[H, W]`` float64 and of p ``[C, H, W]`` float32, both contiguous."""
+    """Add draws ``[S, C, h, w]`` to sums of H(p) ``[H, W]`` float64 and of p ``[C, H, W]`` float32,
+    both contiguous.
+    """
     draws, classes = logits.shape[:2]
     height, width = upsampling.kept
     padded = triton.next_power_of_2(classes)

@@ -1,4 +1,6 @@
-"""Built-in toy road scenes: procedural streets with pixel-exact labels, an anomaly split and a short video."""
+"""Built-in toy road scenes: procedural streets with pixel-exact labels, an anomaly split and a
+short video.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The canvas of the toy scenes: a pinhole camera over a gently bending street, colours, textures and light. Street coordinates in metres:
-lateral (right of the camera's path), up, station (along the street). The bend moves a point sideways by ``curvature / 2 * distance^2``.
-A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour."""
+"""The canvas of the toy scenes: a pinhole camera over a gently bending street, colours, textures
+and light. Street coordinates in metres: lateral (right of the camera's path), up, station (along
+the street). The bend moves a point sideways by ``curvature / 2 * distance^2``. A texture is a
+float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Id:
-    """Raw label ids of the label map ``toy``, as in Cityscapes; anomalies are 'dynamic', which training ignores."""
+    """Raw label ids of the label map ``toy``, as in Cityscapes; anomalies are 'dynamic', which
+    training ignores.
+    """
 
     ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR, ANOMALY = (
         7,
@@ -39,7 +43,8 @@ class Id:
         26,
         5,
     )
-    # Ties of the majority vote go to the first: thin things first, or they would fade with distance.
+    # Ties of the majority vote go to the first: thin things first, or they would fade with
+    # distance.
     VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 
 
@@ -57,8 +62,10 @@ _TONES = {
     "foliage": ((0.26, 0.5, 0.35, 0.08, 0.2, 0.12),),
     "bark": ((0.08, 0.3, 0.26, 0.03, 0.15, 0.1),),
     "asphalt": ((0.6, 0.05, 0.37, 0.2, 0.05, 0.1),),
-    "paving": ((0.1, 0.08, 0.56, 0.06, 0.06, 0.12), (0.03, 0.25, 0.5, 0.02, 0.12, 0.1)),  # concrete slabs, bricks
-    "metal": ((0.58, 0.04, 0.48, 0.1, 0.04, 0.14), (0.5, 0.2, 0.18, 0.16, 0.15, 0.1)),  # galvanised, painted dark
+    # Concrete slabs, bricks.
+    "paving": ((0.1, 0.08, 0.56, 0.06, 0.06, 0.12), (0.03, 0.25, 0.5, 0.02, 0.12, 0.1)),
+    # galvanised, painted dark.
+    "metal": ((0.58, 0.04, 0.48, 0.1, 0.04, 0.14), (0.5, 0.2, 0.18, 0.16, 0.15, 0.1)),
     "skin": ((0.06, 0.42, 0.6, 0.02, 0.15, 0.25),),
     "sign": ((0.99, 0.8, 0.65, 0.02, 0.12, 0.14), (0.6, 0.75, 0.55, 0.03, 0.15, 0.15), (0.12, 0.05, 0.85, 0.1, 0.05, 0.1),
         (0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),  # red, blue, white, yellow
@@ -90,8 +97,11 @@ def colour(rng: Random, thing: str) -> Points:
 
 
 def odd_colour(rng: Random) -> Points:
-    """Return the RGB of an anomaly: one of the known things' distributions, but none that hides it on a grey road."""
-    # A grey lump on grey asphalt is road to every network, without a doubt; nothing could be learned from it.
+    """Return the RGB of an anomaly: one of the known things' distributions, but none that hides it
+    on a grey road.
+    """
+    # A grey lump on grey asphalt is road to every network, without a doubt; nothing could be
+    # learned from it.
     while np.abs((rgb := colour(rng, _ANY[rng.integers(len(_ANY))])) - 0.37).max() <= 0.27:
         pass
     return rgb
@@ -103,7 +113,9 @@ _GRAINS = {"medium": 5.0, "coarse": 14.0, "cloud": 0.0}
 
 @cache
 def noise_tile(grain: str) -> Floats:
-    """Return a tileable noise ``[256, 256]`` with mean 0 and deviation 1: blobs of 2 and 6 pixels, or clouds (1/f)."""
+    """Return a tileable noise ``[256, 256]`` with mean 0 and deviation 1: blobs of 2 and 6 pixels,
+    or clouds (1/f).
+    """
     rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
     spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
     frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
@@ -121,12 +133,16 @@ def crop(rng: Random, grain: str, height: int = 48, width: int = 48) -> Floats:
 
 
 def speckle(rng: Random, strength: float, grain: str = "medium") -> Floats:
-    """Return noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within 0.2..1.8."""
+    """Return noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within
+    0.2..1.8.
+    """
     return np.asarray(np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8), np.float32)
 
 
 def leaves(rng: Random) -> Floats:
-    """Return clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
+    """Return clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards
+    the top.
+    """
     patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
     patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
     return np.asarray(np.clip(patch, 0.25, 1.9), np.float32)
@@ -146,7 +162,9 @@ def fabric(rng: Random) -> Floats:
 
 
 def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
-    """Return a patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
+    """Return a patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its
+    foot.
+    """
     across = np.linspace(-1, 1, patch.shape[1], dtype=np.float32)[None]
     down = np.linspace(0.12, -0.18, patch.shape[0], dtype=np.float32)[:, None]
     shade: Floats = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
@@ -222,7 +240,9 @@ def sample_light(rng: np.random.Generator) -> Light:
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera ``height`` m above the ground at a station of the street, looking along it, for a canvas of some pixels."""
+    """A camera ``height`` m above the ground at a station of the street, looking along it, for a
+    canvas of some pixels.
+    """
 
     rows: int
     columns: int
@@ -239,7 +259,9 @@ class Camera:
         return self.columns / 2 / tan(self.field_of_view / 2)
 
     def project(self, points: Points) -> Points:
-        """Return canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances are held at NEAR or more."""
+        """Return canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances
+        are held at NEAR or more.
+        """
         distance = np.maximum(points[:, 2] - self.station, NEAR)
         scale = self.focal / distance
         x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
@@ -252,7 +274,9 @@ class Camera:
         return np.column_stack([columns, rows])
 
     def clip(self, points: Points) -> Points:
-        """Return the part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
+        """Return the part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman
+        1974); may be empty.
+        """
         ahead = points[:, 2] - self.station - NEAR
         kept: list[Points] = []
         for i in range(len(points)):
@@ -264,8 +288,10 @@ class Camera:
         return np.array(kept).reshape(-1, 3)
 
     def ground_grid(self) -> tuple[int, Floats, Floats, Floats]:
-        """Return the first row that may show ground and, of the ground under each pixel from there, float32
-        ``[rows - first, columns]``: lateral, distance (infinite above the horizon), metres of lateral that a pixel spans."""
+        """Return the first row that may show ground and, of the ground under each pixel from there,
+        float32 ``[rows - first, columns]``: lateral, distance (infinite above the horizon), metres
+        of lateral that a pixel spans.
+        """
         # The roll lifts the horizon at one side.
         lift = abs(np.sin(self.roll)) * self.columns / 2
         first = int(np.clip(np.floor(self.horizon * self.rows - lift), 0, self.rows - 1))
@@ -293,7 +319,9 @@ class Camera:
 
 
 def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0) -> Points:
-    """Return street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned place."""
+    """Return street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned
+    place.
+    """
     cosine, sine = cos(yaw), sin(yaw)
     right, up, forward = local.T
     return np.column_stack(
@@ -302,7 +330,9 @@ def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0
 
 
 def upright(half: float, depths: Corner, height: float, top: float) -> Points:
-    """Return the reach of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
+    """Return the reach of four points at the foot, ``half`` m to both sides, and two ``height`` m
+    above it.
+    """
     foot = [(x, 0.0, z) for x in (-half, half) for z in depths]
     return np.array([*foot, *((x, height, 0.0) for x in (-top, top))])
 
@@ -315,7 +345,9 @@ def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
 
 
 def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
-    """Return a tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
+    """Return a tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are
+    its widths in metres.
+    """
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = max(1e-6, float(np.hypot(dx, dy)))
     nx, ny = -dy / length / 2, dx / length / 2
@@ -324,8 +356,10 @@ def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
 
 
 class Canvas:
-    """Colours float32 ``[rows, columns, 3]`` (a sky, at first), raw labels uint8 and depth float32 metres (sky: 0); whatever is drawn
-    writes all three from the same polygon, so labels follow the drawn shapes exactly."""
+    """Colours float32 ``[rows, columns, 3]`` (a sky, at first), raw labels uint8 and depth float32
+    metres (sky: 0); whatever is drawn writes all three from the same polygon, so labels follow the
+    drawn shapes exactly.
+    """
 
     def __init__(self, sky: Floats) -> None:
         self.colours = sky
@@ -340,7 +374,9 @@ class Canvas:
         label: int,
         patch: Floats | None = None,
     ) -> None:
-        """Fill a polygon ``[N, 2]`` (column, row) of corners with a depth in metres; ``patch`` is stretched over its bounding box."""
+        """Fill a polygon ``[N, 2]`` (column, row) of corners with a depth in metres; ``patch`` is
+        stretched over its bounding box.
+        """
         low, high = outline.min(axis=0), outline.max(axis=0)
         where = self._window(low, high)
         if where is None:
@@ -356,11 +392,14 @@ class Canvas:
     def warp(
         self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int
     ) -> None:
-        """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral ``[4, 2]``, top left corner first."""
+        """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral ``[4,
+        2]``, top left corner first.
+        """
         where = self._window(corners.min(axis=0), corners.max(axis=0))
         if where is None:
             return
-        # Shrunk to about its size in the picture first: warping alone would skip pixels and flicker.
+        # Shrunk to about its size in the picture first: warping alone would skip pixels and
+        # flicker.
         spans = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
         width = int(np.clip(max(spans[0], spans[2]), 2, texture.shape[1]))
         height = int(np.clip(max(spans[1], spans[3]), 2, texture.shape[0]))
@@ -408,7 +447,9 @@ def _inside(where: Window, points: Points | Floats) -> Mask:
 
 
 def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
-    """Return depth over a window, from the plane through the corners; their mean where they are about as far."""
+    """Return depth over a window, from the plane through the corners; their mean where they are
+    about as far.
+    """
     if depth.max() < 1.05 * depth.min():
         return float(depth.mean())
     system = np.column_stack([outline, np.ones(len(outline))])
@@ -438,7 +479,9 @@ def _stretch(patch: Floats, low: Points, high: Points, where: Window) -> Floats:
 
 @dataclass(frozen=True)
 class Stage:
-    """What things are drawn on: the canvas, seen by a camera, lit by a light, ``time`` seconds into a video."""
+    """What things are drawn on: the canvas, seen by a camera, lit by a light, ``time`` seconds into
+    a video.
+    """
 
     canvas: Canvas
     camera: Camera
@@ -457,7 +500,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Place:
-    """A place on a stage: lateral and station in metres, yaw in radians (0: a body there looks along the street)."""
+    """A place on a stage: lateral and station in metres, yaw in radians (0: a body there looks
+    along the street).
+    """
 
     stage: Stage
     lateral: float
@@ -467,15 +512,19 @@ class Place:
     def fill(
         self, outline: Outline, colour: Points, label: int, patch: Floats | None = None
     ) -> None:
-        """Fill a polygon (right, up) in metres from the place, facing the camera, with an already lit colour."""
+        """Fill a polygon (right, up) in metres from the place, facing the camera, with an already
+        lit colour.
+        """
         points = np.column_stack(
             [np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)]
         )
         self.stage.flat(points, colour, label, patch)
 
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
-        """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal). Its side profile
-        ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right; face i is from corner i to i + 1, or LEFT or RIGHT."""
+        """Return the faces of a solid here that look at the camera, farthest first: (number, street
+        corners, street normal). Its side profile ``[N, 2]`` (forward, up) runs counter-clockwise
+        seen from the right; face i is from corner i to i + 1, or LEFT or RIGHT.
+        """
         count, half = len(profile), width / 2
         left, right = (
             np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]])
@@ -521,7 +570,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Thing:
-    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest."""
+    """Something that stands on the street; things are drawn from the farthest ``station`` to the
+    nearest.
+    """
 
     lateral: float  # where it stands, metres
     station: float  # likewise; of what is long, the far end

@@ -1,4 +1,6 @@
-"""Toy road scenes: ground and sky, what stands where, the picture; and folders and videos of them."""
+"""Toy road scenes: ground and sky, what stands where, the picture; and folders and videos
+of them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Ground:
 
 
 def sample_ground(rng: Random) -> Ground:
-    """Return a random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
+    """Return a random street: two to four lanes, ours to the right of the middle, sidewalks on both
+    sides.
+    """
     lane = rng.uniform(2.9, 3.6)
     ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
     parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
@@ -106,8 +110,10 @@ def sample_ground(rng: Random) -> Ground:
 
 
 def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
-    """Return factors by which the ground is darkened, float32 ``[rows, columns]``: of the street points of each thing, those on the
-    ground make the contact shadow, and all of them, moved along the sun's rays, the outline of the cast one."""
+    """Return factors by which the ground is darkened, float32 ``[rows, columns]``: of the street
+    points of each thing, those on the ground make the contact shadow, and all of them, moved along
+    the sun's rays, the outline of the cast one.
+    """
     factors = np.full((camera.rows, camera.columns), 1, np.float32)
     slide, reach = light.sun / max(float(light.sun[1]), 0.25), 8 * camera.columns
     shadow = float(light.ambient.mean() / max(light.shade((0.0, 1.0, 0.0)).mean(), 1e-6))
@@ -149,7 +155,9 @@ class Layout:
     )  # lateral and station, half width and length
 
     def take(self, lateral: float, station: float, half_width: float, half_length: float) -> bool:
-        """Take a rectangle around a place; False, and nothing is taken, where it meets another one."""
+        """Take a rectangle around a place; False, and nothing is taken, where it meets
+        another one.
+        """
         meets = (
             abs(lateral - x) < half_width + w and abs(station - z) < half_length + d
             for x, z, w, d in self.taken
@@ -160,7 +168,9 @@ class Layout:
 
 
 def sample_layout(rng: Random, anomalies: bool = False) -> Layout:
-    """Return a random street scene, if asked for with one to three anomalies on the road or sidewalk."""
+    """Return a random street scene, if asked for with one to three anomalies on the road or
+    sidewalk.
+    """
     woods = rng.uniform(0, 1)
     skyline = things.sample_skyline(rng, woods)
     view, horizon, height = (
@@ -181,7 +191,9 @@ def sample_layout(rng: Random, anomalies: bool = False) -> Layout:
 
 
 def _line_side(rng: Random, layout: Layout, kerb: float, outer: float, woods: float) -> None:
-    """Place houses, or hedges and trees, behind one sidewalk; lamp posts and traffic signs along the kerb."""
+    """Place houses, or hedges and trees, behind one sidewalk; lamp posts and traffic signs along
+    the kerb.
+    """
     side, add = (1 if outer > kerb else -1), layout.things.append
     lit = 0.35 if layout.light.weather == "dusk" else 0.04
     built, station = rng.random() > 0.1 + 0.4 * woods, rng.uniform(-12, -2)
@@ -204,7 +216,9 @@ def _line_side(rng: Random, layout: Layout, kerb: float, outer: float, woods: fl
 
 
 def _traffic(rng: Random, layout: Layout) -> None:
-    """Place parked cars, cars ahead and oncoming cars, persons on the sidewalks and some who cross."""
+    """Place parked cars, cars ahead and oncoming cars, persons on the sidewalks and some
+    who cross.
+    """
     road, lines = layout.ground.road, layout.ground.lines
 
     def add(lateral: float, station: float, half: Corner, away: bool) -> None:
@@ -264,7 +278,9 @@ def _place_anomalies(rng: Random, layout: Layout) -> None:
 def render_scene(
     seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool
 ) -> Scene:
-    """Draw the scene of a seed, with one to three anomalies or none; the (height, width) ``size``, at least 32, changes no street."""
+    """Draw the scene of a seed, with one to three anomalies or none; the (height, width) ``size``,
+    at least 32, changes no street.
+    """
     rng = np.random.default_rng(seed)
     return render_layout(sample_layout(rng, anomaly), size, rng)
 
@@ -272,7 +288,9 @@ def render_scene(
 def render_layout(
     layout: Layout, size: tuple[int, int], rng: Random, station: float = 0.0, time: float = 0.0
 ) -> Scene:
-    """Draw a layout as a camera at ``station`` m along it sees it, ``time`` s into a video; ``rng`` makes the noise."""
+    """Draw a layout as a camera at ``station`` m along it sees it, ``time`` s into a video; ``rng``
+    makes the noise.
+    """
     height, width = size
     camera = replace(layout.camera, rows=SAMPLES * height, columns=SAMPLES * width, station=station)
     light = layout.light
@@ -291,7 +309,8 @@ def render_layout(
     layout.ground.draw(stage, draw_shadows(camera, light, footprints))
     for thing in ahead:
         thing.draw(stage)
-    # Haze by Koschmieder's law c exp(-k d) + skyline (1 - exp(-k d)); depth 0 (the sky) stays as it is.
+    # Haze by Koschmieder's law c exp(-k d) + skyline (1 - exp(-k d)); depth 0 (the sky) stays as it
+    # is.
     skyline = light.skyline.astype(np.float32)
     clear = np.asarray(cv2.exp(-np.float32(light.extinction) * canvas.depth), np.float32)
     hazy = skyline + (canvas.colours - skyline) * clear[..., None]
@@ -299,7 +318,8 @@ def render_layout(
     picture = np.asarray(
         cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA), np.float32
     )
-    # The sensor: highlights roll off instead of clipping (identity below 0.7, then towards 1), and noise grows with the signal.
+    # The sensor: highlights roll off instead of clipping (identity below 0.7, then towards 1), and
+    # noise grows with the signal.
     picture = picture * np.float32(light.exposure)
     over = np.maximum(picture - np.float32(0.7), 0)
     picture = np.minimum(picture, np.float32(0.7)) + np.float32(0.3) * over / (
@@ -313,9 +333,12 @@ def render_layout(
 
 
 def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
-    """Return labels of the final pixels by majority over their canvas pixels, and the anomaly mask: pixels that an anomaly touches
-    without the majority, and the ring of one pixel around it, where the lens mixes both, are 255."""
-    # The same corner of every block, as strided views: reducing over axes of two is an order slower.
+    """Return labels of the final pixels by majority over their canvas pixels, and the anomaly mask:
+    pixels that an anomaly touches without the majority, and the ring of one pixel around it, where
+    the lens mixes both, are 255.
+    """
+    # The same corner of every block, as strided views: reducing over axes of two is an order
+    # slower.
     corners = [labels[i::SAMPLES, j::SAMPLES] for i in range(SAMPLES) for j in range(SAMPLES)]
     votes = [
         np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8)
@@ -344,9 +367,12 @@ CROSSING = 24.0  # station of the crossing animal, metres ahead of the first fra
 
 @dataclass(frozen=True)
 class ToyConfig(Settings):
-    """What to generate: scenes of each split and frames of the video (0 leaves it out); ``size`` is (height, width) in pixels.
+    """What to generate: scenes of each split and frames of the video (0 leaves it out); ``size`` is
+    (height, width) in pixels.
 
-    Frame i of a split is drawn from the seed (``seed``, split, i) alone, so longer and shorter sets share frames."""
+    Frame i of a split is drawn from the seed (``seed``, split, i) alone, so longer and shorter sets
+    share frames.
+    """
 
     seed: NonNegativeInt = 0
     train: NonNegativeInt = 160
@@ -370,14 +396,15 @@ def generate_toy(
     *,
     progress: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Write the toy road scenes below ``root``: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png``
-    (raw ids of the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal, 1 anomaly, 255
-    ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with
-    the configuration. A finished set of the same configuration is kept; a set is whole or absent. ``progress`` is told a line after each
-    split and the video.
+    """Write the toy road scenes below ``root``: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``,
+    ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of the label map ``toy``), for the split
+    ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal, 1 anomaly, 255 ignored),
+    ``video/crossing.webm`` (VP8, 12.5 frames a second) with ``video/crossing_anomaly/000000.png``
+    and on, and ``toy.json`` with the configuration. A finished set of the same configuration is
+    kept; a set is whole or absent. ``progress`` is told a line after each split and the video.
 
-    InputError where ``root`` holds something else, or scenes of another configuration or version; PartialFailure where a file cannot be
-    written.
+    InputError where ``root`` holds something else, or scenes of another configuration or version;
+    PartialFailure where a file cannot be written.
     """
     settings = {**asdict(config), "size": [*config.size]}
     description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
@@ -418,7 +445,9 @@ def generate_toy(
 
 
 def frame_name(split: str, index: int) -> str:
-    """Return the path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
+    """Return the path of a frame below its split's folder, without its ending:
+    ``CITY/CITY_000003_000019``.
+    """
     city = _CITIES[split][index % len(_CITIES[split])]
     # Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
     return f"{city}/{city}_{index:06d}_000019"
@@ -446,7 +475,9 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
 def video_frames(
     seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float
 ) -> Iterator[Scene]:
-    """Draw the frames of the video one after the other: an animal that crosses the street in all of their time."""
+    """Draw the frames of the video one after the other: an animal that crosses the street in all of
+    their time.
+    """
     rng = np.random.default_rng((*seed, 0))
     layout = sample_layout(rng)
     # The bend is seen from the camera and would move with it.

@@ -1,5 +1,7 @@
-"""What stands and moves on and beside a street, and the anomalies: things that no training scene holds. Anomalies take their colours from
-the very distributions of the known things, so that colour alone gives nothing away."""
+"""What stands and moves on and beside a street, and the anomalies: things that no training scene
+holds. Anomalies take their colours from the very distributions of the known things, so that colour
+alone gives nothing away.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,8 @@ def sample_person(rng: Random, lateral: float, station: float) -> Thing:
     return Thing(lateral, station, canvas.upright(0.2, (-0.1, 0.15), h, 0.15), draw, half_width=0.3)
 
 
-# Side profiles (forward; up) in metres for a length of 4.4 m, counter-clockwise seen from the right, from the front bumper on.
+# Side profiles (forward; up) in metres for a length of 4.4 m, counter-clockwise seen from the
+# right, from the front bumper on.
 _PROFILES = (
     ((2.2, 2.2, 1.9, 0.95, 0.25, -0.85, -1.5, -2.15, -2.2), (0.2, 0.7, 0.85, 0.95, 1.42, 1.44, 1.0, 0.95, 0.2)),  # sedan
     ((2.2, 2.2, 2.0, 1.0, 0.45, -1.8, -2.12, -2.2, -2.2), (0.25, 0.9, 1.0, 1.1, 1.7, 1.72, 1.12, 1.05, 0.25)),  # estate
@@ -121,7 +124,9 @@ _CIRCLE = np.linspace(0, 2 * np.pi, 12, endpoint=False)
 
 
 def sample_car(rng: Random, lateral: float, station: float, yaw: float) -> Thing:
-    """Return a random car whose middle is at a place; ``yaw`` 0 looks away from the camera, pi towards it."""
+    """Return a random car whose middle is at a place; ``yaw`` 0 looks away from the camera, pi
+    towards it.
+    """
     # Paint mirrors the sky above and the street below.
     gloss = np.linspace(1.12, 0.85, 48, dtype=np.float32)[:, None]
     patch = canvas.speckle(rng, rng.uniform(0.02, 0.08), "cloud") * gloss
@@ -168,7 +173,9 @@ def _boxed(laterals: tuple[float, float], height: float, length: float) -> Point
 
 
 def sample_house(rng: Random, lateral: float, start: float, length: float, lit: float) -> Thing:
-    """Return a random house whose front begins at ``start`` and is ``length`` m long; ``lit`` is the share of windows with light."""
+    """Return a random house whose front begins at ``start`` and is ``length`` m long; ``lit`` is
+    the share of windows with light.
+    """
     storeys, storey, wall = (
         int(rng.integers(2, 7)),
         rng.uniform(2.9, 3.6),
@@ -201,7 +208,8 @@ def sample_house(rng: Random, lateral: float, start: float, length: float, lit: 
             front[y + top - 1 : y + bottom + 1, x + left - 1 : x + 13 - left] = frame
             front[y + top : y + bottom, x + left : x + 12 - left] = pane
     front = np.clip(front, 0.02, 0.98)
-    # What stands beside the front is nearer than its far end, the house's station, and so drawn later.
+    # What stands beside the front is nearer than its far end, the house's station, and so drawn
+    # later.
     end, height, side = start + length, storeys * storey, float(np.sign(lateral))
 
     def draw(at: Place) -> None:
@@ -265,7 +273,9 @@ def sample_hedge(rng: Random, lateral: float, start: float, length: float) -> Th
 
 
 def sample_skyline(rng: Random, woods: float) -> Callable[[Stage], None]:
-    """Return what draws a random skyline: far houses and a share of woods across the whole picture, which move with the camera."""
+    """Return what draws a random skyline: far houses and a share of woods across the whole picture,
+    which move with the camera.
+    """
     distance = rng.uniform(160, 240)
     blocks, left = [], -distance
     while left < distance:
@@ -301,7 +311,9 @@ class Figure:
     patches: tuple[Floats, Floats]
 
     def part(self, corners: Outline, which: int = 0, factor: float = 1.0) -> None:
-        """Fill a standing polygon (right, up; before ``size`` and ``mirror``) in one of the colours."""
+        """Fill a standing polygon (right, up; before ``size`` and ``mirror``) in one of the
+        colours.
+        """
         light, outline = (
             self.at.stage.light,
             np.asarray(corners) * (self.mirror * self.size, self.size),

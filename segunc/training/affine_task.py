@@ -1,4 +1,6 @@
-"""The fine-tuning of affine parameters over a frozen network, as a LightningModule that knows no method."""
+"""The fine-tuning of affine parameters over a frozen network, as a LightningModule that knows no
+method.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ PREFIX = "trained."
 
 
 class AffineTask(AffineTuner[P], L.LightningModule):
-    """An :class:`~segunc.training.affine_tuner.AffineTuner` for a Lightning Trainer; checkpoints hold the posterior's parameters only. A
-    loss or a parameter that becomes NaN or infinite ends the training (PartialFailure), and no checkpoint is written after."""
+    """An :class:`~segunc.training.affine_tuner.AffineTuner` for a Lightning Trainer; checkpoints
+    hold the posterior's parameters only. A loss or a parameter that becomes NaN or infinite ends
+    the training (PartialFailure), and no checkpoint is written after.
+    """
 
     strict_loading = False  # checkpoints do not hold the network; it lies in the base's folder
 

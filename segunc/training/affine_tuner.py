@@ -1,4 +1,6 @@
-"""The fine-tuning of affine parameters over a frozen network, without a trainer and knowing no method: draws, loss, optimiser."""
+"""The fine-tuning of affine parameters over a frozen network, without a trainer and knowing no
+method: draws, loss, optimiser.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,21 @@ from segunc.training.data import class_ids
 
 
 class AffineTuner(nn.Module, Generic[P]):
-    """Train a posterior's parameters over one frozen network, in a loop of one's own. Each row of a batch meets one draw of the posterior
-    as it is, made by its own ``affine()``. Where the network does not keep the batch outermost, the rows run one at a time, which a note
-    says (:mod:`segunc.affine.rows`). The loss is the negative log posterior of this package divided by N_eff: mean-pixel
-    cross-entropy, of the classes with C ``class_weights``, plus the regulariser. The network stays in eval mode. Steps are counted from 0.
+    """Train a posterior's parameters over one frozen network, in a loop of one's own. Each row of a
+    batch meets one draw of the posterior as it is, made by its own ``affine()``. Where the network
+    does not keep the batch outermost, the rows run one at a time, which a note says
+    (:mod:`segunc.affine.rows`). The loss is the negative log posterior of this package divided by
+    N_eff: mean-pixel cross-entropy, of the classes with C ``class_weights``, plus the regulariser.
+    The network stays in eval mode. Steps are counted from 0.
 
     Args:
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
         make: what is trained, over the layout of the converted network.
-        config: of which ``lr`` and ``seed`` are read, and, where there are any, ``optimizer`` (else SGD) and ``schedule`` (else poly).
+        config: of which ``lr`` and ``seed`` are read, and, where there are any, ``optimizer`` (else
+            SGD) and ``schedule`` (else poly).
 
-    InputError for images that the network does not take, labels that are no classes, or a network of probabilities; PartialFailure where
-    the loss becomes NaN or infinite.
+    InputError for images that the network does not take, labels that are no classes, or a network
+    of probabilities; PartialFailure where the loss becomes NaN or infinite.
     """
 
     class_weights: Tensor
@@ -92,7 +97,9 @@ class AffineTuner(nn.Module, Generic[P]):
         return step % self.trained.members
 
     def training_draws(self, rows: int, step: int, batch: int = 0) -> AffineDraws:
-        """Return one independent draw of the step's member for each row of a batch, with gradients; see :meth:`terms`."""
+        """Return one independent draw of the step's member for each row of a batch, with gradients;
+        see :meth:`terms`.
+        """
         noise = TrainingNoise(mix_seed(self.seed, step, batch))
         draws = [row * self.trained.members + self.member(step) for row in range(rows)]
         return self.trained.posterior(self.layout).affine(self.layout, draws, noise)
@@ -106,8 +113,8 @@ class AffineTuner(nn.Module, Generic[P]):
             images: ``[N, 3, H, W]``, which go to the network as they are.
             labels: ``[N, H, W]`` int64, 255 ignored.
             step: number of the optimiser step, from 0.
-            batch: number of this batch among those whose gradients the step adds, of all processes of a distributed run. Each batch
-                has noise of its own.
+            batch: number of this batch among those whose gradients the step adds, of all processes
+                of a distributed run. Each batch has noise of its own.
         """
         check_images(images, self.network)
         logits = self._training_logits(images, step, batch)
@@ -124,7 +131,9 @@ class AffineTuner(nn.Module, Generic[P]):
         return loss, added
 
     def _training_logits(self, images: Tensor, step: int, batch: int) -> Tensor:
-        """Return the logits of images, each with its own draw: as one batch where that is right, else one by one."""
+        """Return the logits of images, each with its own draw: as one batch where that is right,
+        else one by one.
+        """
         images = images.contiguous(memory_format=torch.channels_last)
         draws = self.layout.fold(self.training_draws(len(images), step, batch))
         # Without gradients where nothing is trained.
@@ -142,7 +151,9 @@ class AffineTuner(nn.Module, Generic[P]):
             return run_with_gradients(self.network, images)
 
     def loss(self, images: Tensor, labels: Tensor, step: int, batch: int = 0) -> Tensor:
-        """Return the loss of a step, a scalar, see :meth:`terms`; only the step's member gets gradients, so no momentum moves the others."""
+        """Return the loss of a step, a scalar, see :meth:`terms`; only the step's member gets
+        gradients, so no momentum moves the others.
+        """
         others = set(self.trained.others(self.member(step)))
         for parameter in self.trained.parameters():
             parameter.requires_grad_(parameter not in others)

@@ -1,4 +1,6 @@
-"""What ``segunc train`` does: a deterministic network trained from a configuration, and its LightningModule."""
+"""What ``segunc train`` does: a deterministic network trained from a configuration, and its
+LightningModule.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ MEASURED = "training.json"  # beside a network that was trained to the end
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
-    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than ``out``, or name code."""
+    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write
+    elsewhere than ``out``, or name code.
+    """
     for key in (
         "max_epochs",
         "max_steps",
@@ -115,7 +119,9 @@ def is_measured(path: Path) -> bool:
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints whole or not at all; none into a folder of checkpoints that was taken away, without their settings."""
+    """Writes checkpoints whole or not at all; none into a folder of checkpoints that was taken
+    away, without their settings.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -136,7 +142,9 @@ class WholeCheckpoints(TorchCheckpointIO):
             torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: str | Path, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Return a checkpoint whose records of other checkpoints name the folder where it lies now: a run may be moved before it goes on."""
+        """Return a checkpoint whose records of other checkpoints name the folder where it lies now:
+        a run may be moved before it goes on.
+        """
         checkpoint: dict[str, Any] = super().load_checkpoint(path, *arguments, **named)
         folder = os.path.realpath(Path(path).parent)
         for state in (
@@ -153,7 +161,9 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 def run_loggers(out: Path) -> list[Logger]:
-    """Return a CSV log, whose file gets a number when the run is continued, and TensorBoard where it is installed."""
+    """Return a CSV log, whose file gets a number when the run is continued, and TensorBoard where
+    it is installed.
+    """
     log = inside(out, "logs") / "metrics.csv"
     inside(out, "tensorboard")
     if is_first_process() and log.exists():  # Lightning would delete it
@@ -168,7 +178,9 @@ def run_loggers(out: Path) -> list[Logger]:
 def make_trainer(
     settings: dict[str, Any], out: Path, label: str, *callbacks: Callback
 ) -> L.Trainer:
-    """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``."""
+    """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into
+    ``out``.
+    """
     once: dict[str, Any] = {
         "every_n_epochs": 1,
         "save_on_train_epoch_end": True,
@@ -193,7 +205,9 @@ def make_trainer(
 
 
 class TrainingProgress(Callback):
-    """Show steps, epoch and numbers: as a bar on a terminal, elsewhere as a line at times and after every validation."""
+    """Show steps, epoch and numbers: as a bar on a terminal, elsewhere as a line at times and after
+    every validation.
+    """
 
     def __init__(self, label: str) -> None:
         self._label, self._next, self._skipped, self._show = (
@@ -229,9 +243,11 @@ class TrainingProgress(Callback):
 
 
 class SegmentationTask(L.LightningModule):
-    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, on dictionaries with ``image`` and ``label``
-    (int64, 255 ignored), with C ``class_weights`` or None. It logs ``train/loss``, and ``val/miou`` and ``val/loss`` of the validation set.
-    A loss or a parameter that becomes NaN or infinite ends the training, and no checkpoint is written after."""
+    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, on
+    dictionaries with ``image`` and ``label`` (int64, 255 ignored), with C ``class_weights`` or
+    None. It logs ``train/loss``, and ``val/miou`` and ``val/loss`` of the validation set. A loss or
+    a parameter that becomes NaN or infinite ends the training, and no checkpoint is written after.
+    """
 
     class_weights: Tensor | None
 
@@ -295,7 +311,9 @@ class SegmentationTask(L.LightningModule):
 
 
 def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNetwork:
-    """Return the network of a configuration, with the weights that it starts from and the normalisation that these expect."""
+    """Return the network of a configuration, with the weights that it starts from and the
+    normalisation that these expect.
+    """
     mean, std = (
         encoder_normalisation(config.encoder)
         if config.encoder_weights
@@ -333,8 +351,10 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
 def train_network(
     config: TrainConfig, out: Path, *, device: str = "auto"
 ) -> tuple[SegmentationNetwork, dict[str, Any]]:
-    """Train, keep the checkpoint with the best validation mIoU, and write the model folder; return the network in eval mode and what was
-    measured. A killed run continues from its last checkpoint when called again with the same ``out``."""
+    """Train, keep the checkpoint with the best validation mIoU, and write the model folder; return
+    the network in eval mode and what was measured. A killed run continues from its last checkpoint
+    when called again with the same ``out``.
+    """
     with flushed_denormals(), no_half_folder(out):
         L.seed_everything(config.seed, workers=True, verbose=False)
         data = SegmentationDataModule(**config.data)
@@ -402,8 +422,10 @@ def train_members(
     device: str = "auto",
     say: progress.Say = say,
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below ``out``; finished ones are skipped.
-    Yields the folder and what was measured, after each training."""
+    """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below
+    ``out``; finished ones are skipped. Yields the folder and what was measured, after each
+    training.
+    """
     if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
         shown = ",".join(map(str, seeds))
         raise InputError(
@@ -411,7 +433,8 @@ def train_members(
         )
     for number, seed in enumerate(seeds, start=1):
         member, folder = replace(config, seed=seed), inside(out, f"seed-{seed}")
-        # Where the checkpoints were removed, the configuration of the network says of which settings it is.
+        # Where the checkpoints were removed, the configuration of the network says of which
+        # settings it is.
         if (folder / MEASURED).exists() and (
             claim_checkpoints(folder, "train", member.plain())
             or not unlike(read_config(folder / "train.yaml"), member.plain())

@@ -1,4 +1,6 @@
-"""Configurations of the training verbs: frozen dataclasses, from Python or from a file in which every unknown key is refused."""
+"""Configurations of the training verbs: frozen dataclasses, from Python or from a file in which
+every unknown key is refused.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,11 @@ class NetworkConfig(Settings):
         encoder: an smp encoder.
         options: further keyword arguments of the architecture.
         weights: path of a checkpoint to start from (state dict of the whole network), or none.
-        encoder_weights: of the encoder alone: a name of smp's (imagenet), or a file of smp, timm or torchvision; or none. With ``weights``,
-            which hold the encoder, they only say the normalisation.
-        mean, std: input normalisation of images in 0..1; none for that of the encoder's weights, or ImageNet's.
+        encoder_weights: of the encoder alone: a name of smp's (imagenet), or a file of smp, timm or
+            torchvision; or none. With ``weights``, which hold the encoder, they only say the
+            normalisation.
+        mean, std: input normalisation of images in 0..1; none for that of the encoder's weights, or
+            ImageNet's.
         inference_size: (height, width) the network is meant for; none for each frame's own.
     """
 
@@ -95,7 +99,8 @@ class AffineTrainingConfig(Settings):
     """What the methods that train affine parameters have in common.
 
     Args:
-        scope: normalisation layers that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        scope: normalisation layers that are stochastic: all, encoder, decoder, last:N, every:N or a
+            regular expression.
         epochs: passes over the training set.
         max_steps: at most this many steps (0: no limit).
         lr: learning rate.
@@ -137,7 +142,9 @@ class Config:
 
 @dataclass(frozen=True)
 class TrainConfig(Config):
-    """Of ``segunc train``: arguments of :class:`segunc.data.module.SegmentationDataModule` and of Lightning's Trainer among them."""
+    """Of ``segunc train``: arguments of :class:`segunc.data.module.SegmentationDataModule` and of
+    Lightning's Trainer among them.
+    """
 
     data: Mapping[str, Any]
     seed: Seed = 0
@@ -148,7 +155,9 @@ class TrainConfig(Config):
 
 @dataclass(frozen=True)
 class FitConfig(Config, Generic[S]):
-    """Of a method that is fitted on a finished model; its ``data`` are empty where it looks at none."""
+    """Of a method that is fitted on a finished model; its ``data`` are empty where it looks at
+    none.
+    """
 
     settings: S
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -156,7 +165,9 @@ class FitConfig(Config, Generic[S]):
 
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
-    """Of a method that makes a posterior from a deterministic base, with a data set. The seed is that of the settings."""
+    """Of a method that makes a posterior from a deterministic base, with a data set. The seed is
+    that of the settings.
+    """
 
     settings: S
     data: Mapping[str, Any]
@@ -174,12 +185,14 @@ def parse_config(
     others: Callable[[], Collection[str]] = tuple,
     own: bool = False,
 ) -> C:
-    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
-    values. One file may serve every verb: sections of other verbs are left alone. Nothing that a configuration names is imported.
+    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as
+    ``--data.root PATH`` in the place of its own values. One file may serve every verb: sections of
+    other verbs are left alone. Nothing that a configuration names is imported.
 
     Args:
         settings: the class of the method's settings; None for ``segunc train``.
-        data: whether the method looks at data, by default those that the base was made with, ``recorded`` (:func:`recorded_data`).
+        data: whether the method looks at data, by default those that the base was made with,
+            ``recorded`` (:func:`recorded_data`).
         own: the file is the caller's own, and may hold YAML aliases.
     """
     where = "configuration" if config is None else f"configuration {config}"
@@ -254,7 +267,9 @@ def parse_config(
 
 
 def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None) -> None:
-    """Write beside a model which data it was made with, or without data those of its base, so that later verbs need not be told again."""
+    """Write beside a model which data it was made with, or without data those of its base, so that
+    later verbs need not be told again.
+    """
     if data:
         paths = {
             name: str(Path(data[name]).resolve()) for name in ("root", "frames") if data.get(name)
@@ -267,13 +282,16 @@ def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None)
 
 
 def recorded_data(folder: Path) -> dict[str, Any] | None:
-    """Return the settings of the data that a model was made with (of an ensemble: its first member), or None where it has no record."""
+    """Return the settings of the data that a model was made with (of an ensemble: its first
+    member), or None where it has no record.
+    """
     for name in (DATA, f"members/0/{DATA}"):
         path = unlinked(folder, name)
         if path.exists():
             values = read_config(path)
             if "dataset" in values:
-                # Without settings that are None, so that one of an earlier version that was never used is none.
+                # Without settings that are None, so that one of an earlier version that was never
+                # used is none.
                 return {key: value for key, value in values.items() if value is not None}
     return None
 
@@ -350,8 +368,10 @@ def read_config(path: Path, *, own: bool = False) -> dict[str, Any]:
 
 def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
     """Return the section ``data`` of a configuration with whole paths in the place of those that
-    begin with ``./`` or ``../``. These are relative to the folder of the configuration, so that both
-    can be moved together; where nothing lies there, and for other paths, the current folder counts."""
+    begin with ``./`` or ``../``. These are relative to the folder of the configuration, so that
+    both can be moved together; where nothing lies there, and for other paths, the current folder
+    counts.
+    """
     resolved = dict(data)
     for name in ("root", "frames", "labels"):
         path = data.get(name)
@@ -402,7 +422,9 @@ def _override(values: dict[str, Any], words: list[str], sections: list[type[Sett
 
 
 def _with_none(section: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with None for the word none, which YAML takes for a text, where a setting may be None."""
+    """Return values with None for the word none, which YAML takes for a text, where a setting may
+    be None.
+    """
     optional = {
         key for key, kind in get_type_hints(section).items() if type(None) in get_args(kind)
     }
@@ -412,7 +434,9 @@ def _with_none(section: type[Settings], values: dict[str, Any]) -> dict[str, Any
 
 
 def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
-    """Return the classes of the settings in a configuration, by the field of its kind; without ``settings`` those of a training."""
+    """Return the classes of the settings in a configuration, by the field of its kind; without
+    ``settings`` those of a training.
+    """
     from segunc.data.module import DataConfig
 
     others = (

@@ -18,8 +18,9 @@ Batch = tuple[Tensor, Tensor]  # images ``[N, 3, H, W]`` in 0..1 and labels ``[N
 
 
 def unpack_batch(batch: Any) -> Batch:
-    """Return images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary with these keys; labels may be
-    ``[N, 1, H, W]``."""
+    """Return images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary
+    with these keys; labels may be ``[N, 1, H, W]``.
+    """
     if isinstance(batch, Mapping) and {"image", "label"} <= set(batch):
         return batch["image"], class_ids(batch["label"])
     if isinstance(batch, Sequence) and len(batch) >= 2:
@@ -49,8 +50,9 @@ def class_ids(labels: Tensor) -> Tensor:
 
 
 def count_batches(loader: Iterable[Any], most: int = 0) -> int:
-    """Return how many batches a pass over a loader gives. One without a length is gone through, but for no more than ``most`` batches
-    where this is not 0, so that a loader that never ends can be used.
+    """Return how many batches a pass over a loader gives. One without a length is gone through, but
+    for no more than ``most`` batches where this is not 0, so that a loader that never ends can be
+    used.
 
     Raises:
         InputError: no batch, or an iterator, which gives its batches only once.

@@ -1,4 +1,6 @@
-"""What every fine-tuning does around its method. Lightning is imported when a run is opened: loading a posterior does without it."""
+"""What every fine-tuning does around its method. Lightning is imported when a run is opened:
+loading a posterior does without it.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,17 @@ if TYPE_CHECKING:
 
 
 class FinetuneRun(Generic[S]):
-    """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work. A killed run continues from
-    its last checkpoint when it is opened again with the same ``out``.
+    """A base network, converted, with the data and the output folder of a fine-tuning; opened
+    before any work. A killed run continues from its last checkpoint when it is opened again with
+    the same ``out``.
 
     Args:
-        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps`` and ``lr``
-            where the method trains, each of ``members`` for so many epochs.
+        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``,
+            ``max_steps`` and ``lr`` where the method trains, each of ``members`` for so many
+            epochs.
 
-    ``settings`` are those of the Trainer, and ``measured`` is what the run finds out, for the record.
+    ``settings`` are those of the Trainer, and ``measured`` is what the run finds out, for the
+    record.
     """
 
     def __init__(
@@ -81,13 +86,17 @@ class FinetuneRun(Generic[S]):
         self._start = time.perf_counter()
 
     def seed_everything(self) -> None:
-        """Start the global random numbers, which the augmentation takes without workers, from the settings' seed."""
+        """Start the global random numbers, which the augmentation takes without workers, from the
+        settings' seed.
+        """
         import lightning as L
 
         L.seed_everything(self.options.seed, workers=True, verbose=False)
 
     def _check_data(self) -> None:
-        """Raise InputError where the data set does not fit, or lacks a split that a method without training looks at."""
+        """Raise InputError where the data set does not fit, or lacks a split that a method without
+        training looks at.
+        """
         if self.config.data:
             _ = self.data
         uses = {} if getattr(self.options, "epochs", 1) else getattr(self.options, "uses_data", {})
@@ -115,7 +124,9 @@ class FinetuneRun(Generic[S]):
         return AffineLayout(self.network)
 
     def train(self, trainable: Trainable[P]) -> P:
-        """Train with a checkpoint after each epoch, and return the posterior; it and the network are on the CPU then."""
+        """Train with a checkpoint after each epoch, and return the posterior; it and the network
+        are on the CPU then.
+        """
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 

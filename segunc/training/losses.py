@@ -16,7 +16,9 @@ from segunc.data.labels import IGNORE
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
-    """Raise InputError for labels that are neither a class id below ``classes`` nor 255: on a GPU, they would end the whole process."""
+    """Raise InputError for labels that are neither a class id below ``classes`` nor 255: on a GPU,
+    they would end the whole process.
+    """
     wrong = (labels != IGNORE) & ((labels < 0) | (labels >= classes))
     if bool(wrong.any()):
         frame = int(wrong.flatten(1).any(1).nonzero()[0])
@@ -25,8 +27,10 @@ def check_labels(labels: Tensor, classes: int) -> None:
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the mean-pixel cross-entropy of logits ``[N, C, H, W]`` and labels ``[N, H, W]`` int64, 255 ignored, with weights ``[C]`` of
-    the classes; 0 with a gradient of 0 where every pixel is ignored."""
+    """Return the mean-pixel cross-entropy of logits ``[N, C, H, W]`` and labels ``[N, H, W]``
+    int64, 255 ignored, with weights ``[C]`` of the classes; 0 with a gradient of 0 where every
+    pixel is ignored.
+    """
     check_labels(labels, logits.shape[1])
     logits = logits.float()
     if not bool((labels != IGNORE).any()):
@@ -37,8 +41,10 @@ def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = N
 def balanced_weights(
     frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0
 ) -> list[float]:
-    """Return class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at most ``limit``; 1 for classes that do not
-    occur. ``power`` 0 is plain cross-entropy, 1 gives every class the same share of the loss."""
+    """Return class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at
+    most ``limit``; 1 for classes that do not occur. ``power`` 0 is plain cross-entropy, 1 gives
+    every class the same share of the loss.
+    """
     raw = [f**-power if f > 0 else 0.0 for f in frequencies]
     mean = sum(f * w for f, w in zip(frequencies, raw, strict=True))
     return [min(limit, w / mean) if w > 0 else 1.0 for w in raw]
@@ -49,7 +55,9 @@ OptimizerName = Literal["adamw", "sgd"]
 
 
 def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Optimizer:
-    """Return AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if it says so."""
+    """Return AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if
+    it says so.
+    """
     if name == "adamw":
         return AdamW(groups, lr, weight_decay=0.0)
     return SGD(groups, lr, momentum=0.9, nesterov=True)
@@ -58,8 +66,10 @@ def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Opt
 def make_schedule(
     optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]
 ) -> LRScheduler:
-    """Return a schedule over ``steps`` optimiser steps; ``peak`` is one rate, or one a parameter group. ``onecycle`` warms up over 20 % to
-    ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps it."""
+    """Return a schedule over ``steps`` optimiser steps; ``peak`` is one rate, or one a parameter
+    group. ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018);
+    ``poly`` is ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps it.
+    """
     if name == "onecycle":
         total = max(steps, 2) + 1
         # PyTorch divides by zero where the warm-up is a single step.
@@ -70,7 +80,9 @@ def make_schedule(
 
 
 def diverged(what: str, step: int) -> InputError | PartialFailure:
-    """Return the error of a loss or a parameter that is not finite after so many optimiser steps."""
+    """Return the error of a loss or a parameter that is not finite after so many
+    optimiser steps.
+    """
     hint = "lower the learning rate (lr)"
     if step == 0:
         return InputError(f"{what} is NaN or infinite before the first step", hint=hint)
@@ -81,7 +93,9 @@ def diverged(what: str, step: int) -> InputError | PartialFailure:
 
 
 def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:
-    """Raise :func:`diverged` before a checkpoint is written that is not finite, so that the good one before it stays."""
+    """Raise :func:`diverged` before a checkpoint is written that is not finite, so that the good
+    one before it stays.
+    """
     for name, tensor in state.items():
         # Modules may store more than tensors (get_extra_state).
         if isinstance(tensor, Tensor) and not bool(torch.isfinite(tensor).all()):

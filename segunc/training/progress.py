@@ -1,4 +1,6 @@
-"""Runs that Lightning may have spread over several processes: printing, continuing after a kill, and failures as one clear line."""
+"""Runs that Lightning may have spread over several processes: printing, continuing after a kill,
+and failures as one clear line.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ FREE = {
 
 
 def is_first_process() -> bool:
-    """Return whether this is the process of a distributed run that prints and writes; True outside of one."""
+    """Return whether this is the process of a distributed run that prints and writes; True outside
+    of one.
+    """
     from lightning.pytorch.utilities import rank_zero_only
 
     return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
@@ -62,10 +66,13 @@ def unlike(before: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple
 
 
 def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
-    """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
-    ``bound`` is what else it depends on, as the hash of a base network."""
+    """Return the checkpoint in a folder from which a killed run of the same settings continues, or
+    None; note the settings there. ``bound`` is what else it depends on, as the hash of a base
+    network.
+    """
     folder = inside(out, CHECKPOINTS)
-    # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
+    # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out
+    # over them.
     settings = {
         key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}
     }
@@ -126,8 +133,10 @@ def _remove_begun(out: Path, written: Mapping[Path, tuple[int, str]]) -> None:
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
-    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start. A frame that cannot be read is
-    an InputError before the first step, and a PartialFailure after it; the checkpoints stay."""
+    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from
+    the start. A frame that cannot be read is an InputError before the first step, and a
+    PartialFailure after it; the checkpoints stay.
+    """
     try:
         trainer.fit(
             task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data

@@ -1,4 +1,6 @@
-"""``segunc demo``: the whole job on the built-in toy road scenes, by the functions that anyone would call."""
+"""``segunc demo``: the whole job on the built-in toy road scenes, by the functions that anyone
+would call.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def demo(
 ) -> DemoResult:
     """Make toy data, base, ABNN, second encoder, maps, metrics, video and page.
 
-    The second encoder is the base's own, which never saw the anomalies: one that knows toy things does not exist.
+    The second encoder is the base's own, which never saw the anomalies: one that knows toy things
+    does not exist.
 
     Args:
         step: does each step: the verb's function unless something is to be shown of it.

@@ -24,8 +24,10 @@ from segunc.sampling.sampler import Sampler, network_input
 from segunc.toyroads import render_scene
 from segunc.verbs.execution import make_sampler
 
-IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
-DEAD_EPISTEMIC = 1e-6  # mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8
+# Largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding.
+IDENTITY_BOUND = 1e-5
+# Mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8.
+DEAD_EPISTEMIC = 1e-6
 
 
 class Finding(NamedTuple):
@@ -37,7 +39,9 @@ class Finding(NamedTuple):
 
 
 def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]:
-    """Run all checks of a Bayesian model on one clean frame, as the network sees it: ``[1, 3, H, W]``."""
+    """Run all checks of a Bayesian model on one clean frame, as the network sees it: ``[1, 3, H,
+    W]``.
+    """
     if model.report is not None:
         yield Finding("conversion", "warn" if model.report.left else "ok", str(model.report))
     for index, network in enumerate(model.networks):
@@ -79,8 +83,9 @@ def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]
 @torch.inference_mode()
 @full_float32()
 def conversion_difference(network: nn.Module, images: Tensor) -> float:
-    """Return the largest difference between a draw at alpha = 0 of a converted network and the unconverted network, on images
-    ``[N, 3, H, W]``, relative to the largest logit."""
+    """Return the largest difference between a draw at alpha = 0 of a converted network and the
+    unconverted network, on images ``[N, 3, H, W]``, relative to the largest logit.
+    """
     layout = AffineLayout(network)
     plain = copy_network(network)
     revert(plain)

@@ -44,7 +44,9 @@ from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, recorded_command, takes
 
 SELECTION = "selection"
-"""A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
+"""A split of every data set with class labels: val, or what stands in for it where every frame of
+val holds an anomaly.
+"""
 
 Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
 
@@ -63,7 +65,9 @@ class EvaluateResult:
     exceeded: tuple[str, ...] = ()  # a line on each promise that the achieved risk exceeds
 
     def __getitem__(self, score: str) -> SimpleNamespace:
-        """The numbers of a score over all pixels: auroc, aupr, fpr95, best_f1 and threshold, None where one cannot be measured."""
+        """The numbers of a score over all pixels: auroc, aupr, fpr95, best_f1 and threshold, None
+        where one cannot be measured.
+        """
         return SimpleNamespace(**self.numbers["scores"][score]["pooled"])
 
 
@@ -156,8 +160,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
 
 def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, list[str]]:
-    """Return the options with the data of the configuration, or else of the model's record, where nobody named any; the list of their
-    frames; and what a user should know."""
+    """Return the options with the data of the configuration, or else of the model's record, where
+    nobody named any; the list of their frames; and what a user should know.
+    """
     named = (
         options.dataset,
         options.root,
@@ -260,7 +265,8 @@ def _from_maps(
     def choose(names: Sequence[str]) -> Sequence[str]:
         if not options.root:
             return matching(names, options.frames)[:: options.every]
-        # The samples of the data set were chosen; of others, whose names may be longer, none is said to lack a label.
+        # The samples of the data set were chosen; of others, whose names may be longer, none is
+        # said to lack a label.
         return [name for name in names if re.search(options.frames or "", name)] or names
 
     result, evaluator = evaluate_maps(maps, labels, options.scores, new, choose, options.fps)
@@ -276,7 +282,9 @@ def _from_maps(
 
 
 def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a manifest says of the model of its maps and how it was drawn; nothing of maps of another tool."""
+    """Return what a manifest says of the model of its maps and how it was drawn; nothing of maps of
+    another tool.
+    """
     run = (manifest or {}).get("run", {})
     return {key: run[key] for key in ("base_sha256", "posterior_sha256", *SETTINGS) if key in run}
 
@@ -388,7 +396,9 @@ def _from_model(
 
 
 def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
-    """Return the frames of the split in ``--root``; :data:`SELECTION` are its validation frames, or what stands in for them."""
+    """Return the frames of the split in ``--root``; :data:`SELECTION` are its validation frames, or
+    what stands in for them.
+    """
     root = Path(options.root or "")
     selected = options.split == SELECTION
     split = options.split or entry.usual_split(root)
@@ -408,9 +418,12 @@ def label_arguments(
     entry: DatasetEntry | None,
     samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples,
 ) -> dict[str, Any]:
-    """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and ``anomaly_encoding``, and of options with
-    class labels ``labels`` and ``label_map``. They are the folders that the options name, whose files may be named as the data set's, or
-    with a ``--root`` the files of its ``samples``, whose ``images`` are given, too. InputError where both are given, or nothing explains the values of class labels."""
+    """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and
+    ``anomaly_encoding``, and of options with class labels ``labels`` and ``label_map``. They are
+    the folders that the options name, whose files may be named as the data set's, or with a
+    ``--root`` the files of its ``samples``, whose ``images`` are given, too. InputError where both
+    are given, or nothing explains the values of class labels.
+    """
     layouts = entry.layouts if entry else ()
     by_class = isinstance(options, ClassTruthOptions)
     folders = [options.anomaly_labels, getattr(options, "labels", None)]
@@ -440,7 +453,8 @@ def label_arguments(
             "nothing says which values of --labels are which classes",
             hint="add --dataset cityscapes, or --label-map CSV",
         )
-    # A label map gives the labels of the data set another meaning; masks in a folder of their own keep theirs.
+    # A label map gives the labels of the data set another meaning; masks in a folder of their own
+    # keep theirs.
     masks = (
         dataset_entry(options.dataset)
         if options.anomaly_labels and options.dataset and not options.anomaly_class

@@ -1,4 +1,6 @@
-"""How a run computes, chosen before its first frame and recorded: its sampler, how many draws are in a batch, its manifest."""
+"""How a run computes, chosen before its first frame and recorded: its sampler, how many draws are
+in a batch, its manifest.
+"""
 
 from __future__ import annotations
 
@@ -85,14 +87,18 @@ def make_sampler(
 
 
 def choices_record(options: SamplingOptions) -> dict[str, Any]:
-    """Return what a run records where it was asked for: a noise scale in place of the model's own, compiled passes."""
+    """Return what a run records where it was asked for: a noise scale in place of the model's own,
+    compiled passes.
+    """
     return ({} if options.alpha is None else {"alpha": options.alpha}) | (
         {"compiled": True} if options.compile else {}
     )
 
 
 def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
-    """Return what a run records of what was fitted on its model: T of the logits, the calibrator of the mean, and what scores are made of."""
+    """Return what a run records of what was fitted on its model: T of the logits, the calibrator of
+    the mean, and what scores are made of.
+    """
     calibrator = sampler.fitted.calibrator
     of_mean = (
         {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256}
@@ -108,7 +114,9 @@ def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
 
 
 def _check_alpha(alpha: float, own: float, model: Model, scores: Sequence[str]) -> None:
-    """Raise InputError for a noise scale other than the model's own where what is used was fitted on its draws. A calibration always is."""
+    """Raise InputError for a noise scale other than the model's own where what is used was fitted
+    on its draws. A calibration always is.
+    """
     calibration = [
         model.attachments[name] for name in ("calibration",) if name in model.attachments
     ]
@@ -141,8 +149,10 @@ def choose_chunk(
     source: FrameSource,
     recorded: Mapping[str, Any] | None,
 ) -> int:
-    """Return how many draws are in a batch: what is asked for, else what an earlier run of the same folder ``recorded`` in its manifest,
-    else what suits the first frame of the whole input; InputError where no frame can be read."""
+    """Return how many draws are in a batch: what is asked for, else what an earlier run of the same
+    folder ``recorded`` in its manifest, else what suits the first frame of the whole input;
+    InputError where no frame can be read.
+    """
     if chunk := options.chunk or (recorded or {}).get("chunk"):
         return int(chunk)
     image = next((frame.image for frame in source.frames() if frame.image is not None), None)
@@ -155,7 +165,9 @@ def choose_chunk(
 
 
 class Job(NamedTuple):
-    """A run that is ready to begin: its options, what their texts mean, the model and the opened inputs."""
+    """A run that is ready to begin: its options, what their texts mean, the model and the opened
+    inputs.
+    """
 
     options: PredictOptions
     inputs: tuple[Input, ...]
@@ -171,7 +183,9 @@ class Job(NamedTuple):
 
 @contextlib.contextmanager
 def open_job(options: PredictOptions) -> Iterator[Job]:
-    """Check all options, then open the inputs and load the model. Meanwhile torch computes on the threads that were asked for."""
+    """Check all options, then open the inputs and load the model. Meanwhile torch computes on the
+    threads that were asked for.
+    """
     shard = parse_shard(options.shard) if options.shard else Shard()
     selection = Selection(
         options.every, *(parse_time(t) if t else None for t in (options.start, options.end))
@@ -213,7 +227,9 @@ class InputResult(NamedTuple):
 
 
 def predict_input(job: Job, place: int) -> InputResult:
-    """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
+    """Write the maps of the input at a place, or of a shard of it; frames that fail are in the
+    summary.
+    """
     options, target, source = job.options, job.inputs[place], job.sources[place]
     recorded = None if options.overwrite else read_manifest(target.out)
     if recorded is not None and job.overlay and source.kind == "video":
@@ -237,7 +253,9 @@ def predict_input(job: Job, place: int) -> InputResult:
 
 
 def writer_threads(device: torch.device) -> int:
-    """Return how many threads encode and write maps: few beside a network on the CPU's cores, most cores beside one on a GPU."""
+    """Return how many threads encode and write maps: few beside a network on the CPU's cores, most
+    cores beside one on a GPU.
+    """
     return 2 if device.type == "cpu" else max(2, min(MAX_WRITERS, (os.cpu_count() or 4) - 2))
 
 
@@ -263,7 +281,8 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
         **({"compact": True} if options.compact else {}),
         "precision": sampler.precision,
         "chunk": chunk,
-        "group": 1,  # frames in a batch; folders of earlier versions may have more, and are not continued
+        # Frames in a batch; folders of earlier versions may have more, and are not continued.
+        "group": 1,
         "threads": torch.get_num_threads(),
         "device": sampler.device.type,
         "maps": list(job.scores),
@@ -301,7 +320,9 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
 def overlay_drawer(
     score: str, manifest: dict[str, Any], flag: Mapping[str, Threshold]
 ) -> DrawOverlay:
-    """Return what draws the overlay of a frame, of a score that has a fixed range, with what a threshold flags."""
+    """Return what draws the overlay of a frame, of a score that has a fixed range, with what a
+    threshold flags.
+    """
     from segunc.gallery.overlay import Legend, display_range, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:

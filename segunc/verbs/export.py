@@ -1,4 +1,6 @@
-"""``segunc export``: one file that gives prediction and score maps of a frame without this package."""
+"""``segunc export``: one file that gives prediction and score maps of a frame without
+this package.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ def export(options: ExportOptions) -> ExportResult:
     """Write a model as one file, after it was run and compared with the sampler.
 
     Raises:
-        InputError: a network or a score that no graph holds, or a file whose maps are not the sampler's.
+        InputError: a network or a score that no graph holds, or a file whose maps are not the
+            sampler's.
 
     >>> export(model=abnn, to="pt2", out=folder / "exported", draws=2, size=(64, 96)).path.name
     'model.pt2'
@@ -320,7 +323,8 @@ def _about(
             raise InputError(
                 message, hint="leave out --threshold, or fit with --features.resolution network"
             )
-        # Maps without --size are of the inference size, or of the frame's own: the graph is for frames of its size.
+        # Maps without --size are of the inference size, or of the frame's own: the graph is for
+        # frames of its size.
         asked = made.settings.get("size")
         seen = asked or description.inference_size
         made.check_run(

@@ -37,8 +37,9 @@ def import_network(options: ImportOptions) -> ImportResult:
     The network is built and tried on two frames first; nothing is written when anything is wrong.
 
     Raises:
-        InputError: an unknown source, weights that do not fit, classes or a normalisation that nobody says, a network that is
-            not a function of each frame alone, or returns probabilities, or a model folder that exists.
+        InputError: an unknown source, weights that do not fit, classes or a normalisation that
+            nobody says, a network that is not a function of each frame alone, or returns
+            probabilities, or a model folder that exists.
 
     >>> source, out = "torchvision:lraspp_mobilenet_v3_large", folder / "imported"
     >>> result = import_network(ImportOptions(source=source, weights=weights, classes="cityscapes", size=(64, 128), out=out))
@@ -120,8 +121,9 @@ def import_network(options: ImportOptions) -> ImportResult:
 def _loaded(
     description: NetworkDescription, weights: Mapping[str, Tensor], source: str, key: str | None
 ) -> tuple[SegmentationNetwork, list[str]]:
-    """Return a network with all outputs and its weights, in eval mode, and what a user should know. Weights of one output fit two classes,
-    too: the library then builds a network of one output."""
+    """Return a network with all outputs and its weights, in eval mode, and what a user should know.
+    Weights of one output fit two classes, too: the library then builds a network of one output.
+    """
     described = description.with_all_outputs() if description.dropped_outputs else description
     network = build_network(described)
     try:

@@ -1,4 +1,6 @@
-"""``segunc init``: from a folder of images and labels to a label map, a list of frames and one configuration of train, finetune and evaluate."""
+"""``segunc init``: from a folder of images and labels to a label map, a list of frames and one
+configuration of train, finetune and evaluate.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from segunc.gallery.overlay import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
 
-# Okabe and Ito's colours and Tol's muted ones, which colour-blind readers tell apart; none is grey, since grey pixels may be ids.
+# Okabe and Ito's colours and Tol's muted ones, which colour-blind readers tell apart; none is grey,
+# since grey pixels may be ids.
 PALETTE = (
     *(
         (0, 114, 178),
@@ -66,10 +69,12 @@ class InitResult:
 
 @takes(InitOptions)
 def init(options: InitOptions) -> InitResult:
-    """Look at a folder of images and labels, and write the configuration ``out`` with a label map, a list of frames and a picture beside.
+    """Look at a folder of images and labels, and write the configuration ``out`` with a label map,
+    a list of frames and a picture beside.
 
     Raises:
-        InputError: no images or labels are found, or what they mean is not clear; the hint names the option that decides.
+        InputError: no images or labels are found, or what they mean is not clear; the hint names
+            the option that decides.
 
     >>> result = init(InitOptions(data=data, out=folder / "mine.yaml", labels="gtFine"))
     >>> result.config.name, len(result.about) > 5
@@ -165,7 +170,9 @@ def _classes(found: Found, options: InitOptions) -> list[list[object]]:
 
 
 def _proposed(number: int, taken: Sequence[Colour] = ()) -> Colour:
-    """Return the colour of a class, far from those that others have; from the fifteenth on the first ones return darker."""
+    """Return the colour of a class, far from those that others have; from the fifteenth on the
+    first ones return darker.
+    """
     free = [
         one
         for one in PALETTE
@@ -277,8 +284,9 @@ def _picture(found: Found, labels: LabelMap) -> Image:
 
 
 def _from(config: Path, path: Path) -> str:
-    """Return a path as a configuration names it: relative to its own folder, with ``./`` or ``../``, so that both can be moved together;
-    whole where they have no folder in common."""
+    """Return a path as a configuration names it: relative to its own folder, with ``./`` or
+    ``../``, so that both can be moved together; whole where they have no folder in common.
+    """
     folder = config.absolute().parent.resolve()
     target = path.absolute().resolve()
     try:
@@ -294,7 +302,9 @@ def _from(config: Path, path: Path) -> str:
 def _configuration(
     config: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]
 ) -> str:
-    """Return the text of the configuration of train, finetune and evaluate, for frames of these sizes."""
+    """Return the text of the configuration of train, finetune and evaluate, for frames of these
+    sizes.
+    """
     height = min(size[0] for size in sizes)
     width = min(size[1] for size in sizes)
     train = found.counts()["train"]

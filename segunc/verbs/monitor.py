@@ -1,4 +1,6 @@
-"""``segunc monitor``: are frames still like those that a threshold was calibrated on, and does its promise hold?"""
+"""``segunc monitor``: are frames still like those that a threshold was calibrated on, and does its
+promise hold?
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,8 @@ def _test(
 ) -> _Test:
     """Compare the statistics of frames with those of the calibration and with each other."""
     alarm = -math.log10(options.level)
-    # The first random numbers are the same when frames are added, and so is what was said of the first frames.
+    # The first random numbers are the same when frames are added, and so is what was said of the
+    # first frames.
     uniforms = np.random.default_rng(0).random(len(values))
     path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
     largest = largest_log_martingale()

@@ -16,7 +16,8 @@ class PredictResult(NamedTuple):
     out: Path  # the maps folder, or the folder of one for each input
     inputs: tuple[InputResult, ...]  # those that came to their end
     notes: tuple[str, ...] = ()  # what a user should know
-    failure: str = ""  # what went wrong meanwhile, in one line; empty where nothing did. What was finished is kept
+    # What went wrong meanwhile, in one line; empty where nothing did. What was finished is kept.
+    failure: str = ""
 
     @property
     def frames(self) -> int:

@@ -1,4 +1,6 @@
-"""``segunc report``: what is known of a model as ``report.json``, and as one page that is made from it."""
+"""``segunc report``: what is known of a model as ``report.json``, and as one page that is made from
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The verbs on maps and results on disk, which load no network: ``compare``, ``overlay``, ``review``, ``summary``."""
+"""The verbs on maps and results on disk, which load no network: ``compare``, ``overlay``,
+``review``, ``summary``.
+"""
 
 from __future__ import annotations
 
@@ -269,7 +271,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
 
 
 def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) -> list[Event]:
-    """Follow what each threshold flags in maps folders, write the events, of one folder, and return them; add ``notes`` on what is flagged."""
+    """Follow what each threshold flags in maps folders, write the events, of one folder, and return
+    them; add ``notes`` on what is flagged.
+    """
     events, path = list[Event](), Path(options.events or "")
     if options.events:
         if not options.flag:

@@ -176,7 +176,9 @@ def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method)
 
 
 def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Method, float | None]:
-    """Return the method of each bound, and the confidence in all of them; InputError where options contradict each other."""
+    """Return the method of each bound, and the confidence in all of them; InputError where options
+    contradict each other.
+    """
     if options.also and (options.groups is not None or options.control in options.also):
         other = "--groups" if options.groups is not None else f"--control {options.control}"
         raise InputError(
@@ -243,8 +245,8 @@ def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
 def _check_blocks(unit: str, controls: Iterable[str]) -> None:
     """Raise InputError where blocks of seconds are too long to count alarms in."""
     if "false-alarms" in controls and (block_seconds(unit) or 0) * MOST_ALARMS > 60:
-        # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part
-        # again would be counted too seldom.
+        # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and
+        # part again would be counted too seldom.
         raise InputError(
             f"blocks of {unit} are too long for false-alarms",
             hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
@@ -252,7 +254,9 @@ def _check_blocks(unit: str, controls: Iterable[str]) -> None:
 
 
 class _Seen:
-    """What the calibration units say of each control, all together and, of the first control, by group."""
+    """What the calibration units say of each control, all together and, of the first control, by
+    group.
+    """
 
     def __init__(
         self,
@@ -286,8 +290,9 @@ class _Seen:
         return float(values_of(self.bins or self.form, self.size)[key])
 
     def place(self, sums: LossSums, level: float, method: Method) -> int:
-        """Return the key from which on pixels are flagged; InputError where units lack what a control needs, are too few for its level, or
-        only a key that flags nothing keeps to it."""
+        """Return the key from which on pixels are flagged; InputError where units lack what a
+        control needs, are too few for its level, or only a key that flags nothing keeps to it.
+        """
         control, units = sums.control, sums.units
         if not units:
             lacks = (
@@ -346,7 +351,9 @@ class _Seen:
         return notes
 
     def count(self, names: Sequence[str]) -> None:
-        """Count unit by unit, one frame in memory at a time; InputError where all scores are the same."""
+        """Count unit by unit, one frame in memory at a time; InputError where all scores are the
+        same.
+        """
         options, units = self.options, dict[str, list[str]]()
         unit_of = resampled_units(self.unit, self.times.get, "--unit")
         for name in names:

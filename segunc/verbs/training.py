@@ -1,4 +1,6 @@
-"""``segunc train`` and ``segunc finetune``, of which each method is an entry of :data:`segunc.posteriors.methods.METHODS`."""
+"""``segunc train`` and ``segunc finetune``, of which each method is an entry of
+:data:`segunc.posteriors.methods.METHODS`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from segunc.posteriors.methods import METHODS, Method
 
 
 class TrainedNetwork(NamedTuple):
-    """One network: its model folder, and the epochs (0 where weights were taken over), steps, seconds and val_miou, which may be None."""
+    """One network: its model folder, and the epochs (0 where weights were taken over), steps,
+    seconds and val_miou, which may be None.
+    """
 
     path: Path
     measured: Mapping[str, Any]
@@ -150,7 +154,9 @@ def _finetune(options: FinetuneOptions, say: Callable[[str], None]) -> Mapping[s
 
 
 def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
-    """Raise InputError where the output folder holds a network that the method would replace by another one."""
+    """Raise InputError where the output folder holds a network that the method would replace by
+    another one.
+    """
     from segunc.networks.files import DESCRIPTION, POSTERIOR
 
     if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
@@ -191,7 +197,9 @@ def sections_of_methods() -> set[str]:
 
 
 def settings_of(method: str | None) -> list[type[Settings]]:
-    """Return the classes of the settings in a configuration of a method, or where that is None of ``train``."""
+    """Return the classes of the settings in a configuration of a method, or where that is None of
+    ``train``.
+    """
     from segunc.training.config import config_sections
 
     if method is None:

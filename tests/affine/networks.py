@@ -65,7 +65,9 @@ class WindowFolding(nn.Module):
 
 
 class SequenceFirst(nn.Module):
-    """Puts the tokens before the batch: draws as a batch come out wrong here, and must be noticed."""
+    """Puts the tokens before the batch: draws as a batch come out wrong here, and must be
+    noticed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +123,9 @@ def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
-    """A converted-to-be network of two norm layers from 3 channels to 4 classes, randomised, in eval mode."""
+    """A converted-to-be network of two norm layers from 3 channels to 4 classes, randomised, in
+    eval mode.
+    """
     torch.manual_seed(seed)
     network = nn.Sequential()
     network.add_module(

@@ -75,7 +75,9 @@ def test_state_dict_modes_and_classes_survive() -> None:
 
 
 class Followed(nn.BatchNorm2d):
-    """A BatchNorm with another function behind it, and a channel of a huge mean over a tiny variance."""
+    """A BatchNorm with another function behind it, and a channel of a huge mean over a tiny
+    variance.
+    """
 
     def __init__(self, behind: Any = None) -> None:
         super().__init__(8)
@@ -151,7 +153,8 @@ def test_a_layer_may_be_called_by_keyword_but_not_with_more_than_its_input() -> 
 
 
 def test_sequence_first_networks_differ_as_a_batch() -> None:
-    # The case that the sampler's self-check exists for: with 48 tokens, 2 draws divide the first axis.
+    # The case that the sampler's self-check exists for: with 48 tokens, 2 draws divide the first
+    # axis.
     network = randomise(Pixelwise(SequenceFirst()).eval())
     convert(network)
     images = torch.randn(1, 3, 6, 8)
@@ -160,7 +163,9 @@ def test_sequence_first_networks_differ_as_a_batch() -> None:
 
 
 class OwnFrozen(nn.Module):
-    """The frozen BatchNorm of detection frameworks: four buffers and an eps that only its code knows."""
+    """The frozen BatchNorm of detection frameworks: four buffers and an eps that only its code
+    knows.
+    """
 
     def __init__(self, behind: Any = None) -> None:
         super().__init__()

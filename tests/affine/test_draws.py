@@ -1,4 +1,6 @@
-"""Draws: their random numbers, the ABNN formula, contexts, scopes, gradients, statistics corrections."""
+"""Draws: their random numbers, the ABNN formula, contexts, scopes, gradients, statistics
+corrections.
+"""
 
 import numpy as np
 import pytest
@@ -154,7 +156,8 @@ def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(
     x = torch.randn(2, 3, 16, 16)
     with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
         folded = network(x)
-    # By hand: what every layer is given over all batches, each drawn anew and normalised with its batch, as one sample.
+    # By hand: what every layer is given over all batches, each drawn anew and normalised with its
+    # batch, as one sample.
     plain, given = small_network(), {}
     layers = (plain.encoder[1], plain.decoder[1])
     for layer in layers:

@@ -1,5 +1,7 @@
-"""Chains: the log posterior against scikit-learn, differences and quadrature; HMC against closed forms and an integrator of SciPy, Langevin
-dynamics against the stationary covariance of their own recursion; convergence against ArviZ; and runs of several chains."""
+"""Chains: the log posterior against scikit-learn, differences and quadrature; HMC against closed
+forms and an integrator of SciPy, Langevin dynamics against the stationary covariance of their own
+recursion; convergence against ArviZ; and runs of several chains.
+"""
 
 import math
 from pathlib import Path
@@ -234,7 +236,8 @@ def test_hmc_has_mean_and_covariance_of_a_correlated_gaussian() -> None:
     cov = covariance()
     pooled = torch.cat(chains)
     deviation = cov.diag().sqrt()
-    # Four standard errors, from the effective sample size: sd / sqrt(n) of a mean, sqrt((c_ij^2 + c_ii c_jj) / n) of a covariance.
+    # Four standard errors, from the effective sample size: sd / sqrt(n) of a mean, sqrt((c_ij^2 +
+    # c_ii c_jj) / n) of a covariance.
     assert bool(((pooled.mean(0) - MEAN).abs() < 4 * deviation / math.sqrt(size)).all())
     error = ((cov.square() + torch.outer(cov.diag(), cov.diag())) / size).sqrt()
     assert bool(((pooled.T.cov() - cov).abs() < 4 * error).all())
@@ -439,7 +442,9 @@ Array = npt.NDArray[np.float64]
 def autoregressive(
     chains: int, draws: int, correlation: float, seed: int, apart: float = 0.0
 ) -> Array:
-    """Chains of AR(1) draws with unit variance, their means ``apart`` standard deviations apart on average."""
+    """Chains of AR(1) draws with unit variance, their means ``apart`` standard deviations apart on
+    average.
+    """
     generator = np.random.default_rng(seed)
     noise = generator.normal(size=(chains, draws))
     x = noise.copy()
@@ -469,7 +474,8 @@ def test_both_agree_with_arviz(
         return
     expected = float(array_stats.ess(x, chain_axis=0, draw_axis=1, method="bulk"))
     assert effective_sample_size(x) == pytest.approx(expected, rel=1e-9)
-    # ArviZ has no R-hat of a single chain: the two halves of an even number of draws are the same comparison.
+    # ArviZ has no R-hat of a single chain: the two halves of an even number of draws are the same
+    # comparison.
     if chains == 1:
         return
     expected = float(array_stats.rhat(x, chain_axis=0, draw_axis=1, method="rank"))

@@ -1,4 +1,6 @@
-"""Sets of classes: the promise on exchangeable frames, the sets against a count by hand, and the way from a model to maps."""
+"""Sets of classes: the promise on exchangeable frames, the sets against a count by hand, and the
+way from a model to maps.
+"""
 
 import json
 import re
@@ -31,7 +33,9 @@ from tests.verbs.processes import FAST, refuse, succeed
 
 
 def frame_losses(frames: int, seed: int) -> list[np.ndarray]:
-    """Losses at each lambda of frames that are hard or easy as a whole, so that their pixels are far from exchangeable."""
+    """Losses at each lambda of frames that are hard or easy as a whole, so that their pixels are
+    far from exchangeable.
+    """
     generator, losses = torch.Generator().manual_seed(seed), []
     for hardness in torch.rand(frames, generator=generator).square() * 4:
         labels = torch.randint(0, 5, (300,), generator=generator)
@@ -47,7 +51,9 @@ def frame_losses(frames: int, seed: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize(("frames", "level"), [(10, 0.1), (25, 0.1), (40, 0.25)])
 def test_the_promise_holds_exactly_where_frames_are_exchangeable(frames: int, level: float) -> None:
-    """Of n + 1 frames in random order the last is each one equally often: the mean over them is the expectation, without a tolerance."""
+    """Of n + 1 frames in random order the last is each one equally often: the mean over them is the
+    expectation, without a tolerance.
+    """
     chosen = set[int]()
     for seed in range(3):
         losses = frame_losses(frames, seed)
@@ -90,7 +96,9 @@ def test_a_set_holds_the_classes_near_enough_to_certainty_and_always_the_predict
 def test_maps_of_a_model_have_the_sets_that_were_calibrated(
     overconfident: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the frames' own size, with the calibrated mean of all draws: risk and size of the record are those of maps and labels."""
+    """At the frames' own size, with the calibrated mean of all draws: risk and size of the record
+    are those of maps and labels.
+    """
     fitted, maps = tmp_path / "model", tmp_path / "maps"
     data = ("--data.dataset toy --data.root", overconfident.data)
     small = "--data.size [96,192]"  # the network sees other sizes than the frames'

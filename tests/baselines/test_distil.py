@@ -63,7 +63,9 @@ def frames(height: int, width: int, count: int = 1) -> Tensor:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_networks_that_share_their_encoder_run_it_once_a_frame(precision: Any) -> None:
-    """Another decoder on the very encoder of the first network, beside two networks with nothing in common."""
+    """Another decoder on the very encoder of the first network, beside two networks with nothing in
+    common.
+    """
     base, other = network(0), network(1)
     encoder: Any = base.body.encoder
     shared = [base, copy.deepcopy(base, {id(module): module for module in encoder.modules()})]
@@ -132,7 +134,9 @@ def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
 
 
 def test_the_loss_is_nothing_for_the_teacher_itself_and_crops_keep_pixels_in_place() -> None:
-    """Two draws of (.9, .1) and (.5, .5): a mean of (.7, .3), .6109 - (.3251 + .6931) / 2 = .1018 nats of epistemic, energies of 0."""
+    """Two draws of (.9, .1) and (.5, .5): a mean of (.7, .3), .6109 - (.3251 + .6931) / 2 = .1018
+    nats of epistemic, energies of 0.
+    """
     draws = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()[:, :, None, None].expand(2, 2, 96, 128)
     image: Any = np.arange(96 * 128).reshape(96, 128, 1).repeat(3, 2)
     numbers = torch.from_numpy(image[3::4, 1::4, 0])
@@ -264,7 +268,9 @@ def test_what_cannot_be_a_student_is_one_sentence(
 
 
 class TwoHeads(nn.Module):
-    """Calls an auxiliary head after its main one; ``joined`` also adds it to the logits, stacked."""
+    """Calls an auxiliary head after its main one; ``joined`` also adds it to the logits,
+    stacked.
+    """
 
     def __init__(self, classes: int, *, joined: bool = False) -> None:
         super().__init__()

@@ -1,5 +1,7 @@
-"""Feature density, with distances against scikit-learn and a bank that knows its own frames; and one score of several: its scales, the pixels
-that they are measured on, and the surprise that it is told as."""
+"""Feature density, with distances against scikit-learn and a bank that knows its own frames; and
+one score of several: its scales, the pixels that they are measured on, and the surprise that it is
+told as.
+"""
 
 import math
 import re
@@ -302,7 +304,8 @@ def test_surprise_is_the_share_of_known_pixels_that_score_as_high_in_their_order
         at = torch.quantile(values[:100_000].double(), 1 - share).float()
         measured = -math.log10(float((values >= at).float().mean()))
         assert float(surprise(at[None])) == pytest.approx(measured, abs=0.05)
-    # exp(-x) of the pixels of an exponential law exceed x, and its tail goes on as it must where none was seen.
+    # exp(-x) of the pixels of an exponential law exceed x, and its tail goes on as it must where
+    # none was seen.
     far = torch.tensor([9.0, 14.0, 30.0])
     np.testing.assert_allclose(surprise(far).numpy(), far.numpy() / math.log(10), rtol=0.1)
     surprise = Surprise.of(

@@ -1,5 +1,6 @@
-"""Laplace against the exact Fisher, SWAG against numpy over its trajectory, mean-field variational inference against
-closed forms; and that baselines are found as another package's methods are."""
+"""Laplace against the exact Fisher, SWAG against numpy over its trajectory, mean-field variational
+inference against closed forms; and that baselines are found as another package's methods are.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,9 @@ from tests.training.fitting import fit, swag_task, variational_task
 
 
 def tiny_network() -> nn.Module:
-    """Two norm layers of two channels, a batch and a group one, from 3 channels to 3 classes; 8 parameters."""
+    """Two norm layers of two channels, a batch and a group one, from 3 channels to 3 classes; 8
+    parameters.
+    """
     torch.manual_seed(0)
     head, stem, middle = (
         nn.Conv2d(2, 3, 1),
@@ -51,7 +54,9 @@ PIXELS = int((LABELS != IGNORE).sum())
 
 
 def exact(network: nn.Module) -> Tensor:
-    """``[2T, 2T]``: for every pixel and class the outer product of the gradient of its log-probability, by brute force."""
+    """``[2T, 2T]``: for every pixel and class the outer product of the gradient of its
+    log-probability, by brute force.
+    """
     layout = AffineLayout(network)
     total = torch.zeros(2 * layout.total, 2 * layout.total, dtype=torch.float64)
     gamma, beta = (
@@ -89,7 +94,8 @@ def test_it_converges_to_the_exact_fisher_of_the_mean_pixel() -> None:
     first, second, crossed = full.diagonal()[:4], full.diagonal()[4:], full[:4, 4:].diagonal()
     expected = torch.stack([first, second, crossed])
     products = torch.stack([first.square(), second.square(), first * second])
-    # Three images' gradients, each nearly Gaussian: an entry ij has a variance of at most (F_ii F_jj + F_ij^2) / samples.
+    # Three images' gradients, each nearly Gaussian: an entry ij has a variance of at most (F_ii
+    # F_jj + F_ij^2) / samples.
     bound = 5 * ((products + expected.square()) / samples).sqrt()
     difference = (fisher.mean().double() - expected).abs()
     assert bool((difference <= bound).all())

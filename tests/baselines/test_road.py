@@ -1,4 +1,6 @@
-"""Frames of one's own road: a bank without labels, labels that keep anomalies out, and frames at their own size."""
+"""Frames of one's own road: a bank without labels, labels that keep anomalies out, and frames at
+their own size.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

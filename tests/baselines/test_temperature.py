@@ -1,4 +1,6 @@
-"""Fitted calibrations against scipy's minimisers and known distortions; the sampled pixels against the sampler."""
+"""Fitted calibrations against scipy's minimisers and known distortions; the sampled pixels against
+the sampler.
+"""
 
 import math
 from dataclasses import replace
@@ -87,7 +89,9 @@ def test_weights_are_repeated_pixels_and_a_temperature_at_a_bound_is_refused() -
 
 @pytest.fixture(scope="module")
 def camvid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A noise-only ABNN of the CamVid classes with a size of its own, and a set whose frames have another."""
+    """A noise-only ABNN of the CamVid classes with a size of its own, and a set whose frames have
+    another.
+    """
     root = tmp_path_factory.mktemp("temperature")
     torch.manual_seed(0)
     classes = label_map("camvid").classes
@@ -142,7 +146,9 @@ def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alon
 def test_what_is_written_is_what_the_sampler_applies(
     camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The NLL of all pixels through the sampler is the one in the record; a calibration of another kind is refused."""
+    """The NLL of all pixels through the sampler is the one in the record; a calibration of another
+    kind is refused.
+    """
     monkeypatch.setattr(
         "segunc.baselines.temperature.check_temperature", lambda _: None
     )  # an untrained network

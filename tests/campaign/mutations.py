@@ -1,4 +1,6 @@
-"""Damage to the bytes of a file: what any file can suffer, and what hurts its format most. All of it follows from a generator."""
+"""Damage to the bytes of a file: what any file can suffer, and what hurts its format most. All of
+it follows from a generator.
+"""
 
 import contextlib
 import json
@@ -56,7 +58,9 @@ def flip_bits(data: bytes, random: Random) -> bytes:
 
 
 def overwrite(data: bytes, random: Random) -> bytes:
-    """A hard number in a field of 1 to 8 bytes, or a stretch as a failing disk leaves it, as long as a sector."""
+    """A hard number in a field of 1 to 8 bytes, or a stretch as a failing disk leaves it, as long
+    as a sector.
+    """
     place, size = some_place(data, random), pick([1, 2, 4, 8], random)
     number = (pick(WORDS, random) % (1 << 8 * size)).to_bytes(size, pick(["little", "big"], random))
     written = (
@@ -82,7 +86,9 @@ ANY = (flip_bits, overwrite, rearrange)
 
 
 def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Kind and content of the chunks of a whole PNG, whose damage gets a checksum that fits, so that it reaches the decoder."""
+    """Kind and content of the chunks of a whole PNG, whose damage gets a checksum that fits, so
+    that it reaches the decoder.
+    """
     chunks, place = [], len(PNG)
     while place + 12 <= len(data):
         length = struct.unpack_from(">I", data, place)[0]
@@ -111,7 +117,9 @@ def png_header(data: bytes, random: Random) -> bytes:
 
 
 def png_body(data: bytes, random: Random) -> bytes:
-    """Any damage to one chunk, or to its pixels before they are deflated, with a checksum that fits."""
+    """Any damage to one chunk, or to its pixels before they are deflated, with a checksum that
+    fits.
+    """
     chunks = png_chunks(data)
     place = int(random.integers(len(chunks)))
     kind, body = chunks[place]
@@ -131,7 +139,9 @@ def safetensors_header(data: bytes, random: Random) -> bytes:
 
 
 def change_value(value: Any, random: Random) -> Any:
-    """A copy with one change somewhere in it: a value removed, renamed, doubled, swapped, shifted or made absurd."""
+    """A copy with one change somewhere in it: a value removed, renamed, doubled, swapped, shifted
+    or made absurd.
+    """
     if not isinstance(value, dict | list) or not value or random.random() < 0.15:
         if isinstance(value, int | float) and not isinstance(value, bool) and random.random() < 0.4:
             return pick([value - 1, value + 1, -value], random)
@@ -164,7 +174,9 @@ def json_value(data: bytes, random: Random) -> bytes:
 
 
 def text_bytes(data: bytes, random: Random) -> bytes:
-    """Bytes that are no UTF-8, a NUL, another encoding, a mark at the beginning, or other ends of lines."""
+    """Bytes that are no UTF-8, a NUL, another encoding, a mark at the beginning, or other ends of
+    lines.
+    """
     place = some_place(data, random)
     within = data[:place] + pick([b"\xff\xfe\xc0", b"\0"], random) + data[place:]
     other = data.decode("utf-8", "replace").encode("utf-16")

@@ -1,7 +1,8 @@
 """Everything of segunc that reads a file of unknown origin, each with whole files to begin from.
 
-A reader is given a folder with one damaged file in it. It returns what it read, or raises one of the errors that a user sees as one
-line. Where it is ``exact``, there is a checksum or a hash behind what it reads: then nothing but what was written may be returned.
+A reader is given a folder with one damaged file in it. It returns what it read, or raises one of
+the errors that a user sees as one line. Where it is ``exact``, there is a checksum or a hash behind
+what it reads: then nothing but what was written may be returned.
 """
 
 import contextlib
@@ -47,7 +48,8 @@ Seeds = Callable[[World, Path], list[Path]]
 
 @dataclass(frozen=True)
 class Reader:
-    seeds: Seeds  # makes whole files, each in a folder of its own below a folder, and returns those to damage
+    # Makes whole files, each in a folder of its own below a folder, and returns those to damage.
+    seeds: Seeds
     read: Callable[[Path, Path], Any]  # of the folder and the damaged file in it
     exact: bool = False
     writes: bool = False  # the folder has to be laid anew for each case
@@ -126,7 +128,9 @@ def read_video(root: Path, file: Path) -> Any:
 
 
 def our_maps(*patterns: str, compact: bool = True) -> Seeds:
-    """Files of a maps folder of ours in ``maps``, with pictures in ``in``, and, if ``compact``, of a compact one."""
+    """Files of a maps folder of ours in ``maps``, with pictures in ``in``, and, if ``compact``, of
+    a compact one.
+    """
 
     def make(world: World, folder: Path) -> list[Path]:
         made = [folder / "0", *([folder / "1"] if compact else [])]
@@ -244,7 +248,9 @@ def configurations(world: World, folder: Path) -> list[Path]:
 
 
 def read_configuration(root: Path, file: Path) -> Any:
-    """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
+    """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is
+    trained.
+    """
     kind: tuple[Any, ...] = (
         (TrainConfig, file, [])
         if file.name == "train.yaml"

@@ -1,4 +1,5 @@
-"""Runs that are killed or lack something: the same command again must end in the bytes of an unbroken run.
+"""Runs that are killed or lack something: the same command again must end in the bytes of an
+unbroken run.
 
 A run that lacks something ends with 0, or with 1 or 2 and one line, and without a traceback.
 """
@@ -37,7 +38,9 @@ def written(out: Path) -> dict[str, str]:
 
 
 def verdict(out: Path, whole: dict[str, str], again: Finished) -> str:
-    """What is wrong with the end of a run that was broken and begun again; nothing where it is right."""
+    """What is wrong with the end of a run that was broken and begun again; nothing where it is
+    right.
+    """
     now = written(out)
     refused = (
         again.code == 2 and now == whole
@@ -70,7 +73,9 @@ def objection(done: Finished, codes: tuple[int, ...]) -> str:
 
 
 def unbroken(world: World, command: str) -> tuple[Path, dict[str, str], float]:
-    """The folder, the files and the seconds of a run that nothing happens to; broken ones run in its place, where paths are the same."""
+    """The folder, the files and the seconds of a run that nothing happens to; broken ones run in
+    its place, where paths are the same.
+    """
     out, words = world.folder / "out", world.words(command, world.folder / "out")
     runs = []
     for _ in range(2):  # the first may import and compile

@@ -1,8 +1,9 @@
 """Damaged files for every reader: the right result, or an error of one line.
 
-A case is a number: with the reader's name it decides the file and what is done to it. Failures are any other exception, a line that is
-none, and, of an exact reader, another result than that of the whole file. Time and memory are bounded.
-``SEGUNC_CASES=4711:4712 pytest tests/campaign -k labels`` runs one case of a reader again.
+A case is a number: with the reader's name it decides the file and what is done to it. Failures are
+any other exception, a line that is none, and, of an exact reader, another result than that of the
+whole file. Time and memory are bounded. ``SEGUNC_CASES=4711:4712 pytest tests/campaign -k labels``
+runs one case of a reader again.
 """
 
 import hashlib

@@ -1,6 +1,8 @@
-"""What faults happen to: the toy job of the tests, and what else is made of it when it is first asked for.
+"""What faults happen to: the toy job of the tests, and what else is made of it when it is first
+asked for.
 
-The campaign is short in ``make test``; ``SEGUNC_CASES=START:STOP`` chooses the cases of each reader.
+The campaign is short in ``make test``; ``SEGUNC_CASES=START:STOP`` chooses the cases of each
+reader.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""What the command line promises before any work: help with examples that parse, and nothing heavy loaded before a verb needs it."""
+"""What the command line promises before any work: help with examples that parse, and nothing heavy
+loaded before a verb needs it.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,9 @@ def test_what_no_verb_can_use_is_one_line(
 
 
 def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
-    """As ``| head -1``: 128 + 13, as shells say it of what SIGPIPE ends, and nothing on standard error."""
+    """As ``| head -1``: 128 + 13, as shells say it of what SIGPIPE ends, and nothing on standard
+    error.
+    """
     (tmp_path / "a.json").touch()
     reading, writing = os.pipe()
     os.close(reading)

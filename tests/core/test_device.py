@@ -134,5 +134,7 @@ for choice in ("allow_tf32", "allow_tf32 = False", "fp32_precision = 'tf32'", "c
     not hasattr(torch.backends.cudnn, "conv"), reason="before PyTorch 2.9 there is one setting"
 )
 def test_convolutions_are_in_full_float32_meanwhile_whatever_a_user_chose() -> None:
-    """In processes of their own: the settings are for all of one, and what was chosen cannot all be read back."""
+    """In processes of their own: the settings are for all of one, and what was chosen cannot all be
+    read back.
+    """
     subprocess.run([sys.executable, "-W", "ignore", "-c", CHOICES], check=True)

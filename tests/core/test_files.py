@@ -1,4 +1,6 @@
-"""One function opens files from outside, and what they say is believed in no more than they hold; what is written does no harm."""
+"""One function opens files from outside, and what they say is believed in no more than they hold;
+what is written does no harm.
+"""
 
 import ast
 import csv
@@ -248,7 +250,9 @@ ALLOWED = {
 
 
 def calls() -> set[str]:
-    """``file function`` of every call in the package, and of methods of paths that are handed on."""
+    """``file function`` of every call in the package, and of methods of paths that are
+    handed on.
+    """
     return {
         f"{path.relative_to(PACKAGE).as_posix()} {ast.unparse(node.func if isinstance(node, ast.Call) else node)}"
         for path in PACKAGE.rglob("*.py")

@@ -1,4 +1,6 @@
-"""What is printed can be seen: no text of a file commands the terminal, and no terminal's encoding stops a verb."""
+"""What is printed can be seen: no text of a file commands the terminal, and no terminal's encoding
+stops a verb.
+"""
 
 import io
 import unicodedata
@@ -19,7 +21,9 @@ ATTACK = "\x1b[2Ja\x9bb\u202ec\u2066\u200f\x7f\r\nd\te"
 
 
 def commands(text: str, layout: str = "\n\t") -> list[str]:
-    """Characters that are controls (Cc), line separators (Zl, Zp) or of a bidirectional class that formats, by Unicode's own tables."""
+    """Characters that are controls (Cc), line separators (Zl, Zp) or of a bidirectional class that
+    formats, by Unicode's own tables.
+    """
     directed = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
     kinds = ("Cc", "Zl", "Zp")
     return [

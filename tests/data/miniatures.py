@@ -1,6 +1,8 @@
-"""Miniature data sets, a few small frames in each of the layouts that the package reads, drawn from the published file listings.
+"""Miniature data sets, a few small frames in each of the layouts that the package reads, drawn from
+the published file listings.
 
-Each form is a list of frames as (image, label, values of the label); ``BESIDE`` are files that lie among them and belong to no frame.
+Each form is a list of frames as (image, label, values of the label); ``BESIDE`` are files that lie
+among them and belong to no frame.
 """
 
 from collections.abc import Sequence
@@ -129,7 +131,9 @@ _ROAD_ANOMALY = ("animals01_Guiguinto_railway_station_Calves", "cones02_Broadmoo
 def _masks(
     folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY
 ) -> list[list[Frame]]:
-    """``FOLDER/images`` and ``FOLDER/labels_masks``, and the same two folders without the one above."""
+    """``FOLDER/images`` and ``FOLDER/labels_masks``, and the same two folders without the one
+    above.
+    """
     forms = [
         (f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}.png") for top in (f"{folder}/", "")
     ]
@@ -226,7 +230,9 @@ BESIDE = {
 
 
 def draw_miniature(name: str, root: Path, form: int = 0) -> Path:
-    """A few frames of a data set by name below ``root``, in one of its forms; every value of its labels occurs."""
+    """A few frames of a data set by name below ``root``, in one of its forms; every value of its
+    labels occurs.
+    """
     for seed, (image, label, values) in enumerate(FORMS[name][form]):
         write_frame(root / image, root / label, list(values), seed=seed)
     for path in BESIDE.get(name, []) if form == 0 else []:

@@ -1,4 +1,6 @@
-"""Corruptions: a function of frame, name and strength alone, worse with strength, and what their formulas say."""
+"""Corruptions: a function of frame, name and strength alone, worse with strength, and what their
+formulas say.
+"""
 
 from itertools import pairwise
 

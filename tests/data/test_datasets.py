@@ -1,4 +1,6 @@
-"""Every data set by name, on a miniature of each form in which it is published, and any class of one as its anomaly."""
+"""Every data set by name, on a miniature of each form in which it is published, and any class of
+one as its anomaly.
+"""
 
 import os
 import shutil
@@ -201,7 +203,9 @@ DATA = os.environ.get("SEGUNC_DATA")
 
 
 def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
-    """CamVid's layout; each frame holds a bicyclist (10) or does not. Labels alone matter, so images are tiny."""
+    """CamVid's layout; each frame holds a bicyclist (10) or does not. Labels alone matter, so
+    images are tiny.
+    """
     for split, anomalous in frames.items():
         for i, holds in enumerate(anomalous):
             paths = root / split / f"a_{i:03d}.png", root / f"{split}annot" / f"a_{i:03d}.png"

@@ -1,4 +1,6 @@
-"""Images and label files as tools really write them: damage is found, every kind becomes RGB, and labels give the values that they store."""
+"""Images and label files as tools really write them: damage is found, every kind becomes RGB, and
+labels give the values that they store.
+"""
 
 import io
 import struct

@@ -1,4 +1,6 @@
-"""Label maps, the built-in ones and those of a CSV file of one's own, and anomaly masks in their raw encodings."""
+"""Label maps, the built-in ones and those of a CSV file of one's own, and anomaly masks in their
+raw encodings.
+"""
 
 from pathlib import Path
 
@@ -10,7 +12,8 @@ from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY, ROAD_ANOMALY
 from segunc.data.labels import COLUMNS, IGNORE, label_map, read_label_map
 
-# From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, colour of the evaluated classes in the order of their train ids.
+# From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, colour of the evaluated
+# classes in the order of their train ids.
 CITYSCAPES = [
     *(("road", 7, (128, 64, 128)), ("sidewalk", 8, (244, 35, 232)), ("building", 11, (70, 70, 70))),
     *(("wall", 12, (102, 102, 156)), ("fence", 13, (190, 153, 153)), ("pole", 17, (153, 153, 153))),
@@ -38,7 +41,8 @@ def test_cityscapes_and_idd_have_their_published_ids_names_and_colours() -> None
     assert evaluated == {raw: train for train, (_, raw, _) in enumerate(CITYSCAPES)}
     assert labels.raw_to_train.keys() >= {*range(34)}
     assert train_ids.raw_to_train == {**{i: i for i in range(19)}, 255: IGNORE}
-    # AutoNUE/public-code, helpers/anue_labels.py: level3Id of a name that it shares with nobody, and its colour.
+    # AutoNUE/public-code, helpers/anue_labels.py: level3Id of a name that it shares with nobody,
+    # and its colour.
     idd = label_map("idd")
     for raw, *name_and_colour in (
         *(

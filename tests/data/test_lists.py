@@ -1,4 +1,6 @@
-"""Lists of frames, label maps of other tools, and sets of masks: what they say twice, leave out or leave open."""
+"""Lists of frames, label maps of other tools, and sets of masks: what they say twice, leave out or
+leave open.
+"""
 
 from pathlib import Path
 

@@ -171,7 +171,8 @@ TRANSFORMS: dict[str, Callable[[int, int], Transform]] = {
     [(96, 48), (96, 24), (96, 12), (96, 72), (96, 64), (96, 41), (97, 48), (96, 144), (96, 200)],
 )
 def test_labels_lie_on_their_images_at_every_size(name: str, side: int, target: int) -> None:
-    # In pixels of the target, by the centre of gravity of a bar at every place: against the true place, and against the image.
+    # In pixels of the target, by the centre of gravity of a bar at every place: against the true
+    # place, and against the image.
     transform, factor = TRANSFORMS[name](side, target), target / side
     width, shifts = max(6, round(3 / factor)), []
     for start in range(4, side - width - 3):

@@ -118,7 +118,9 @@ def test_images_are_listed_in_the_order_of_their_paths_without_hidden_ones(tmp_p
 def test_a_picture_is_no_label_where_there_is_one_and_else_what_a_reader_must_name(
     tmp_path: Path,
 ) -> None:
-    """Photographs may lie beside their labels; of a frame that has no other file, a label may have been damaged."""
+    """Photographs may lie beside their labels; of a frame that has no other file, a label may have
+    been damaged.
+    """
     for name, channels in (
         ("a.jpg", 3),
         ("a.png", 1),

@@ -26,7 +26,9 @@ SEEN = {3: 0.6, 4: 0.9, 5: 0.8, 7: 0.7, 8: 0.6}  # frames that show the mover, a
 
 
 def scene(index: int) -> np.ndarray:
-    """A still object from frame 2 on, a mover, at frame 11 another region where it was, and a speck in each frame."""
+    """A still object from frame 2 on, a mover, at frame 11 another region where it was, and a speck
+    in each frame.
+    """
     entropy = np.full(SIZE, 0.1, np.float32)
     entropy[30:36, 40:50] = 0.7 if index >= 2 else 0.1
     if index in SEEN:

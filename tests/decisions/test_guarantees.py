@@ -108,7 +108,9 @@ def units() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_promises_hold_and_conformal_is_tight(control: str, units: dict[str, np.ndarray]) -> None:
-    """The loss has jumps where frames share one threshold, of at most the largest difference between neighbouring ones."""
+    """The loss has jumps where frames share one threshold, of at most the largest difference
+    between neighbouring ones.
+    """
     n, draws, rows = 40, 300, units[control]
     for name in get_args(MethodName):
         risks = simulate(

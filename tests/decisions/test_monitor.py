@@ -1,4 +1,5 @@
-"""The monitor: its level and its delay by simulation, its martingale beside MAPIE's, bounds of a risk, and the verb over maps on disk.
+"""The monitor: its level and its delay by simulation, its martingale beside MAPIE's, bounds of a
+risk, and the verb over maps on disk.
 
 ``python -m tests.decisions.test_monitor`` prints the table of delays of the guide.
 """
@@ -54,8 +55,10 @@ RUN = {"base_sha256": "b" * 64, "posterior_sha256": "p" * 64, "draws": 4, "seed"
 def delays(
     shift: float, runs: int, *, ties: bool = False, reference: int = 200, seed: int = 0
 ) -> Any:
-    """Return how many frames after a shift of normal statistics (in standard deviations) each run fires, ``[runs]``: negative before it,
-    infinite never. With ``ties`` statistics are rounded to whole numbers."""
+    """Return how many frames after a shift of normal statistics (in standard deviations) each run
+    fires, ``[runs]``: negative before it, infinite never. With ``ties`` statistics are rounded to
+    whole numbers.
+    """
     generator = np.random.default_rng(seed)
     values = generator.standard_normal((runs, reference + BEFORE + AFTER))
     values[:, reference + BEFORE :] += shift

@@ -31,7 +31,9 @@ EIGHT = np.ones((3, 3))
 
 
 def frame(form: str, seed: int = 0) -> tuple[Any, Any, dict[str, Any]]:
-    """A map in a stored form, its values, and labels; smooth, so that it has regions of many sizes."""
+    """A map in a stored form, its values, and labels; smooth, so that it has regions of
+    many sizes.
+    """
     random = np.random.default_rng(seed)
     values = ndimage.gaussian_filter(random.normal(size=SIZE), 2.5)
     values = (values - values.min()) / (values.max() - values.min())

@@ -1,4 +1,6 @@
-"""``segunc threshold`` and who uses its file: on maps of another tool, whose numbers a loop over their values gives, and on ours."""
+"""``segunc threshold`` and who uses its file: on maps of another tool, whose numbers a loop over
+their values gives, and on ours.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ TEST = FRAMES[40:]
 
 
 def write_set(root: Path, frames: list[str]) -> tuple[Path, Path]:
-    """Maps of another tool, float16, and masks: an object of 5 x 5 in every frame, a second one in some."""
+    """Maps of another tool, float16, and masks: an object of 5 x 5 in every frame, a second one in
+    some.
+    """
     for name in frames:
         random = np.random.default_rng(int(name[-2:]))
         values, mask = random.normal(0, 1, (24, 32)), np.zeros((24, 32), np.uint8)

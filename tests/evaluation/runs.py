@@ -1,4 +1,6 @@
-"""A small run that is known in full, its maps and both kinds of labels, and result files with made-up numbers."""
+"""A small run that is known in full, its maps and both kinds of labels, and result files with
+made-up numbers.
+"""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +22,9 @@ SIZE = (24, 36)
 
 @dataclass
 class Run:
-    """One frame: its maps in stored form and its labels, each ``[H, W]``; probabilities ``[C, H, W]``."""
+    """One frame: its maps in stored form and its labels, each ``[H, W]``; probabilities ``[C, H,
+    W]``.
+    """
 
     stored: dict[str, np.ndarray]
     prediction: np.ndarray
@@ -90,7 +94,9 @@ def write_replicates(
     seed: int = 0,
     units: tuple[str, ...] = UNITS,
 ) -> None:
-    """Replicates that share the spread of the frames (0.03) and have a little noise of their own."""
+    """Replicates that share the spread of the frames (0.03) and have a little noise of
+    their own.
+    """
     shared = np.random.default_rng(99).normal(0, 0.03, 400)
     own = np.random.default_rng(list(result.name.encode())).normal(0, noise, (len(numbers), 400))
     values = np.array(list(numbers.values()))[:, None] + shared + own

@@ -1,4 +1,6 @@
-"""Numbers by objects and by groups: those of the set that holds nothing else, merged to the bit, with intervals and reasons."""
+"""Numbers by objects and by groups: those of the set that holds nothing else, merged to the bit,
+with intervals and reasons.
+"""
 
 from collections.abc import Iterable
 from functools import reduce

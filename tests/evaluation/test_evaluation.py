@@ -1,4 +1,6 @@
-"""Evaluation of maps on disk: the same numbers as in memory, from any tool's folder, with every gap reported."""
+"""Evaluation of maps on disk: the same numbers as in memory, from any tool's folder, with every gap
+reported.
+"""
 
 import json
 import re
@@ -73,7 +75,9 @@ def folder(tmp_path: Path, run: dict[str, Run]) -> Path:
 
 
 def evaluate(root: Path, **changes: Any) -> dict[str, Any]:
-    """The result of a run folder; ``options`` are keyword arguments of the options, the rest of the call."""
+    """The result of a run folder; ``options`` are keyword arguments of the options, the rest of the
+    call.
+    """
     labels = {
         "anomaly_labels": root / "anomaly",
         "labels": root / "labels",

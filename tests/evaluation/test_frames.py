@@ -1,4 +1,6 @@
-"""Numbers of whole frames, beside aggrigator and a plain computation, and how they find anomalous and failed frames, beside scikit-learn."""
+"""Numbers of whole frames, beside aggrigator and a plain computation, and how they find anomalous
+and failed frames, beside scikit-learn.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Verdicts as an evaluation: numbers counted by hand, intervals over frames, and what cannot be evaluated."""
+"""Verdicts as an evaluation: numbers counted by hand, intervals over frames, and what cannot be
+evaluated.
+"""
 
 import re
 from collections.abc import Sequence

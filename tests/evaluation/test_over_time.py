@@ -86,8 +86,8 @@ def test_detection_flicker_and_alarms_are_those_of_a_count_by_hand() -> None:
     assert over_time["detected"] == pytest.approx(len(delays) / len(tracks))
     assert over_time["seconds_to_detection"] == np.mean(delays) / FPS == 1.5 / FPS
     assert over_time["flicker"] == pytest.approx(changes / steps)
-    # Regions of 50 pixels: shaky's and never's in all frames; the false one is away for one frame, then for two. slow's are too small,
-    # and so is brief's.
+    # Regions of 50 pixels: shaky's and never's in all frames; the false one is away for one frame,
+    # then for two. slow's are too small, and so is brief's.
     large = {"shaky": 5, "never": 4, "false": 3, "false again": 1}
     assert (over_time["alarms"], over_time["single_frame"]) == (4 * len(large), 0.25)
     low, high = result["intervals"]["flagged.energy.over_time.flicker"]

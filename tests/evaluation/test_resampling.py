@@ -1,5 +1,6 @@
-"""Bootstrap replicates: weights that depend on names alone, sums that merge, intervals that cover; paired tests against SciPy;
-the sidecar of a result."""
+"""Bootstrap replicates: weights that depend on names alone, sums that merge, intervals that cover;
+paired tests against SciPy; the sidecar of a result.
+"""
 
 from functools import reduce
 from operator import getitem
@@ -92,7 +93,9 @@ def test_a_replicate_is_the_weighted_sum_of_its_units():
 
 
 def test_many_replicates_at_once_have_the_numbers_of_one_by_one():
-    """Of curves with and without anomalies, normal pixels and empty keys; sums are added in another order."""
+    """Of curves with and without anomalies, normal pixels and empty keys; sums are added in another
+    order.
+    """
     generator = np.random.default_rng(3)
     counts = generator.poisson(0.4, (40, 13, 200)) * (generator.random((40, 13, 1)) < 0.8)
     counts[0], counts[1, 0], counts[2, 1:] = 0, 0, 0
@@ -108,7 +111,9 @@ def test_many_replicates_at_once_have_the_numbers_of_one_by_one():
 
 
 def test_intervals_are_those_of_a_bootstrap_over_frames():
-    """The share of ones over 60 frames of 100 pixels, against an ordinary bootstrap and its standard error."""
+    """The share of ones over 60 frames of 100 pixels, against an ordinary bootstrap and its
+    standard error.
+    """
     generator = np.random.default_rng(1)
     ones = generator.binomial(100, generator.beta(4, 6, 60))
     tally = Tally(Ones(), Resampling(2000))
@@ -205,12 +210,14 @@ def test_the_effective_number_of_units():
         [chance_of(mean_of(generator.normal(size=60)), 60).effective for _ in range(20)]
     )
     assert 40 < np.median(normal) <= 60
-    # Two of sixty units that count make four effective ones, 2 / (1 / 2 - 1 / 60), but for what 400 replicates leave of noise.
+    # Two of sixty units that count make four effective ones, 2 / (1 / 2 - 1 / 60), but for what 400
+    # replicates leave of noise.
     few = np.zeros(60)
     few[:2] = 1, -1
     found = chance_of(mean_of(few, 400) + 9, 60)
     assert found.effective == pytest.approx(4, abs=0.2)
-    # 400 replicates do not reach as far as t with three degrees of freedom: the ends are the outermost, and nothing is decided.
+    # 400 replicates do not reach as far as t with three degrees of freedom: the ends are the
+    # outermost, and nothing is decided.
     assert (found.low, found.high) == (mean_of(few, 400).min() + 9, mean_of(few, 400).max() + 9)
     assert (found.low > 0, found.excludes_zero, found.p_value > 0.05) == (True, False, True)
     ten = np.zeros(60)
@@ -285,7 +292,9 @@ def test_the_p_value_in_closed_form() -> None:
 
 
 def test_the_interval_covers() -> None:
-    """Means of 15 heavy-tailed ratios: percentiles cover .87 of the time (tools/simulate_intervals.py of a2e48dd)."""
+    """Means of 15 heavy-tailed ratios: percentiles cover .87 of the time
+    (tools/simulate_intervals.py of a2e48dd).
+    """
     generator, hits = np.random.default_rng(6), []
     weights = np.stack([Resampling(1000).weights(f"u{i}") for i in range(15)])
     for _ in range(300):

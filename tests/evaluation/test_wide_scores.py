@@ -1,4 +1,6 @@
-"""Float scores of other tools, of any offset and scale: their numbers are scikit-learn's of the stored numbers."""
+"""Float scores of other tools, of any offset and scale: their numbers are scikit-learn's of the
+stored numbers.
+"""
 
 from collections.abc import Callable
 from functools import partial

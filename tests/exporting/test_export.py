@@ -1,4 +1,6 @@
-"""`segunc export`: the file gives the maps that `segunc predict` writes, by itself; and what cannot be a file is refused."""
+"""`segunc export`: the file gives the maps that `segunc predict` writes, by itself; and what cannot
+be a file is refused.
+"""
 
 import importlib.util
 import json
@@ -61,7 +63,9 @@ np.savez(sys.argv[3], **{name: of.detach().numpy() for name, of in maps.items()}
 
 
 class Attentive(nn.Module):
-    """Convolutions, every kind of normalisation, attention, dropout and a last upsampling, to 4 classes."""
+    """Convolutions, every kind of normalisation, attention, dropout and a last upsampling, to 4
+    classes.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -505,7 +509,9 @@ def test_nothing_half_written_is_left_and_a_missing_package_is_named(
 def test_the_example_in_cpp_writes_the_codes_of_our_maps(
     exported: Path, predicted: Job, tmp_path: Path
 ) -> None:
-    """ONNXRUNTIME_ROOT holds include/ and lib/ of its release archive; a package's headers and library are found without it."""
+    """ONNXRUNTIME_ROOT holds include/ and lib/ of its release archive; a package's headers and
+    library are found without it.
+    """
     root, program, out = (
         os.environ.get("ONNXRUNTIME_ROOT"),
         tmp_path / "entropy",

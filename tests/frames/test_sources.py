@@ -1,4 +1,6 @@
-"""Where frames come from: names, order, decoding, selections, several inputs, and every form of bad input."""
+"""Where frames come from: names, order, decoding, selections, several inputs, and every form of bad
+input.
+"""
 
 import io
 import os

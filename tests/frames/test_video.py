@@ -1,4 +1,6 @@
-"""Videos: the frames that FFmpeg gives of every kind of file, upright, of the right stream, at times that increase."""
+"""Videos: the frames that FFmpeg gives of every kind of file, upright, of the right stream, at
+times that increase.
+"""
 
 import contextlib
 import socket
@@ -23,7 +25,9 @@ RATE = 10
 
 
 def film(path: Path, count: int = 30, *, options: dict[str, str] | None = None) -> None:
-    """A film with B-frames, ten frames a second, a key frame each second; a growing white bar says which frame it is."""
+    """A film with B-frames, ten frames a second, a key frame each second; a growing white bar says
+    which frame it is.
+    """
     noise = np.random.default_rng(0)
     kind = "mpegts" if path.suffix == ".bin" else None
     with av.open(str(path), "w", format=kind, options=options or {}) as container:
@@ -166,12 +170,14 @@ def test_every_orientation_is_shown_upright(
         )
         container.mux(stream.encode())
     data = path.read_bytes()
-    # The track header's matrix, 9 fixed-point numbers, stands 40 bytes behind its version (ISO 14496-12, 8.3.2).
+    # The track header's matrix, 9 fixed-point numbers, stands 40 bytes behind its version (ISO
+    # 14496-12, 8.3.2).
     start = data.index(b"tkhd") + 4 + 40
     matrix = struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
     path.write_bytes(data[:start] + matrix + data[start + 36 :])
     (frame,) = open_source(path).frames()
-    # Each stored pixel goes to the screen's x = a column + c row, y = b column + d row, moved to start at 0.
+    # Each stored pixel goes to the screen's x = a column + c row, y = b column + d row, moved to
+    # start at 0.
     rows, columns = np.indices(stored.shape)
     across, down = a * columns + c * rows, b * columns + d * rows
     shown = np.zeros((np.ptp(down) + 1, np.ptp(across) + 1))
@@ -227,7 +233,8 @@ def test_a_variable_rate_keeps_its_times(tmp_path: Path, suffix: str, origin: fl
     source = open_source(path)
     assert (source.length, source.length_hint is None) == (None, bool(live))
     frames = list(source.frames())
-    # No error frame either: the last moment, not a count from a mean rate, says whether the stream is whole.
+    # No error frame either: the last moment, not a count from a mean rate, says whether the stream
+    # is whole.
     assert [frame.error for frame in frames] == [None] * len(TIMES)
     assert [frame.time for frame in frames] == list(TIMES)
     bar = [int((picture[4, :, 0] > 128).sum()) for picture in pictures_of(frames)]

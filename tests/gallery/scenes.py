@@ -1,4 +1,6 @@
-"""A small maps folder with everything a review page can show, and a visitor of its page in a headless Chromium."""
+"""A small maps folder with everything a review page can show, and a visitor of its page in a
+headless Chromium.
+"""
 
 import re
 import time
@@ -116,8 +118,9 @@ def write_maps(
 
 
 def write_scene(root: Path) -> Scene:
-    """Six frames of rising brightness. Four have anomaly masks: a bright object (found at high thresholds), a dark one
-    (missed), a bright and a dark one, none at all."""
+    """Six frames of rising brightness. Four have anomaly masks: a bright object (found at high
+    thresholds), a dark one (missed), a bright and a dark one, none at all.
+    """
     images, anomaly, labels = root / "images", root / "anomaly", root / "labels"
     for index, name in enumerate(NAMES):
         picture = np.full((*SIZE, 3), 20 + 40 * index, np.uint8)
@@ -144,7 +147,9 @@ def write_scene(root: Path) -> Scene:
 
 
 def write_video_scene(root: Path, count: int = 40, fps: float = 20.0, every: int = 1) -> Path:
-    """Maps of a video's frames whose entropy has two clear peaks, at frames 10 and 30, and an overlay video."""
+    """Maps of a video's frames whose entropy has two clear peaks, at frames 10 and 30, and an
+    overlay video.
+    """
     run, source = (
         {"draws": 8, "seed": 1, "scope": "all", "every": every},
         {"kind": "video", "fps": fps, "frames": count},
@@ -176,7 +181,9 @@ def inside_of(path: str) -> set[tuple[int, int]]:
 
 
 class Visit:
-    """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
+    """One visitor of a page, with the addresses that it asked for and everything that it complained
+    of.
+    """
 
     def __init__(self, browser: "Browser", **settings: Any) -> None:
         settings.setdefault("viewport", {"width": 1400, "height": 900})
@@ -196,7 +203,8 @@ class Visit:
             self.complaints.append(message.text)
 
     def _on_failed(self, request: Any) -> None:
-        # A picture that is still on its way when the visitor leaves or reloads the page is given up, not missing.
+        # A picture that is still on its way when the visitor leaves or reloads the page is given
+        # up, not missing.
         if request.failure != "net::ERR_ABORTED":
             self.complaints.append(f"{request.url}: {request.failure}")
 
@@ -208,7 +216,9 @@ class Visit:
         return self.page
 
     def open_frame(self, index: Path, name: str, more: str = "") -> None:
-        """Open the view of a frame and wait for its picture and, where a pixel is asked for, the values of all of its maps."""
+        """Open the view of a frame and wait for its picture and, where a pixel is asked for, the
+        values of all of its maps.
+        """
         self.open(index, f"view=frame&frame={quote(name, safe='')}{more}")
         self.shown("#frame-name", name)
         self.valued()
@@ -244,14 +254,18 @@ class Visit:
             ) from error
 
     def until(self, expression: str) -> None:
-        """Wait until an expression holds. Playwright's own waiting evaluates text in the page, which the page forbids."""
+        """Wait until an expression holds. Playwright's own waiting evaluates text in the page,
+        which the page forbids.
+        """
         deadline = time.monotonic() + 30
         while not self.page.evaluate(expression):
             assert time.monotonic() < deadline, expression
             self.page.wait_for_timeout(20)
 
     def close(self) -> None:
-        """End the visit; the page must have been silent and must have asked for nothing but its own files."""
+        """End the visit; the page must have been silent and must have asked for nothing but its own
+        files.
+        """
         self._context.close()
         assert not self.complaints, self.complaints
         strangers = [

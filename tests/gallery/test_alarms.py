@@ -1,4 +1,6 @@
-"""Alarms: all flagged regions as one list, judged with one key; labels hidden until then; and the view saved as a picture."""
+"""Alarms: all flagged regions as one list, judged with one key; labels hidden until then; and the
+view saved as a picture.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,6 @@
-"""Colours that mean something, as people with normal sight, deuteranopia and protanopia see them."""
+"""Colours that mean something, as people with normal sight, deuteranopia and protanopia
+see them.
+"""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""The view of a frame in Chromium: layers, panes, threshold, values that are those on disk; and what axe-core finds in every view."""
+"""The view of a frame in Chromium: layers, panes, threshold, values that are those on disk; and
+what axe-core finds in every view.
+"""
 
 from pathlib import Path
 
@@ -86,7 +88,9 @@ def test_layers_are_painted_in_their_fixed_colours(
 
 
 def test_a_class_of_the_legend_is_shown_alone(full_page: Path, scene: Scene, visit: Visit) -> None:
-    """Palettes of data sets have colours that are one to some eyes; each class of the legend is a button with its name."""
+    """Palettes of data sets have colours that are one to some eyes; each class of the legend is a
+    button with its name.
+    """
     visit.open_frame(full_page, NAMES[0], "&layer=prediction")
     visit.until("document.querySelectorAll('#legends button').length >= 2")
     before, codes = (

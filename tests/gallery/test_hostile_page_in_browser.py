@@ -1,4 +1,6 @@
-"""A page made of a stranger's maps and verdicts: every name and note is a text, and what would still be inserted cannot run."""
+"""A page made of a stranger's maps and verdicts: every name and note is a text, and what would
+still be inserted cannot run.
+"""
 
 from pathlib import Path
 from typing import Any

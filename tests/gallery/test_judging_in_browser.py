@@ -1,4 +1,6 @@
-"""A reviewer's afternoon in Chromium: frames and regions judged by keyboard, undone, boxed, exported, and compared with another's."""
+"""A reviewer's afternoon in Chromium: frames and regions judged by keyboard, undone, boxed,
+exported, and compared with another's.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The review page's folder: complete, escaped, without a network; what lacks is said, and the rest is shown."""
+"""The review page's folder: complete, escaped, without a network; what lacks is said, and the rest
+is shown.
+"""
 
 import base64
 import json
@@ -175,7 +177,9 @@ def test_scores_are_chosen_and_a_limit_keeps_the_worst(
 
 
 def test_a_limit_ranks_old_maps_as_the_page_does(tmp_path: Path) -> None:
-    """By the strongest region, also where the maps do not record it; and by the mean where no frame has one."""
+    """By the strongest region, also where the maps do not record it; and by the mean where no frame
+    has one.
+    """
     manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
     with MapsWriter(tmp_path / "maps", manifest) as writer:
         for name, level, spot in (("even", 0.4, 0.4), ("spot", 0.1, 0.9), ("faint", 0.2, 0.2)):

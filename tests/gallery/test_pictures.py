@@ -1,4 +1,6 @@
-"""Pictures for print: fixed colours, a legible legend, outlines where the labels are; and videos at the source's rate."""
+"""Pictures for print: fixed colours, a legible legend, outlines where the labels are; and videos at
+the source's rate.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,9 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_lightness_rises_evenly_to_a_saturated_colour() -> None:
-    """What makes a map readable in grey and to colour-blind eyes: CIE L* rises with the value, without jumps."""
+    """What makes a map readable in grey and to colour-blind eyes: CIE L* rises with the value,
+    without jumps.
+    """
     lab = cv2.cvtColor(colour_table()[None].astype(np.float32) / 255, cv2.COLOR_RGB2LAB)[0]
     steps = np.diff(lab[::8, 0])
     assert steps.min() > 0

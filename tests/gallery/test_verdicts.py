@@ -93,7 +93,8 @@ def test_files_are_merged_and_two_reviewers_compared() -> None:
     merged = merge_verdicts([ana, ben, later])
     assert len(merged) == 4 + 5
     assert Verdict("d", "true-alarm", time="2", reviewer="Ana") in merged
-    # Four frames of both; two agree. By chance: Ana 2 missed, 2 true; Ben 1 missed, 2 true, 1 false: (2*1 + 2*2) / 16.
+    # Four frames of both; two agree. By chance: Ana 2 missed, 2 true; Ben 1 missed, 2 true, 1
+    # false: (2*1 + 2*2) / 16.
     text = agreement_table(merged)
     kappa = (0.5 - 6 / 16) / (1 - 6 / 16)
     assert text == f"Ana and Ben, 4 frames judged by both: 50.0% agree, Cohen's kappa {kappa:.2f}"

@@ -1,4 +1,6 @@
-"""A network that is none: maps that follow from the image alone, and a small folder of road-like pictures."""
+"""A network that is none: maps that follow from the image alone, and a small folder of road-like
+pictures.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -56,7 +58,9 @@ def write_timed_video(
     size: tuple[int, int] = (48, 64),
     options: dict[str, str] | None = None,
 ) -> None:
-    """A video whose frames stand at these seconds; a growing white bar says which frame it is. Needs PyAV."""
+    """A video whose frames stand at these seconds; a growing white bar says which frame it is.
+    Needs PyAV.
+    """
     av = pytest.importorskip("av")
     codec = {".webm": "libvpx", ".mkv": "mpeg4", ".mp4": "mpeg4"}[path.suffix]
     generator = np.random.default_rng(0)

@@ -1,7 +1,8 @@
 """A small run that kills itself with SIGKILL; started by test_pipeline.py as its own process.
 
-Its arguments are INPUT OUT MOMENT COUNT RUN; RUN is JSON of settings, and MOMENT what is about to happen for the COUNT-th
-time: ``rename`` (of a file that is written), ``line`` (half of it is written) or ``compute`` (of a frame).
+Its arguments are INPUT OUT MOMENT COUNT RUN; RUN is JSON of settings, and MOMENT what is about to
+happen for the COUNT-th time: ``rename`` (of a file that is written), ``line`` (half of it is
+written) or ``compute`` (of a frame).
 """
 
 import itertools

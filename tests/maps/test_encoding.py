@@ -1,4 +1,6 @@
-"""Files of maps and their folders, of other tools too: every accepted kind, compact ones, damaged and unfit ones in one line each."""
+"""Files of maps and their folders, of other tools too: every accepted kind, compact ones, damaged
+and unfit ones in one line each.
+"""
 
 import json
 import subprocess

@@ -1,4 +1,6 @@
-"""A maps folder from a stranger: whatever it says, nothing outside of ``--out`` is written, removed or shown."""
+"""A maps folder from a stranger: whatever it says, nothing outside of ``--out`` is written, removed
+or shown.
+"""
 
 import contextlib
 import os
@@ -61,7 +63,9 @@ def tree(home: Path) -> dict[str, Any]:
 
 
 def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str) -> None:
-    """Every verb ends with 2 and one line, and ``predict`` with its error, before anything is touched."""
+    """Every verb ends with 2 and one line, and ``predict`` with its error, before anything is
+    touched.
+    """
     before, out = tree(home), home.parent / "out"
     places = {"MAPS": home / "maps", "IN": home / "in"}
     for verb, words in VERBS.items():

@@ -17,7 +17,9 @@ FRAMES = ("train/s/000", "val/s/000")
 
 
 def draw(root: Path) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Write two frames of the same number with their masks; return images and masks by the names of a data set."""
+    """Write two frames of the same number with their masks; return images and masks by the names of
+    a data set.
+    """
     images: dict[str, Path] = {}
     masks: dict[str, Path] = {}
     for number, name in enumerate(FRAMES):

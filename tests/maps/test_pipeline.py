@@ -1,4 +1,6 @@
-"""The pipeline: order, failures of single frames, failures of the run, kills, bounded memory, disk and progress."""
+"""The pipeline: order, failures of single frames, failures of the run, kills, bounded memory, disk
+and progress.
+"""
 
 import io
 import json

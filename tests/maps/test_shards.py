@@ -1,4 +1,6 @@
-"""Shards and their lines: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
+"""Shards and their lines: together they are one run, to the byte, whatever the order, the kills and
+the number of processes.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""The maps folder: its files, what a second run may do to it, damage and what is done about it, and what its frames amount to."""
+"""The maps folder: its files, what a second run may do to it, damage and what is done about it, and
+what its frames amount to.
+"""
 
 import csv
 import json
@@ -453,7 +455,8 @@ def test_moments_of_several_folders_and_of_shards_are_one_ranking(tmp_path: Path
     folders = statistics.maps_folders(tmp_path / "maps")
     assert [folder.name for folder in folders] == ["monday", "tuesday"]
     moments = worst_moments(folders, "entropy", "mean", count=5, apart=1.0)
-    # The bar grows from frame to frame, so each cluster's last frame is its brightest, its entropy the highest.
+    # The bar grows from frame to frame, so each cluster's last frame is its brightest, its entropy
+    # the highest.
     assert [(m.folder.name, m.time) for m in moments] == [
         ("monday", 9.0), ("tuesday", 9.0), ("monday", 3.1), ("tuesday", 3.1), ("monday", 0.1)
     ]  # fmt: skip

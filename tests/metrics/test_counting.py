@@ -1,4 +1,6 @@
-"""Counts of stored scores by key, and pooled numbers against scikit-learn and published fixtures."""
+"""Counts of stored scores by key, and pooled numbers against scikit-learn and published
+fixtures.
+"""
 
 import numpy as np
 import pytest
@@ -107,7 +109,8 @@ def test_strips_do_not_show(monkeypatch):
     generator = np.random.default_rng(0)
     scores = generator.normal(size=2_000_000).astype(np.float16)
     anomaly = generator.choice(np.array([0, 1, 255], np.uint8), 2_000_000)
-    # Larger than one strip (four rows of 65,536 twice), and the strip's end is no multiple of the size.
+    # Larger than one strip (four rows of 65,536 twice), and the strip's end is no multiple of the
+    # size.
     counts = count_scores(scores, anomaly)
     np.testing.assert_array_equal(counts, by_keys(scores, anomaly))
     assert counts.sum() == (anomaly != 255).sum()

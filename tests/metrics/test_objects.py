@@ -27,7 +27,9 @@ def sizes(*edges: float) -> ObjectBins:
 def scene(
     seed: int, kind: str = "float", size: tuple[int, int] = (40, 60)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A score map and an anomaly label with objects of many sizes, some that touch at corners only, and ignored pixels."""
+    """A score map and an anomaly label with objects of many sizes, some that touch at corners only,
+    and ignored pixels.
+    """
     random = np.random.default_rng(seed)
     smooth = ndimage.gaussian_filter(random.random(size), 1.3)
     anomaly = (smooth > np.quantile(smooth, 0.8)).astype(np.uint8)

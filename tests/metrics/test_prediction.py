@@ -1,4 +1,6 @@
-"""Segmentation, calibration and selective prediction against scikit-learn, torchmetrics, torch, brute force and closed forms."""
+"""Segmentation, calibration and selective prediction against scikit-learn, torchmetrics, torch,
+brute force and closed forms.
+"""
 
 from itertools import permutations
 
@@ -73,7 +75,9 @@ def test_ids_that_are_no_class_are_refused(labels, predicted, message):
 
 @pytest.fixture
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities ``[4, 7, 16, 20]`` and labels with ignored pixels; class 6 never occurs in the labels."""
+    """Probabilities ``[4, 7, 16, 20]`` and labels with ignored pixels; class 6 never occurs in the
+    labels.
+    """
     generator = torch.Generator().manual_seed(0)
     logits = 2.0 * torch.randn(4, 7, 16, 20, generator=generator)
     random = torch.randint(0, 6, (4, 16, 20), generator=generator)
@@ -104,7 +108,8 @@ def test_ece_equals_torchmetrics_on_probabilities(batch):
 
 
 def test_ece_of_a_closed_form_and_of_bins_that_are_closed_below_the_last_one_above():
-    # Confidence 0.9 right in 6 of 10, confidence 0.3 right in 3 of 10 (calibrated): ECE = (10 * 0.3 + 0) / 20.
+    # Confidence 0.9 right in 6 of 10, confidence 0.3 right in 3 of 10 (calibrated): ECE = (10 * 0.3
+    # + 0) / 20.
     sums = bin_counts(np.array([[6, 3], [4, 7]]), np.array([0.9, 0.3]))
     assert expected_calibration_error(sums) == pytest.approx(0.15, rel=1e-12)
     sums = bins_of(np.array([0.2, 0.3, 0.9]), np.array([True, False, True]), 2)

@@ -1,4 +1,6 @@
-"""SegmentMeIfYouCan's pixel protocol and components against a slow reading of their definitions, compared to the bit."""
+"""SegmentMeIfYouCan's pixel protocol and components against a slow reading of their definitions,
+compared to the bit.
+"""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -32,7 +34,9 @@ Table = dict[float, list[int]]
 
 
 def slow_table(frame: Frame) -> Table:
-    """Lower edge -> [normal, anomalous] pixels of one frame: every bin is counted by comparing all pixels with it."""
+    """Lower edge -> [normal, anomalous] pixels of one frame: every bin is counted by comparing all
+    pixels with it.
+    """
     scores, labels = frame
     values = [scores[labels == label] for label in (0, 1)]
     inside = np.concatenate(values).astype(np.float64)
@@ -292,7 +296,8 @@ def test_the_threshold_is_rounded_to_float16_as_in_the_original(threshold, pixel
 
 
 def test_the_published_row():
-    # A row of the public board (max softmax, RoadAnomaly21 test, tau 0.25): fn 204, fp 778, F1 .1056466302.
+    # A row of the public board (max softmax, RoadAnomaly21 test, tau 0.25): fn 204, fp 778, F1
+    # .1056466302.
     f1 = component_result(np.array([*np.repeat([58, 204, 778], 11), 262, 836, 0, 0]))["f1"]
     assert f1["0.25"] == pytest.approx(0.1056466302, abs=5e-11)
     assert list(f1) == [f"{tau / 100:.2f}" for tau in range(25, 80, 5)]

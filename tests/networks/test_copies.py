@@ -22,7 +22,9 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (128, 192, 3), dtype=np.uint8)
 
 
 class Skipping(nn.Module):
-    """Adds features that a hook kept, or calls something of its own, to those of its second layer."""
+    """Adds features that a hook kept, or calls something of its own, to those of its
+    second layer.
+    """
 
     def __init__(self) -> None:
         super().__init__()

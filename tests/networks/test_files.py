@@ -1,4 +1,6 @@
-"""Networks on disk: what is saved comes back, and what is wrong is refused without executing anything."""
+"""Networks on disk: what is saved comes back, and what is wrong is refused without executing
+anything.
+"""
 
 import json
 from collections.abc import Callable

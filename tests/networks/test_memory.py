@@ -1,4 +1,6 @@
-"""Peak memory of checking a network against that of predicting with it, each in a process of its own."""
+"""Peak memory of checking a network against that of predicting with it, each in a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def peak_of(program: str, folder: Path) -> int:
-    """Return the peak memory of a program in a process of its own, in units of the operating system."""
+    """Return the peak memory of a program in a process of its own, in units of the operating
+    system.
+    """
     path = os.pathsep.join([str(folder), *sys.path])
     environment = {
         **os.environ,

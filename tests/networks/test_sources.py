@@ -1,4 +1,6 @@
-"""Networks of others become model folders that compute the same, or are refused in one line with nothing written."""
+"""Networks of others become model folders that compute the same, or are refused in one line with
+nothing written.
+"""
 
 import json
 import math

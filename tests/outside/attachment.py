@@ -1,4 +1,6 @@
-"""What another package fits on a model, how often each class is predicted, and a score over this new evidence."""
+"""What another package fits on a model, how often each class is predicted, and a score over this
+new evidence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A posterior of another package: uniform noise on gamma. Its settings are all that there is to store."""
+"""A posterior of another package: uniform noise on gamma. Its settings are all that there is to
+store.
+"""
 
 from __future__ import annotations
 

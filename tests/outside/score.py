@@ -1,4 +1,6 @@
-"""Scores as another package would write them: one of the draws' mean, one of the base network's logits."""
+"""Scores as another package would write them: one of the draws' mean, one of the base network's
+logits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What another package adds goes through the verbs like ours; without the package, what it made is refused in one line."""
+"""What another package adds goes through the verbs like ours; without the package, what it made is
+refused in one line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The figures: what they draw is what the metrics say, everything lies inside the page, and files come out the same."""
+"""The figures: what they draw is what the metrics say, everything lies inside the page, and files
+come out the same.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -169,7 +171,8 @@ def test_points_and_their_intervals_are_where_they_should_be():
     assert places == [(0.01 + 0.002 * i, 0.3 - 0.01 * i) for i in range(len(METHODS))]
     assert len({(line.get_marker(), line.get_color()) for line in dots}) == len(METHODS)
     assert len(fewer) == len(METHODS) - 2
-    # In the first panel the first point alone is better than what is cheaper, in the second the last of all, far to the right.
+    # In the first panel the first point alone is better than what is cheaper, in the second the
+    # last of all, far to the right.
     assert [(text.get_text(), text.get_ha()) for text in figure.axes[0].texts] == [
         (METHODS[0], "left")
     ]

@@ -16,7 +16,9 @@ from tests.training.fitting import abnn_task, fit
 
 
 def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
-    """Numbers of version 0.1.0, before ABNN shared its task with other methods; libraries may round their last digits."""
+    """Numbers of version 0.1.0, before ABNN shared its task with other methods; libraries may round
+    their last digits.
+    """
     task = abnn_task(small_network(), members=2, alpha=0.2, random_classes=1, lr=0.05)
     trainable = [name for name, p in task.named_parameters() if p.requires_grad]
     assert trainable == [f"trained.{name}" for name in ("gamma.0", "gamma.1", "beta.0", "beta.1")]
@@ -81,7 +83,9 @@ def test_random_classes_are_weighted_for_their_member_only_and_trained_members_k
 
 
 class Pooled(torch.nn.Module):
-    """A BatchNorm behind a pooling to 1 x 1, as in an ASPP, that sees the features and, if it is called more often, multiples of them."""
+    """A BatchNorm behind a pooling to 1 x 1, as in an ASPP, that sees the features and, if it is
+    called more often, multiples of them.
+    """
 
     def __init__(self, calls: int) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""What is fitted on a model stays with that model: it comes back whole, and beside any other it is refused."""
+"""What is fitted on a model stays with that model: it comes back whole, and beside any other it is
+refused.
+"""
 
 import json
 from dataclasses import asdict, replace

@@ -1,4 +1,6 @@
-"""The way in from Python: a wrapped module, a method fitted on it, the maps of an image, and verbs as functions of their options."""
+"""The way in from Python: a wrapped module, a method fitted on it, the maps of an image, and verbs
+as functions of their options.
+"""
 
 import json
 import pickle

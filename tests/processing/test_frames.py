@@ -56,7 +56,9 @@ def computed(process: FrameProcess, given: list[Frame]) -> list[Maps]:
 
 
 def with_reasons() -> Sampler:
-    """A sampler of a sum of energy and feature distance, of which all frames have alarms, and a bank of features of two frames."""
+    """A sampler of a sum of energy and feature distance, of which all frames have alarms, and a
+    bank of features of two frames.
+    """
     plain = sampler()
     network = plain.network
     extractor = FeatureExtractor(network, ["body.2"])
@@ -85,7 +87,9 @@ REASONED = ("deterministic-energy", "knn", "anomaly")
 def written(
     out: Path, given: list[Frame], *, compact: bool = False, killed: int | None = None
 ) -> list[dict[str, Any]]:
-    """The lines of a folder of maps; with ``killed`` the run ends at that frame and is continued."""
+    """The lines of a folder of maps; with ``killed`` the run ends at that frame and is
+    continued.
+    """
     run = {"input": "here", "seed": 0} | ({"compact": True} if compact else {})
     manifest = build_manifest(
         run, REASONED, device="cpu", classes=("road", "car", "sky"), palette=[(0, 0, 0)] * 3

@@ -1,4 +1,6 @@
-"""The report: made of its file alone, with the numbers of the results, refused where its parts do not belong together; read and printed in Chromium."""
+"""The report: made of its file alone, with the numbers of the results, refused where its parts do
+not belong together; read and printed in Chromium.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What every way of sampling is compared with: plain passes, one draw at a time, as people write them by hand."""
+"""What every way of sampling is compared with: plain passes, one draw at a time, as people write
+them by hand.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def decompose_draws(probabilities: Tensor) -> Decomposition:
 def draw_logits(
     network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
 ) -> Iterator[Tensor]:
-    """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw."""
+    """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a
+    draw.
+    """
     branches = branches_of(network, posterior)
     noise = NoiseSource(seed, DEFAULT_SCHEME, draws_of(branches, posterior, draws))
     for draw in range(noise.total or 0):

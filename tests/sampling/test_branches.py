@@ -1,4 +1,6 @@
-"""Ensembles, test-time augmentation and the network's own dropout in the one sampler, against loops by hand."""
+"""Ensembles, test-time augmentation and the network's own dropout in the one sampler, against loops
+by hand.
+"""
 
 import pytest
 import torch
@@ -60,7 +62,9 @@ def by_hand(
 
 @pytest.mark.parametrize("chunk", [2, None])
 def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
-    """ABNN of two members, a deterministic network, ABNN: draw s is draw s // 3 of member s mod 3, noise of its own."""
+    """ABNN of two members, a deterministic network, ABNN: draw s is draw s // 3 of member s mod 3,
+    noise of its own.
+    """
     members = [stochastic(0, members=2), Branch(plain(5), Deterministic()), stochastic(2)]
     expected = []
     for draw in range(8):
@@ -74,7 +78,9 @@ def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
 
 
 def test_sums_have_the_same_bits_in_any_chunk() -> None:
-    """A network of single pixels sums alike in any batch, so what is left is the order of the draws."""
+    """A network of single pixels sums alike in any batch, so what is left is the order of the
+    draws.
+    """
     members = [stochastic(seed) for seed in (0, 1)]
     for member in members:
         for name, module in list(member.network.named_modules()):

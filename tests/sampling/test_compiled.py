@@ -1,4 +1,6 @@
-"""Compiled passes against plain ones: the same maps, also where draws share a part, and a plain pass where a graph would not do."""
+"""Compiled passes against plain ones: the same maps, also where draws share a part, and a plain
+pass where a graph would not do.
+"""
 
 import contextlib
 from typing import Any
@@ -39,7 +41,9 @@ def posterior(network: nn.Module, members: int = 2) -> ABNNPosterior:
 
 
 def assert_same(network: nn.Module, of: Any, **settings: Any) -> Sampler:
-    """Maps of two frames one after the other, each of other values, are those of plain passes but for rounding."""
+    """Maps of two frames one after the other, each of other values, are those of plain passes but
+    for rounding.
+    """
     asked: dict[str, Any] = {
         "draws": 5,
         "chunk": 2,

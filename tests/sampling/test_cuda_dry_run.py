@@ -1,4 +1,6 @@
-"""What a GPU would be asked to do, without one: no tensor lies on the wrong device, and the host waits where it is written here."""
+"""What a GPU would be asked to do, without one: no tensor lies on the wrong device, and the host
+waits where it is written here.
+"""
 
 import ast
 import importlib.util
@@ -160,7 +162,9 @@ PLANTED = {
     "x.nonzero()": None,
     "x.numpy()": None,
 }
-"""How often the host waits; None where the dry run ends with an error: two devices, or a size that only numbers give."""
+"""How often the host waits; None where the dry run ends with an error: two devices, or a size that
+only numbers give.
+"""
 
 
 @pytest.mark.parametrize("inference", [False, True], ids=["with gradients", "inference"])

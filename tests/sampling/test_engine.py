@@ -1,4 +1,6 @@
-"""The engine against plain passes: shared prefix, early end, bfloat16, and what it does when they fail."""
+"""The engine against plain passes: shared prefix, early end, bfloat16, and what it does when they
+fail.
+"""
 
 import copy
 from collections.abc import Callable
@@ -85,7 +87,8 @@ def test_every_ending(end: str) -> None:
 
 
 def test_frames_of_several_sizes_end_each_in_its_own_way() -> None:
-    # At 32 columns the network needs no upsampling at its end, so that another interpolation is the last one.
+    # At 32 columns the network needs no upsampling at its end, so that another interpolation is the
+    # last one.
     network = Headed(lambda x, z: z if x.shape[3] == 32 else upsampled(x, z))
     sampler = Sampler(network, posterior_of(network), draws=3)
     for columns, taken in ((96, True), (32, False), (96, True)):
@@ -127,7 +130,8 @@ def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
     sampler(IMAGES)
     with ConvolutionRows() as watch:
         sampler(IMAGES)
-    # Two convolutions and the head for the base network, which comes first; then what is left for each chunk.
+    # Two convolutions and the head for the base network, which comes first; then what is left for
+    # each chunk.
     assert watch.rows == rows
     assert_maps_of_a_plain_loop(sampler, IMAGES, scope=scope)
 
@@ -160,7 +164,9 @@ def test_a_network_that_cannot_share_is_noticed() -> None:
 
 
 def network_of(architecture: str) -> SegmentationNetwork:
-    """It pads odd sizes and crops the logits, so that the early end, the crop and the tail are checked together."""
+    """It pads odd sizes and crops the logits, so that the early end, the crop and the tail are
+    checked together.
+    """
     torch.manual_seed(0)
     encoder, options = (
         (VIT, {"dynamic_img_size": True}) if architecture == "DPT" else ("resnet18", {})
@@ -188,8 +194,10 @@ def assert_near(rounded: Prediction, exact: Prediction) -> None:
 
 
 def rounding(network: nn.Module, posterior: ABNNPosterior, images: Tensor) -> float:
-    """By how much the probabilities of three plain draws in float32 miss float64, at least EXACT by the half: another order of the
-    sums misses it by as much, and how much that is depends on the CPU."""
+    """By how much the probabilities of three plain draws in float32 miss float64, at least EXACT by
+    the half: another order of the sums misses it by as much, and how much that is depends on the
+    CPU.
+    """
     wide = (copy.deepcopy(network).double(), images.double())
     narrow, exact = (draw_logits(n, posterior, x, 3) for n, x in ((network, images), wide))
     missed = [
@@ -371,7 +379,9 @@ class Tiled(Ended):
 
 
 class TilesFirst(Ended):
-    """The same with the tiles outermost: the draws are no more, as two draws of one frame are two tiles."""
+    """The same with the tiles outermost: the draws are no more, as two draws of one frame are two
+    tiles.
+    """
 
     def forward(self, images: Tensor) -> Tensor:
         if images.shape[-1] <= 64:

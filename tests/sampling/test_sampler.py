@@ -1,4 +1,6 @@
-"""The sampler: its maps are those of its draws one by one, whatever the chunk, the company and the temperature."""
+"""The sampler: its maps are those of its draws one by one, whatever the chunk, the company and the
+temperature.
+"""
 
 import math
 import os
@@ -113,7 +115,9 @@ def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
 def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sharpening calibrator puts the entropy below the aleatoric one: their difference would be negative."""
+    """A sharpening calibrator puts the entropy below the aleatoric one: their difference would be
+    negative.
+    """
     monkeypatch.setattr("segunc.sampling.sampler.choose_backend", lambda device: (backend, ""))
     sharp = Calibrator(0.2)
     found = Sampler(*model(), draws=4, fitted=Fitted(calibrator=sharp))(IMAGES).scores

@@ -1,5 +1,6 @@
-"""The tail in all its forms against PyTorch's own interpolation and softmax in float64, and sums of logits
-against the pure functions of stacked draws."""
+"""The tail in all its forms against PyTorch's own interpolation and softmax in float64, and sums of
+logits against the pure functions of stacked draws.
+"""
 
 import importlib.util
 import math
@@ -59,7 +60,9 @@ def logits_for(name: str, draws: int = 3) -> tuple[Tensor, Upsampling]:
 def oracle(
     logits: Tensor, upsampling: Upsampling, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Sums of p and H(p) by PyTorch in float64, except that the interpolation's positions are those of float32."""
+    """Sums of p and H(p) by PyTorch in float64, except that the interpolation's positions are those
+    of float32.
+    """
     full = upsampling.apply(logits.float()).double() / temperature
     p = full.softmax(1)
     return p.sum(0), torch.special.entr(p).sum((0, 1))
@@ -132,7 +135,9 @@ MAGNITUDES = (0.0, 1e-38, 0.5, 4.0, 90.0, 1e4, 1e9, 1e20, 1e30, 1e38, LARGEST)
 
 
 def logits_of_any_size(dtype: torch.dtype, pixels: int = 400) -> Tensor:
-    """Four draws ``[4, 6, 1, pixels]`` of six classes, of magnitudes over the whole range of a type; one class is always masked."""
+    """Four draws ``[4, 6, 1, pixels]`` of six classes, of magnitudes over the whole range of a
+    type; one class is always masked.
+    """
     largest = torch.finfo(dtype).max
     magnitudes = torch.tensor(MAGNITUDES, dtype=torch.float64).clamp_max(largest)
     generator = torch.Generator().manual_seed(0)
@@ -309,7 +314,9 @@ def test_without_a_compiler_the_reference_runs_and_says_so(monkeypatch: pytest.M
 def of_logits(
     logits: Tensor, upsampling: Upsampling, temperature: float = 1.0
 ) -> dict[str, Tensor]:
-    """Evidence of all draws at once in float64, each ``[H, W]``, in the order of :data:`OF_LOGITS`."""
+    """Evidence of all draws at once in float64, each ``[H, W]``, in the order of
+    :data:`OF_LOGITS`.
+    """
     z = upsampling.apply(logits.float()).double()
     energies = -temperature * (z / temperature).logsumexp(1)
     variance = z.var(0, correction=0).mean(0)
@@ -375,7 +382,9 @@ def test_sums_of_logits_have_the_same_bits_in_any_chunks_and_threads_and_change_
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_spread_of_1e_4_beside_logits_of_30_keeps_three_digits(backend: Backend) -> None:
-    """In float32 the difference of two means of squares would be 1e-4 here, for a variance of 1e-8."""
+    """In float32 the difference of two means of squares would be 1e-4 here, for a
+    variance of 1e-8.
+    """
     generator = torch.Generator().manual_seed(0)
     # Rounded to float32 before both ways, so that they see the same logits.
     logits = (30 + 1e-4 * torch.randn(24, 19, 40, 60, generator=generator).double()).float()

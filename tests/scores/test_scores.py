@@ -1,4 +1,6 @@
-"""The table of scores is complete, and every formula is the definition, within the bounds that the table says."""
+"""The table of scores is complete, and every formula is the definition, within the bounds that the
+table says.
+"""
 
 import math
 import subprocess
@@ -165,7 +167,9 @@ def test_scores_of_known_values() -> None:
 def test_a_calibrator_of_probabilities_that_underflowed(
     classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0 and denormal numbers count as the smallest normal one; strips of any height are the whole; the identity changes nothing."""
+    """0 and denormal numbers count as the smallest normal one; strips of any height are the whole;
+    the identity changes nothing.
+    """
     logits = torch.randn(2, classes, 9, 5, generator=torch.Generator().manual_seed(0)) * 60
     given = logits.softmax(1)
     assert classes == 1 or bool((given == 0).any())

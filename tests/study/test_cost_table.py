@@ -1,4 +1,6 @@
-"""The table of costs of a tiny model: every row is there, and the numbers follow from one another."""
+"""The table of costs of a tiny model: every row is there, and the numbers follow from one
+another.
+"""
 
 import json
 from pathlib import Path

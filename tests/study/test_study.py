@@ -1,4 +1,6 @@
-"""A small study on toy scenes, made twice; its tables hold the numbers of the results; plans that cannot be are refused."""
+"""A small study on toy scenes, made twice; its tables hold the numbers of the results; plans that
+cannot be are refused.
+"""
 
 import contextlib
 import json
@@ -169,7 +171,9 @@ def run_all(study: Study) -> dict[tuple[str, int], str]:
 def made(
     trained: Job, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Study, dict[tuple[str, int], str], str]]:
-    """The study, what became of its cells, and its report; its plan names the data by a variable of the environment."""
+    """The study, what became of its cells, and its report; its plan names the data by a variable of
+    the environment.
+    """
     content = json.loads(
         json.dumps(plan_content(trained, endpoints=ENDPOINTS)).replace(str(trained.data), "$SCENES")
     )
@@ -394,8 +398,10 @@ def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(
 
 
 GONE = {
-    "method: alphas": "'ABNN by job' has the method alphas",  # 5e37d6d is the last commit that runs it
-    "method: decoder-ensemble": "'decoder ensemble of 4' has the method decoder-ensemble",  # 47d9b646
+    # 5e37d6d is the last commit that runs it.
+    "method: alphas": "'ABNN by job' has the method alphas",
+    # 47d9b646.
+    "method: decoder-ensemble": "'decoder ensemble of 4' has the method decoder-ensemble",
     "scores: [knn, mahalanobis": r"unknown key 'scores'|no score 'mahalanobis'|unknown key 'select'",  # 8da6a7f
     "anomalies: cut-paste": "unknown key 'select'",  # 96fbbaf
 }

@@ -1,4 +1,6 @@
-"""What is installed: the same bytes of a wheel from any checkout, at work where no checkout is, and locked dependencies."""
+"""What is installed: the same bytes of a wheel from any checkout, at work where no checkout is, and
+locked dependencies.
+"""
 
 import os
 import re
@@ -91,7 +93,9 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built: tuple[Path,
 def test_the_wheel_does_its_job_in_an_empty_folder(
     built: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """In an environment with the dependencies of this one, but not with the package that is under test here."""
+    """In an environment with the dependencies of this one, but not with the package that is under
+    test here.
+    """
     place, empty = tmp_path / "venv", tmp_path / "empty"
     venv.create(place, with_pip=False)
     empty.mkdir()
@@ -109,7 +113,8 @@ def test_the_wheel_does_its_job_in_an_empty_folder(
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", str(place), *install], env=environment, check=True
     )
-    # Lines of .pth files count in the folder of a site alone, and not in one that such a line names: the editable install's does not.
+    # Lines of .pth files count in the folder of a site alone, and not in one that such a line
+    # names: the editable install's does not.
     own = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
 

@@ -1,4 +1,6 @@
-"""The built-in toy road scenes: reproducible, labelled exactly, and with anomalies that no simple cue gives away."""
+"""The built-in toy road scenes: reproducible, labelled exactly, and with anomalies that no simple
+cue gives away.
+"""
 
 import hashlib
 import json
@@ -30,7 +32,8 @@ from segunc.toyroads.things import KINDS, sample_anomaly
 
 SIZE = (128, 256)
 SMALL = ToyConfig(seed=3, train=3, val=1, test=1, anomaly=2, video_frames=5, size=(64, 128))
-# A detector that has learned the scenes reaches 0.85 to 0.95 pooled AUROC; a cue without any learning of shapes stays clearly below.
+# A detector that has learned the scenes reaches 0.85 to 0.95 pooled AUROC; a cue without any
+# learning of shapes stays clearly below.
 CUE_BOUND = 0.75
 
 
@@ -170,7 +173,8 @@ def test_no_simple_cue_tells_anomalies(
         "noise": np.stack([np.abs(g - cv2.GaussianBlur(g, (0, 0), 1.0)) for g in grey]),
     }
     values = {name: cue_auroc(score, anomaly) for name, score in cues.items()}
-    # A classifier of single pixels' colours, fitted on one half of the scenes with the answers, scored on the other.
+    # A classifier of single pixels' colours, fitted on one half of the scenes with the answers,
+    # scored on the other.
     fit, others, counted = slice(0, 16), slice(16, 32), anomaly[:16] != 255
     bins = (images * 11.999).astype(np.intp)
     index = (bins[..., 0] * 12 + bins[..., 1]) * 12 + bins[..., 2]
@@ -191,7 +195,8 @@ def test_every_kind_of_anomaly_is_drawn_as_one(kind: str) -> None:
     rows, columns = np.nonzero(canvas.labels == Id.ANOMALY)
     assert 60 < len(rows) < 4000
     assert set(np.unique(canvas.labels)) == {Id.SKY, Id.ANOMALY}
-    # It stands on the ground 8 m ahead, row = horizon + focal * height / distance; its front is up to 0.8 m nearer.
+    # It stands on the ground 8 m ahead, row = horizon + focal * height / distance; its front is up
+    # to 0.8 m nearer.
     foot = [0.45 * 128 + camera.focal * 1.5 / distance for distance in (8.3, 7.2)]
     assert foot[0] - 1 < rows.max() < foot[1] + 1
     assert abs(columns.mean() - 128) < 12

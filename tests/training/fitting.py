@@ -1,4 +1,6 @@
-"""A small data set for the tests of trainings, a task for each thing that is trained, and a Lightning run over it."""
+"""A small data set for the tests of trainings, a task for each thing that is trained, and a
+Lightning run over it.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +53,9 @@ TASKS: dict[str, Callable[..., AffineTask[Any]]] = {
 
 
 def loader(batch: int = 4) -> DataLoader[Any]:
-    """Sixteen images of 16x16 in the same order every epoch; the label is the brightness in four classes."""
+    """Sixteen images of 16x16 in the same order every epoch; the label is the brightness in four
+    classes.
+    """
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(16, 3, 16, 16, generator=generator)
     labels = (images.mean(1) * 4).long().clamp(0, 3)

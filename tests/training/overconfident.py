@@ -27,10 +27,11 @@ def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
 
 
 def save_overconfident(trained: Path, data: Path, folder: Path) -> tuple[Path, Path]:
-    """Model folders of a base network and an ABNN over it; the toy networks of two steps are worse than a guess.
+    """Model folders of a base network and an ABNN over it; the toy networks of two steps are worse
+    than a guess.
 
-    The encoder of a trained network of the toy classes stays; the last layer's bias says twice the log frequency of each class in the
-    toy set, and its weights say little.
+    The encoder of a trained network of the toy classes stays; the last layer's bias says twice the
+    log frequency of each class in the toy set, and its weights say little.
     """
     network = load_network(trained)
     frequencies = torch.tensor(SegmentationDataModule("toy", str(data)).class_frequencies())

@@ -39,7 +39,8 @@ def test_same_seed_same_posterior_and_a_scope_is_kept(name: str, tmp_path: Path)
     "name", [name for name in TASKS if name != "point"]
 )  # whose rate follows the number of epochs
 def test_a_continued_training_ends_with_the_same_posterior(name: str, tmp_path: Path) -> None:
-    # A rate that does not depend on the number of epochs, so that half a training is the first half of a whole one.
+    # A rate that does not depend on the number of epochs, so that half a training is the first half
+    # of a whole one.
     constant = {} if name == "swag" else {"schedule": "constant"}
     whole, half, rest = (TASKS[name](small_network(), **constant) for _ in range(3))
     fit(whole, tmp_path, 4)
@@ -134,7 +135,9 @@ def test_the_network_stays_as_it_was_and_nothing_is_kept_below_the_first_trained
 
 
 def seeds_of_steps(accumulate: int, tmp_path: Path, monkeypatch: Any) -> list[tuple[int, ...]]:
-    """Return of what the seed of each batch of two epochs of four batches is made, beside the seed of the run."""
+    """Return of what the seed of each batch of two epochs of four batches is made, beside the seed
+    of the run.
+    """
     seeds: list[tuple[int, ...]] = []
 
     def noted(*parts: int) -> int:

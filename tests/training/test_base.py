@@ -1,4 +1,6 @@
-"""Training of a base network: it goes on after a kill, stops at NaN, a configuration runs no code, and losses have their closed forms."""
+"""Training of a base network: it goes on after a kill, stops at NaN, a configuration runs no code,
+and losses have their closed forms.
+"""
 
 import json
 import math
@@ -63,8 +65,10 @@ def broken_at(step: int, config: TrainConfig, out: Path) -> dict[str, torch.Tens
 
 
 def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_path: Path) -> None:
-    """Two steps an epoch, and one validation, after the fourth. Where it was killed decides the weights, the moment within the epoch does
-    not; the best ones may lie in a checkpoint from before."""
+    """Two steps an epoch, and one validation, after the fourth. Where it was killed decides the
+    weights, the moment within the epoch does not; the best ones may lie in a checkpoint from
+    before.
+    """
     config = parse_config(
         TrainConfig,
         trained.train_config,

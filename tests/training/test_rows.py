@@ -1,4 +1,6 @@
-"""Each image of a batch is trained with its own draw, wherever the network keeps the batch; compared with plain torch, image by image."""
+"""Each image of a batch is trained with its own draw, wherever the network keeps the batch;
+compared with plain torch, image by image.
+"""
 
 import copy
 import warnings
@@ -23,7 +25,9 @@ LABELS = torch.randint(0, 4, (2, 4, 8), generator=torch.Generator().manual_seed(
 
 
 class TilesFirst(nn.Module):
-    """Cuts images into a left and a right half, and puts the halves before the images: [left of all, right of all]."""
+    """Cuts images into a left and a right half, and puts the halves before the images: [left of
+    all, right of all].
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +49,9 @@ def network(layer: nn.Module) -> nn.Module:
 
 
 def plain_logits(plain: nn.Module, gamma: Tensor, beta: Tensor, row: int) -> Tensor:
-    """Logits ``[1, 4, H, W]`` of one image alone, by the network as it was before its conversion."""
+    """Logits ``[1, 4, H, W]`` of one image alone, by the network as it was before its
+    conversion.
+    """
     values = {"norm.norm.weight": gamma, "norm.norm.bias": beta}
     return torch.func.functional_call(plain, values, (IMAGES[row : row + 1],))
 

@@ -1,6 +1,8 @@
-"""Runs the command line: in this process, or as a :class:`Command` where it is killed, limited or runs beside another.
+"""Runs the command line: in this process, or as a :class:`Command` where it is killed, limited or
+runs beside another.
 
-Importing torch and Lightning takes seconds, so a server process imports them a single time and forks a child for each command.
+Importing torch and Lightning takes seconds, so a server process imports them a single time and
+forks a child for each command.
 """
 
 import contextlib
@@ -49,7 +51,9 @@ SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended: its exit code (negative: the signal that killed it) and its two streams."""
+    """How a command ended: its exit code (negative: the signal that killed it) and its
+    two streams.
+    """
 
     code: int
     stdout: str
@@ -63,7 +67,9 @@ class Finished:
 
 
 def spread(*words: object) -> list[str]:
-    """The words of a command; its first word, and words that begin with ``--``, may be several: ``--draws 2 --device cpu``."""
+    """The words of a command; its first word, and words that begin with ``--``, may be several:
+    ``--draws 2 --device cpu``.
+    """
     texts = enumerate(map(str, words))
     return [
         part
@@ -73,7 +79,9 @@ def spread(*words: object) -> list[str]:
 
 
 class Command:
-    """A command under way, of words as of :func:`spread`; ``prepare``, picklable, is called in its process before."""
+    """A command under way, of words as of :func:`spread`; ``prepare``, picklable, is called in its
+    process before.
+    """
 
     def __init__(self, *words: object, prepare: Callable[[], object] | None = None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="segunc-command-"))
@@ -111,7 +119,9 @@ class Command:
 
 
 def segunc(*words: object) -> Finished:
-    """Run ``segunc`` with these words to its end in this process, with the warnings that a process shows."""
+    """Run ``segunc`` with these words to its end in this process, with the warnings that a process
+    shows.
+    """
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(out),
@@ -134,7 +144,9 @@ def segunc(*words: object) -> Finished:
 
 
 def succeed(*words: object, apart: bool = False) -> Finished:
-    """Run ``segunc``, ``apart`` in a process of its own; it must end with 0 and print nothing but progress on standard error."""
+    """Run ``segunc``, ``apart`` in a process of its own; it must end with 0 and print nothing but
+    progress on standard error.
+    """
     done = Command(*words).wait() if apart else segunc(*words)
     assert done.code == 0, done.stderr
     assert done.error_lines == [], done.error_lines
@@ -142,7 +154,9 @@ def succeed(*words: object, apart: bool = False) -> Finished:
 
 
 def refuse(*words: object, code: int = 2, apart: bool = False) -> str:
-    """Run ``segunc``; it must end with an exit code and exactly one line on standard error, which is returned."""
+    """Run ``segunc``; it must end with an exit code and exactly one line on standard error, which
+    is returned.
+    """
     done = Command(*words).wait() if apart else segunc(*words)
     assert done.code == code, (done.code, done.stderr, done.stdout)
     assert len(done.error_lines) == 1, done.stderr

@@ -1,4 +1,6 @@
-"""Bad usage and bad input: exit code 2 (1 once work was under way) and exactly one clear line on standard error."""
+"""Bad usage and bad input: exit code 2 (1 once work was under way) and exactly one clear line on
+standard error.
+"""
 
 import json
 import os
@@ -47,7 +49,9 @@ def test_a_bad_configuration_is_one_line(
 
 
 def test_one_frame_never_ends_a_run(finetuned: Job, tmp_path: Path) -> None:
-    """Frames of which each once ended every run: the others are finished, these are said, and the second run says them again."""
+    """Frames of which each once ended every run: the others are finished, these are said, and the
+    second run says them again.
+    """
     given, out = tmp_path / "in", tmp_path / "out"
     shutil.copytree(finetuned.frames, given)
     good = sorted(path.stem for path in given.rglob("*.png"))

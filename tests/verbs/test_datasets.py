@@ -1,4 +1,6 @@
-"""Frames and labels that verbs are given: data sets by name, folders of labels, corrupted frames, parts of splits."""
+"""Frames and labels that verbs are given: data sets by name, folders of labels, corrupted frames,
+parts of splits.
+"""
 
 import json
 import shutil
@@ -87,7 +89,9 @@ def write_map(path: Path, content: npt.NDArray[Any]) -> None:
 def test_every_published_layout_passes_through_evaluate(
     tmp_path: Path, name: str, form: int
 ) -> None:
-    """Maps that are right about every class and every anomaly have the best numbers, whatever the set's files look like."""
+    """Maps that are right about every class and every anomaly have the best numbers, whatever the
+    set's files look like.
+    """
     root, maps = draw_miniature(name, tmp_path / "data", form), tmp_path / "maps"
     entry, split = dataset_entry(name), next(reversed(COUNTS[name]))
     both = False
@@ -175,7 +179,8 @@ def test_the_selection_is_val_or_what_stands_in_for_it(trained: Job, tmp_path: P
         evaluate_model(tmp_path, trained.base, *words, split) for split in ("selection", "val")
     )
     assert selection["calibration"] == val["calibration"]
-    # Every frame of val holds the anomaly: 30 frames of train stand in, of which a network has seen none.
+    # Every frame of val holds the anomaly: 30 frames of train stand in, of which a network has seen
+    # none.
     known = [value for value in sorted(label_map("camvid").raw_to_train) if value != 10]
     root = tmp_path / "camvid"
     for split, frames, values in (("train", 32, known), ("val", 2, [*known, 10])):
@@ -256,7 +261,9 @@ def run(verb: str, *words: object) -> int:
 
 
 def published(root: Path, labelled: int) -> Path:
-    """Six grey frames as Road Anomaly is published: ``NAME.png`` with ``NAME.labels/labels_semantic.png`` (2 is the anomaly) and its colours."""
+    """Six grey frames as Road Anomaly is published: ``NAME.png`` with
+    ``NAME.labels/labels_semantic.png`` (2 is the anomaly) and its colours.
+    """
     folder, noise = root / "frames", np.random.default_rng(0)
     for index in range(6):
         inner = folder / f"frame{index}.labels"

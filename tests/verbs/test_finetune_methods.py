@@ -35,7 +35,8 @@ OWN = {
 """The method's own parameter, larger than in that run."""
 RECORDED = {"laplace": ("prior_scale", 0.02), "mc-dropout": ("where", "own"), "swag": ("scale", 1)}
 RECORDED |= {"variational": ("scope", "all")}
-"""A parameter of the posterior as its record, the manifest of its maps and the review page say it."""
+"""A parameter of the posterior as its record, the manifest of its maps and the review page say it.
+"""
 
 
 @dataclass(frozen=True)

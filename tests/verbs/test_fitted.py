@@ -1,4 +1,6 @@
-"""Temperature, features, a sum of scores and sets of classes through the command line, and the scores that need them."""
+"""Temperature, features, a sum of scores and sets of classes through the command line, and the
+scores that need them.
+"""
 
 import json
 import shutil

@@ -66,7 +66,8 @@ LAYOUTS = {
     "leftImg8bit/{split}/ulm/{name}_leftImg8bit.png": "gtFine/{split}/ulm/{name}_gtFine_labelIds.png",
     "{name}.jpg": "{name}_label.png",
     "img/{name}.jpg": "annotations/{name}_L.png",
-    "rgb_anon/fog/{split}/{name}_rgb_anon.png": "gt/fog/{split}/{name}_gt_labelTrainIds.png",  # ACDC
+    # ACDC.
+    "rgb_anon/fog/{split}/{name}_rgb_anon.png": "gt/fog/{split}/{name}_gt_labelTrainIds.png",
     "{split}/leftImg8bit/{name}_leftImg8bit.png": "{split}/leftLabel/{name}_leftLabel.png",  # MUAD
 }
 
@@ -131,7 +132,9 @@ def test_labels_are_read_as_they_were_drawn_whatever_their_form(
 
 
 def test_a_proposed_colour_is_far_from_those_of_the_palette(tmp_path: Path) -> None:
-    """CamVid's sky is grey, which grey labels could be, and the first colour proposed in its place is nearly its bicyclist's."""
+    """CamVid's sky is grey, which grey labels could be, and the first colour proposed in its place
+    is nearly its bicyclist's.
+    """
     bicyclist = CAMVID.classes.index("bicyclist")
     root = draw(
         tmp_path / "data",
@@ -337,7 +340,9 @@ def test_pictures_of_an_earlier_init_are_no_frames(tmp_path: Path) -> None:
 
 
 def test_labels_without_any_class_of_the_label_map_are_no_test_set(tmp_path: Path) -> None:
-    """The published labels of Cityscapes' test frames hold ids 0 to 3 alone, none of which is a class."""
+    """The published labels of Cityscapes' test frames hold ids 0 to 3 alone, none of which is a
+    class.
+    """
     root = tmp_path / "data"
     for split, ids in (("train", (7, 26)), ("val", (7, 26)), ("test", (0, 3))):
         for number in range(2):

@@ -1,4 +1,6 @@
-"""How a run computes is kept by every shard and after every kill: killed runs go on to the same bytes."""
+"""How a run computes is kept by every shard and after every kill: killed runs go on to the same
+bytes.
+"""
 
 import csv
 import json
@@ -89,7 +91,8 @@ def test_training_ended_by_sigterm_and_continued_ends_where_it_should(
     succeed(*command)
     measured = json.loads((out / "training.json").read_text())
     assert (measured["resumed"], measured["steps"], measured["epochs"]) == (True, 24, 12)
-    # The log goes on after the first epoch, whose validation was at step 1, and that of the killed run stays.
+    # The log goes on after the first epoch, whose validation was at step 1, and that of the killed
+    # run stays.
     with (out / "logs" / "metrics.csv").open(newline="", encoding="utf-8") as file:
         logged = [int(row["step"]) for row in csv.DictReader(file) if row.get("val/miou")]
     assert 1 < logged[0] < logged[-1] == 23
@@ -154,7 +157,8 @@ def test_finetuning_with_two_processes_gives_one_loadable_model(
     # The first process is forked here, the second is a fresh interpreter that Lightning starts.
     trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
     done = succeed("finetune --abnn.alpha 0.1", *words, trainer, apart=True)
-    # Eight frames in batches of two on two processes are two steps an epoch, and two members have an epoch each.
+    # Eight frames in batches of two on two processes are two steps an epoch, and two members have
+    # an epoch each.
     model = load_model(out)
     assert model.record["provenance"]["steps"] == 4
     assert model.posterior.members == 2

@@ -1,6 +1,8 @@
-"""What each refused command says, word by word: ``messages.txt`` holds commands, each with its exit code and its one line.
+"""What each refused command says, word by word: ``messages.txt`` holds commands, each with its exit
+code and its one line.
 
-After a change of words, ``SEGUNC_MESSAGES=write pytest tests/verbs/test_messages.py`` writes the file anew; read what changed.
+After a change of words, ``SEGUNC_MESSAGES=write pytest tests/verbs/test_messages.py`` writes the
+file anew; read what changed.
 """
 
 import os
@@ -62,7 +64,8 @@ def test_every_refusal_is_one_line_of_these_words(predicted: Job, tmp_path: Path
             line = line.replace(str(path), name)
         for pattern, shorter in SHORTER:
             line = re.sub(pattern, shorter, line)
-        # Nothing was started: a later, right command finds no half-made folder that it would have to explain.
+        # Nothing was started: a later, right command finds no half-made folder that it would have
+        # to explain.
         assert not (tmp_path / "out").exists(), command
         found.append(f"{command}\n{done.code}: {line}\n")
     text = "\n$ ".join(found)

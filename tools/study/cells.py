@@ -1,4 +1,6 @@
-"""The cells of a study: a row, a seed and a protocol, each made and evaluated once by the package's own verbs."""
+"""The cells of a study: a row, a seed and a protocol, each made and evaluated once by the package's
+own verbs.
+"""
 
 from __future__ import annotations
 
@@ -152,8 +154,8 @@ class Study:
             evaluations: name -> options of ``segunc evaluate``.
 
         Returns:
-            ``made``, ``kept`` where all was there, or why it could not be made; a failure is recorded, and tried again
-            by the next call.
+            ``made``, ``kept`` where all was there, or why it could not be made; a failure is
+            recorded, and tried again by the next call.
 
         Raises:
             InputError: the cell was made from other settings or bases.
@@ -209,7 +211,8 @@ class Study:
         return "made" if made else "kept"
 
     def lacks(self, cell: Cell, evaluation: str) -> str | None:
-        """Why a result of a cell cannot stand in a table of this plan, in a line; None where it can.
+        """Why a result of a cell cannot stand in a table of this plan, in a line; None where it
+        can.
 
         Base networks may be gone: :meth:`run` alone asks whether they are the same.
         """
@@ -265,7 +268,9 @@ class Study:
         }
 
     def _before(self, cell: Cell) -> tuple[dict[str, float | None], float]:
-        """SHA-256 -> seconds of the trainings of all base networks, and the seconds of methods before this one."""
+        """SHA-256 -> seconds of the trainings of all base networks, and the seconds of methods
+        before this one.
+        """
         networks: dict[str, float | None] = {}
         seconds = 0.0
         for base in cell.bases:
@@ -287,7 +292,9 @@ class Study:
         }
 
     def _config(self, cell: Cell, *, expanded: bool = True) -> dict[str, Any]:
-        """The configuration of the cell's method; empty where it takes none. With variables of the environment, or their names."""
+        """The configuration of the cell's method; empty where it takes none. With variables of the
+        environment, or their names.
+        """
         known = expand if expanded else str
         method = cell.row.method
         settings = None if method is None else METHODS[method].config

@@ -11,8 +11,10 @@ from tools.study.tables import Chosen, Entry, paired_means
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values adjusted so that all that are below a level are wrong together with at most its probability (Holm 1979, "A simple
-    sequentially rejective multiple test procedure"): the k-th smallest of m, times m - k + 1, never below those before it."""
+    """The p-values adjusted so that all that are below a level are wrong together with at most its
+    probability (Holm 1979, "A simple sequentially rejective multiple test procedure"): the k-th
+    smallest of m, times m - k + 1, never below those before it.
+    """
     adjusted, highest = [1.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
@@ -21,8 +23,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def endpoint_table(plan: Plan, entries: Mapping[str, Sequence[Entry]]) -> str:
-    """A line for each endpoint: its difference with the interval, p, adjusted p, and whether it is decided, which nothing is
-    before all seeds of the plan are there.
+    """A line for each endpoint: its difference with the interval, p, adjusted p, and whether it is
+    decided, which nothing is before all seeds of the plan are there.
 
     Args:
         entries: evaluation -> its rows.
@@ -65,7 +67,9 @@ def endpoint_paths(plan: Plan, endpoint: Endpoint) -> tuple[NumberPath, NumberPa
 
 
 def _waits(plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]) -> str | None:
-    """The seeds that one of both rows lacks: who decides on those that came first may stop where they are lucky."""
+    """The seeds that one of both rows lacks: who decides on those that came first may stop where
+    they are lucky.
+    """
     labels = {plan.part_of(line)[0] for line in (endpoint.line, endpoint.baseline)}
     due = {
         (row.label, seed) for row in plan.rows if row.label in labels for seed in plan.seeds_of(row)
@@ -80,7 +84,9 @@ def _waits(plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]) -> str | No
 def _measured(
     plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]
 ) -> tuple[float, Chance, float] | str:
-    """The difference, what chance leaves of it with the margin added, and that with its sign; or why there is no test."""
+    """The difference, what chance leaves of it with the margin added, and that with its sign; or
+    why there is no test.
+    """
     of = {entry.label: entry for entry in entries}
     row, base = (plan.part_of(line)[0] for line in (endpoint.line, endpoint.baseline))
     if lacking := [label for label in (row, base) if label not in of]:

@@ -1,4 +1,6 @@
-"""What of a study a repository can hold: its records, its results, and the replicates of the numbers that its tables show."""
+"""What of a study a repository can hold: its records, its results, and the replicates of the
+numbers that its tables show.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ from tools.study.words import without_folders
 
 
 def keep(study: Study, folder: Path) -> int:
-    """Copy that of all finished cells, from which ``--stage report --out`` of the folder writes the same tables; their count. Trained
-    networks may be gone by then, and other seeds be made elsewhere: where the plan uses a variable of the environment, so do the copies."""
+    """Copy that of all finished cells, from which ``--stage report --out`` of the folder writes the
+    same tables; their count. Trained networks may be gone by then, and other seeds be made
+    elsewhere: where the plan uses a variable of the environment, so do the copies.
+    """
     count, asked = 0, json.dumps(asdict(study.plan))
     for cell in study.cells():
         if not cell.record() or cell.record()["failure"] is not None:

@@ -1,15 +1,18 @@
 """A mean over seeds as a result of its own, so that whatever compares results compares means.
 
-Replicate r of every result rests on the same draw of frames, so the mean over results of their replicates is that of the mean for
-other frames and these seeds. Seeds of training are resampled too: with the mean m_r over the K seeds in replicate r, and y_s that of
-seed s over all replicates, whose mean over seeds is m, the replicate of the mean is
+Replicate r of every result rests on the same draw of frames, so the mean over results of their
+replicates is that of the mean for other frames and these seeds. Seeds of training are resampled
+too: with the mean m_r over the K seeds in replicate r, and y_s that of seed s over all replicates,
+whose mean over seeds is m, the replicate of the mean is
 
-    m_r + sum_s g_sr (y_s - m) / sqrt(K (K - 1)),    g_sr ~ N(0, 1), a function of (the bootstrap's seed, the seed's name).
+    m_r + sum_s g_sr (y_s - m) / sqrt(K (K - 1)),    g_sr ~ N(0, 1), a function of (the bootstrap's
+    seed, the seed's name).
 
-The second part has the variance s^2 / K of a mean of K, where drawing K seeds with replacement would have (K - 1) / K of it, and rows of
-the same seeds share g: their differences are paired in both levels. What s^2 of few seeds leaves open is in the degrees of freedom
-of the interval (K - 1 for this part; `Replicates.chance`). What units do to each seed apart is in both parts, so the interval errs
-to the wide side. One seed leaves units alone.
+The second part has the variance s^2 / K of a mean of K, where drawing K seeds with replacement
+would have (K - 1) / K of it, and rows of the same seeds share g: their differences are paired in
+both levels. What s^2 of few seeds leaves open is in the degrees of freedom of the interval (K - 1
+for this part; `Replicates.chance`). What units do to each seed apart is in both parts, so the
+interval errs to the wide side. One seed leaves units alone.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ def mean_over_seeds(
         seeds: of the results, to resample them too; none is of these very networks.
 
     Returns:
-        numbers that all results have, with intervals and replicates; a number that one lacks is null with its reason.
+        numbers that all results have, with intervals and replicates; a number that one lacks is
+        null with its reason.
 
     Raises:
         InputError: no result, or results of different data.
@@ -84,7 +88,9 @@ def mean_over_seeds(
 
 
 def spread_over_seeds(results: Sequence[EvaluationResult], path: NumberPath) -> float | None:
-    """The standard deviation of a number over seeds (n - 1), None with fewer than two or where one lacks it."""
+    """The standard deviation of a number over seeds (n - 1), None with fewer than two or where one
+    lacks it.
+    """
     values = [result.numbers.get(path) for result in results]
     known = [value for value in values if value is not None]
     return float(np.std(known, ddof=1)) if len(known) == len(values) > 1 else None
@@ -93,7 +99,9 @@ def spread_over_seeds(results: Sequence[EvaluationResult], path: NumberPath) -> 
 def mean_replicates(
     results: Sequence[Replicates | None], seeds: Sequence[str] = ()
 ) -> Replicates | None:
-    """The replicates of the mean, with seeds resampled too where two or more are named; None where they are not paired."""
+    """The replicates of the mean, with seeds resampled too where two or more are named; None where
+    they are not paired.
+    """
     every = [result for result in results if result is not None]
     if len(every) < len(results) or any(why_not_paired(every[0], other) for other in every[1:]):
         return None

@@ -19,7 +19,9 @@ SELECTION = "selection"
 SELECTION_SPLITS = ("val", "selection")
 """Splits that may select something; results are reported on others."""
 TRAINING_SECONDS, PRICE = "training_seconds", "price"
-"""The numbers of a figure's axis that belong to no evaluation; the second is of ``tools.study_price``."""
+"""The numbers of a figure's axis that belong to no evaluation; the second is of
+``tools.study_price``.
+"""
 SCORE = "{score}"
 """In a figure's number: the first score of the row."""
 
@@ -29,12 +31,14 @@ class Protocol:
     """Data that networks are trained on, and what they are evaluated on.
 
     Args:
-        base: folder of the base network of a seed; ``{seed}`` stands for the seed, ``$NAME`` for a variable of the
-            environment.
+        base: folder of the base network of a seed; ``{seed}`` stands for the seed, ``$NAME`` for a
+            variable of the environment.
         data: settings of ``data`` for every fine-tuning.
-        evaluations: name -> options of ``segunc evaluate``, without their dashes; in ``flag`` ``{cell}`` stands for the folder of
-            the results of the same row and seed, in which those of earlier evaluations are; ``RESULT.json:RECALL`` for its thresholds.
-        selection: those of the evaluation that candidates are ranked by; its split is ``val`` or ``selection``.
+        evaluations: name -> options of ``segunc evaluate``, without their dashes; in ``flag``
+            ``{cell}`` stands for the folder of the results of the same row and seed, in which those
+            of earlier evaluations are; ``RESULT.json:RECALL`` for its thresholds.
+        selection: those of the evaluation that candidates are ranked by; its split is ``val`` or
+            ``selection``.
     """
 
     base: str
@@ -55,9 +59,11 @@ class Row:
         select: settings of the frames that the method selects on.
         trainer: settings of the Lightning Trainer, for methods that train with it.
         base: as :class:`Protocol`, instead of the protocol's.
-        of: label of an earlier row whose models are the bases; without a method its models themselves, evaluated otherwise.
+        of: label of an earlier row whose models are the bases; without a method its models
+            themselves, evaluated otherwise.
         members: seeds of the bases of an ensemble.
-        networks: how many bases an ensemble has: that of the row's seed and those of the study's next seeds, in turn.
+        networks: how many bases an ensemble has: that of the row's seed and those of the study's
+            next seeds, in turn.
         evaluate: options of its evaluations, over those of the protocol.
         seeds: instead of the study's.
         protocols: where it is made; none is everywhere.
@@ -98,7 +104,8 @@ class Table:
         score: whose numbers they are.
         baseline_score: the score of the baseline that differences refer to; none is the same score.
         scores: instead of one: a column each, for a single number, without differences.
-        lines: ``ROW: SCORE`` each, instead of a line for each row; differences are to baseline_score of the baseline.
+        lines: ``ROW: SCORE`` each, instead of a line for each row; differences are to
+            baseline_score of the baseline.
     """
 
     title: str
@@ -126,8 +133,10 @@ class Endpoint:
         number: dotted path in a result; of a line with a score, below that score.
         line: ``ROW`` or ``ROW: SCORE``.
         baseline: the same; none is the study's baseline, with the score of the line.
-        margin: in units of the number: what is shown is that the line is worse by less than this; none: that it is better.
-        direction: which way is better, ``higher`` or ``lower``; none is what the number is known for.
+        margin: in units of the number: what is shown is that the line is worse by less than this;
+            none: that it is better.
+        direction: which way is better, ``higher`` or ``lower``; none is what the number is known
+            for.
     """
 
     evaluation: str
@@ -159,15 +168,18 @@ _OPPOSITE = {"higher": "lower", "lower": "higher"}
 
 @dataclass
 class Scatter:
-    """A figure with a point for each row: seconds, or differences to the baseline of the same seeds.
+    """A figure with a point for each row: seconds, or differences to the baseline of the same
+    seeds.
 
     Args:
         name: of its files.
-        x: ``PROTOCOL/EVALUATION/NUMBER``, in which ``{score}`` is the first score of a row; or ``PROTOCOL/training_seconds`` or
-            ``PROTOCOL/price``, which are drawn on a logarithmic axis.
+        x: ``PROTOCOL/EVALUATION/NUMBER``, in which ``{score}`` is the first score of a row; or
+            ``PROTOCOL/training_seconds`` or ``PROTOCOL/price``, which are drawn on a logarithmic
+            axis.
         y: the same, a panel each.
-        groups: regular expressions; a row has the colour of the first that is found in its label, or one more. Rows whose labels
-            differ in ``, N draws`` or `` of N`` only are one line with one marker.
+        groups: regular expressions; a row has the colour of the first that is found in its label,
+            or one more. Rows whose labels differ in ``, N draws`` or `` of N`` only are one line
+            with one marker.
     """
 
     name: str
@@ -204,7 +216,9 @@ class Plan(Settings):
     endpoints: list[Endpoint] = field(default_factory=list)
 
     def part_of(self, line: str) -> tuple[str, str | None]:
-        """The row and the score of ``ROW`` or ``ROW: SCORE``; the row is one that is not there where it names none."""
+        """The row and the score of ``ROW`` or ``ROW: SCORE``; the row is one that is not there
+        where it names none.
+        """
         label, colon, score = line.rpartition(": ")
         return (
             (label, score)
@@ -240,7 +254,8 @@ def read_plan(path: Path) -> Plan:
     """The plan in a YAML file, under the key ``study``.
 
     Raises:
-        InputError: a missing file, an unknown key, a value of the wrong type, or names that do not fit together.
+        InputError: a missing file, an unknown key, a value of the wrong type, or names that do not
+            fit together.
     """
     plan: Plan = parse_config(FitConfig, path, [], Plan, data=False, own=True).settings
     for rows in (plan.rows, plan.candidates):

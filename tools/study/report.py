@@ -65,7 +65,9 @@ PRICE_FILE = "price.json"
 
 
 def report(study: Study) -> str:
-    """Write ``study.md``, ``study.json`` and the figures of a study into its folder; returns the text."""
+    """Write ``study.md``, ``study.json`` and the figures of a study into its folder; returns the
+    text.
+    """
     plan, out = study.plan, study.out
     parts = ["# Study", READING]
     places = [endpoint.evaluation for endpoint in plan.endpoints] + [
@@ -102,7 +104,9 @@ def report(study: Study) -> str:
 
 
 def selection_report(study: Study) -> str:
-    """Write ``selection.md`` with the candidates of each protocol, best validation NLL first; returns the text."""
+    """Write ``selection.md`` with the candidates of each protocol, best validation NLL first;
+    returns the text.
+    """
     parts = ["# Selection", READING.replace("the baseline", "the first candidate")]
     chosen = Chosen(SELECTION_NUMBERS)
     for protocol in study.plan.protocols:
@@ -177,7 +181,9 @@ def _chosen(table: Table) -> list[Chosen]:
 
 
 def _mixed(study: Study, place: str, entries: Sequence[Entry]) -> list[str]:
-    """A line for each thing in which the results of a table differ though they should not: data, and the commit of the evaluation."""
+    """A line for each thing in which the results of a table differ though they should not: data,
+    and the commit of the evaluation.
+    """
     protocol, _, evaluation = place.partition("/")
     warnings = data_warnings([entry.mean for entry in entries])
     lines = [f"Mixed: {warning}." for warning in warnings]
@@ -217,8 +223,10 @@ def _entries(study: Study, place: str) -> list[Entry]:
 
 
 def named_as_drawn(result: EvaluationResult) -> EvaluationResult:
-    """A result with the selective prediction of one pass under the names that a posterior's draws give it: what a network without draws
-    calls ``deterministic-msp`` is the msp of its only probabilities. A result that has both keeps both."""
+    """A result with the selective prediction of one pass under the names that a posterior's draws
+    give it: what a network without draws calls ``deterministic-msp`` is the msp of its only
+    probabilities. A result that has both keeps both.
+    """
     there = {path[1] for path in result.numbers if path[0] == "selective"}
     drawn = {one_pass: score for one_pass, score in DRAWN.items() if score not in there}
 
@@ -302,10 +310,11 @@ def _styles(labels: Sequence[str], groups: Sequence[str]) -> dict[str, tuple[str
 
 
 def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[float, float] | None]]:
-    """Label -> an axis' value and interval, for rows that have one: seconds, or the difference to the baseline.
+    """Label -> an axis' value and interval, for rows that have one: seconds, or the difference to
+    the baseline.
 
-    Rows are of different seeds, and bases of different seeds differ by more than methods do: only differences to the
-    baseline of the same seeds can be put beside each other.
+    Rows are of different seeds, and bases of different seeds differ by more than methods do: only
+    differences to the baseline of the same seeds can be put beside each other.
     """
     place, number = axis.rpartition("/")[0], _number(axis)
     if number == TRAINING_SECONDS:
@@ -355,7 +364,9 @@ def _number(axis: str) -> str:
 
 
 def axis_label(study: Study, axis: str) -> str:
-    """In words: the number and its direction, the title of the first table of its evaluation, ``difference to base``; a line each."""
+    """In words: the number and its direction, the title of the first table of its evaluation,
+    ``difference to base``; a line each.
+    """
     number, place = _number(axis), axis.rpartition("/")[0]
     if number == TRAINING_SECONDS:
         return "training of method and networks, s"

@@ -14,13 +14,16 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 from segunc.plots import COLOURS, LEGEND_ROW, PANEL, WIDTH, styled
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-LEAST_STEP = 0.08  # of a panel's span: what is nearer to a cheaper point is no better for a reader of a figure
+# Of a panel's span: what is nearer to a cheaper point is no better for a reader of a figure.
+LEAST_STEP = 0.08
 
 
 @dataclass(frozen=True)
 class Point:
-    """One of what is compared: its numbers across and up with their (low, high), None for none. Points of one ``family`` are joined
-    by a line and share a colour and a marker, places in ``COLOURS`` and ``MARKERS``."""
+    """One of what is compared: its numbers across and up with their (low, high), None for none.
+    Points of one ``family`` are joined by a line and share a colour and a marker, places in
+    ``COLOURS`` and ``MARKERS``.
+    """
 
     name: str
     x: float
@@ -42,8 +45,9 @@ class Panel:
 
 
 def frontier(panel: Panel) -> list[Point]:
-    """The points that no point further left is as good as, from the left, but for steps below ``LEAST_STEP`` from one family to
-    another; of a family the last."""
+    """The points that no point further left is as good as, from the left, but for steps below
+    ``LEAST_STEP`` from one family to another; of a family the last.
+    """
     sign = 1.0 if panel.higher else -1.0
     least = LEAST_STEP * float(np.ptp([point.y for point in panel.points]))
     kept: dict[str, Point] = {}
@@ -56,8 +60,10 @@ def frontier(panel: Panel) -> list[Point]:
 
 @styled
 def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> Figure:
-    """Panels of points over one horizontal axis, two beside each other on the width of a page, with their intervals as thin bars;
-    named are the points of the :func:`frontier`. A point may lack in some panels."""
+    """Panels of points over one horizontal axis, two beside each other on the width of a page, with
+    their intervals as thin bars; named are the points of the :func:`frontier`. A point may lack in
+    some panels.
+    """
     columns = min(2, len(panels))
     rows, legend_columns = -(-len(panels) // columns), columns + 1
     families = {point.family: point for panel in panels for point in panel.points}
@@ -77,7 +83,8 @@ def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> 
             )
             handles.update({name: _draw_family(axes, points)} if points else {})
         for point in frontier(panel):
-            # Away from the points that are no better, and from the nearer edge: a name beyond it would make all panels narrower.
+            # Away from the points that are no better, and from the nearer edge: a name beyond it
+            # would make all panels narrower.
             up, right = (1 if panel.higher else -1), (1 if point.x < middle else -1)
             text: dict[str, Any] = {
                 "fontsize": 6.5,
@@ -108,7 +115,9 @@ def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> 
 
 
 def _draw_family(axes: Axes, points: Sequence[Point]) -> Any:
-    """Draw the points of one family, from the left, and their intervals; the handle of their line."""
+    """Draw the points of one family, from the left, and their intervals; the handle of
+    their line.
+    """
     colour, marker = (
         COLOURS[points[0].colour % len(COLOURS)],
         MARKERS[points[0].marker % len(MARKERS)],

@@ -1,4 +1,6 @@
-"""The tables of a study as Markdown: numbers with intervals, differences to the baseline, and what everything cost."""
+"""The tables of a study as Markdown: numbers with intervals, differences to the baseline, and what
+everything cost.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from segunc.evaluation.resampling import Cell, EvaluationResult, NumberPath
 from tools.study.means import mean_over_seeds, spread_over_seeds
 
 DRAWN = {"deterministic-msp": "msp", "deterministic-entropy": "entropy"}
-"""A score of one pass -> what it is called where there are draws, for numbers that compare the two."""
+"""A score of one pass -> what it is called where there are draws, for numbers that compare the two.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Entry:
     Attributes:
         label: of the row.
         results: seed -> its result; at least one.
-        partners: seeds of the baseline that each seed is compared with; itself, or the members of an ensemble.
+        partners: seeds of the baseline that each seed is compared with; itself, or the members of
+            an ensemble.
     """
 
     label: str
@@ -62,8 +66,10 @@ class Chosen:
     baseline_score: str | None = None
 
     def path(self, number: str) -> NumberPath:
-        """Where a number stands in a result; the name of an F1's threshold holds a dot. Of a score, a number whose first word is
-        another section of numbers by score (``flagged.share``) stands there."""
+        """Where a number stands in a result; the name of an F1's threshold holds a dot. Of a score,
+        a number whose first word is another section of numbers by score (``flagged.share``) stands
+        there.
+        """
         head, dot, threshold = number.partition(".f1.")
         words = [*head.split("."), *(("f1", threshold) if dot else ())]
         if self.score:
@@ -73,9 +79,11 @@ class Chosen:
 
 
 def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
-    """A line for each row: the mean over its seeds, their standard deviation, and the 95 % interval over frames.
+    """A line for each row: the mean over its seeds, their standard deviation, and the 95 % interval
+    over frames.
 
-    The best number is bold where all rows are of the same seeds; else it might be the seeds that are better.
+    The best number is bold where all rows are of the same seeds; else it might be the seeds that
+    are better.
 
     Raises:
         InputError: a number that no result has.
@@ -88,7 +96,9 @@ def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
 
 
 def score_table(entries: Sequence[Entry], number: str, scores: Sequence[str]) -> str:
-    """One number of several scores, a line for each row and a column for each score; otherwise as :func:`number_table`."""
+    """One number of several scores, a line for each row and a column for each score; otherwise as
+    :func:`number_table`.
+    """
     head, lines = [""], [[_named(entry)] for entry in entries]
     for score in scores:
         (arrow,), cells = _number_cells(entries, Chosen([number], score))
@@ -101,8 +111,9 @@ def score_table(entries: Sequence[Entry], number: str, scores: Sequence[str]) ->
 def line_table(
     lines: Sequence[tuple[Entry, str]], baseline: Entry | None, numbers: Sequence[str], score: str
 ) -> str:
-    """A line for each row and score of it: as :func:`number_table`, and the differences to ``score`` of the baseline as
-    :func:`difference_table` has them."""
+    """A line for each row and score of it: as :func:`number_table`, and the differences to
+    ``score`` of the baseline as :func:`difference_table` has them.
+    """
     rows, arrows = list[list[str]](), [""] * len(numbers)
     for entry, of in lines:
         chosen = Chosen(numbers, of, score)
@@ -126,7 +137,8 @@ def line_table(
 
 
 def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) -> str:
-    """A line for each other row: its mean less the baseline's of the same seeds, with the paired interval and p.
+    """A line for each other row: its mean less the baseline's of the same seeds, with the paired
+    interval and p.
 
     Below the table stands why a difference has no interval. Empty where there is no other row.
     """
@@ -156,7 +168,9 @@ def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) 
 
 
 def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Difference | None]:
-    """Number -> a row's mean less the baseline's of the same seeds; None without a common seed or without the number."""
+    """Number -> a row's mean less the baseline's of the same seeds; None without a common seed or
+    without the number.
+    """
     means = paired_means(entry, baseline)
     if means is None:
         return dict.fromkeys(chosen.numbers)
@@ -174,7 +188,9 @@ def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Diff
 
 
 def paired_means(entry: Entry, baseline: Entry) -> tuple[EvaluationResult, EvaluationResult] | None:
-    """The mean of a row and that of its partners in the baseline, over the seeds that have some; None where none has."""
+    """The mean of a row and that of its partners in the baseline, over the seeds that have some;
+    None where none has.
+    """
     pairs = _pairs(entry, baseline)
     seeds = [
         seed for seed, of in entry.partners.items() if any(one in baseline.results for one in of)
@@ -187,7 +203,8 @@ def paired_means(entry: Entry, baseline: Entry) -> tuple[EvaluationResult, Evalu
 
 
 def cost_table(records: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """A line for each row: seconds of its method, with the trainings of its networks, seconds a frame, sizes on disk.
+    """A line for each row: seconds of its method, with the trainings of its networks, seconds a
+    frame, sizes on disk.
 
     Args:
         records: label -> the records of its cells.
@@ -224,7 +241,9 @@ def cost_table(records: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def training_seconds(record: Mapping[str, Any]) -> float | None:
-    """Seconds of a cell's method and of the trainings of its base networks; None where one of these is not known."""
+    """Seconds of a cell's method and of the trainings of its base networks; None where one of these
+    is not known.
+    """
     networks = list(record["networks"].values())
     return None if None in networks else float(sum(networks) + record["method_seconds"])
 
@@ -270,7 +289,9 @@ def _heading(result: EvaluationResult, score: str | None, results: int) -> str:
 
 
 def _pairs(entry: Entry, baseline: Entry) -> list[tuple[EvaluationResult, list[EvaluationResult]]]:
-    """The result of each seed with those of the baseline that it is compared with, where there are any."""
+    """The result of each seed with those of the baseline that it is compared with, where there are
+    any.
+    """
     pairs = [
         (result, [baseline.results[one] for one in entry.partners[seed] if one in baseline.results])
         for seed, result in entry.results.items()

@@ -25,7 +25,9 @@ VARIABLE = re.compile(r"\$\{?(\w+)")
 
 
 def evaluation_words(options: Mapping[str, Any], *, expanded: bool = True) -> list[str]:
-    """Options of ``segunc evaluate`` as words of its command line; with variables of the environment, or their names."""
+    """Options of ``segunc evaluate`` as words of its command line; with variables of the
+    environment, or their names.
+    """
     words: list[str] = []
     for key, value in options.items():
         option = f"--{key.replace('_', '-')}"
@@ -40,7 +42,8 @@ def evaluation_words(options: Mapping[str, Any], *, expanded: bool = True) -> li
 def evaluate_options(
     model: Path, out: Path, options: Mapping[str, Any], device: str
 ) -> EvaluateOptions:
-    """Options of ``segunc evaluate``, where a text stands for what the command line would read it as.
+    """Options of ``segunc evaluate``, where a text stands for what the command line would read it
+    as.
 
     Raises:
         InputError: an unknown option, or a value that it cannot have.
@@ -69,8 +72,10 @@ def evaluate_options(
 
 
 def values_of(word: str, scores: Sequence[str] | None) -> list[str]:
-    """``SCORE=VALUE`` of each of some scores (None: all) for ``RESULT.json:RECALL``, its thresholds of this recall of anomaly pixels;
-    another word of ``flag``, and one of a result that is still to come, alone."""
+    """``SCORE=VALUE`` of each of some scores (None: all) for ``RESULT.json:RECALL``, its thresholds
+    of this recall of anomaly pixels; another word of ``flag``, and one of a result that is still to
+    come, alone.
+    """
     of_result = re.fullmatch(r"(.+\.json):(0\.\d+)", word)
     if of_result is None or not Path(of_result[1]).is_file():
         return [word]
@@ -84,7 +89,9 @@ def values_of(word: str, scores: Sequence[str] | None) -> list[str]:
 
 
 def answers(made: Any, asked: Any) -> bool:
-    """Whether what was made is what is asked for, where a variable of the environment (``$NAME``) may have had any value."""
+    """Whether what was made is what is asked for, where a variable of the environment (``$NAME``)
+    may have had any value.
+    """
     if isinstance(asked, Mapping):
         return (
             isinstance(made, Mapping)
@@ -111,8 +118,10 @@ def expand(text: str) -> str:
 
 
 def without_folders(text: str, asked: str) -> str:
-    """The text of a JSON file in which each variable of the environment that ``asked`` uses stands for the folder or file that it names,
-    as :func:`answers` reads it; others than absolute paths say nothing of a machine, and stay."""
+    """The text of a JSON file in which each variable of the environment that ``asked`` uses stands
+    for the folder or file that it names, as :func:`answers` reads it; others than absolute paths
+    say nothing of a machine, and stay.
+    """
     values = {
         json.dumps(os.environ.get(name, ""))[1:-1]: f"${name}" for name in VARIABLE.findall(asked)
     }
