@@ -13,7 +13,7 @@ import numpy as np
 from segunc.core.errors import PartialFailure
 from segunc.decisions.threshold import calibration_frames
 from segunc.evaluation.flagged import Threshold
-from segunc.evaluation.maps import read_frame
+from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
 from segunc.gallery.page import FrameFiles

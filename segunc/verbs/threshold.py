@@ -33,7 +33,7 @@ from segunc.decisions.threshold import (
     settings_of,
     source_of,
 )
-from segunc.evaluation.maps import read_frame
+from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps

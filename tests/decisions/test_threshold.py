@@ -27,7 +27,7 @@ from segunc.decisions.threshold import (
     source_of,
 )
 from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
-from segunc.evaluation.report import format_metrics
+from segunc.evaluation.tables import format_metrics
 from segunc.gallery.overlay import DisplayRange, Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
@@ -410,7 +410,7 @@ def test_units_without_times_are_refused_before_frames_are_counted(
         ),
         ({"frames": "f07"}, "one unit cannot promise anything of others"),
         ({"frames": "x"}, "matches no frame"),
-        ({"frames": "("}, "is no regular expression"),
+        ({"frames": "("}, "is not a regular expression"),
         ({"unit": "(f)"}, "one unit cannot promise"),
         ({"unit": "10s"}, "--unit 10s needs maps of a video|`unit` 10s needs maps of a video"),
         ({"score": "entropy"}, "the score 'entropy' has no maps"),
