@@ -20,7 +20,7 @@ from segunc.core.files import csv_text, flat, write_file, write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import StrongRegion, strongest_regions
+from segunc.maps.regions import StrongRegion, strongest_regions
 
 MIN_OVERLAP = (
     0.1  # of two boxes of one event: flagged regions change their outline more than objects do

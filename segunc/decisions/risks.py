@@ -30,7 +30,7 @@ from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to impo
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.decisions.threshold import MOST_ALARMS, RISKS, MethodName, block_seconds
+from segunc.decisions.guarantee import MOST_ALARMS, RISKS, MethodName, block_seconds
 from segunc.maps.encoding import Array
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, rank
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to

@@ -13,11 +13,12 @@ import numpy as np
 
 from segunc.data.labels import IGNORE
 from segunc.decisions.events import MOST_FOLLOWED, Follower
+from segunc.decisions.flags import Threshold
 from segunc.evaluation import parts
-from segunc.evaluation.flagged import Flagged, Threshold
+from segunc.evaluation.flagged import Flagged
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath, TimeOf
-from segunc.maps.statistics import strongest_regions
+from segunc.maps.regions import strongest_regions
 from segunc.metrics.counting import Counts
 from segunc.metrics.objects import NO_OBJECT, ObjectBins, found_up_to
 

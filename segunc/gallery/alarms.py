@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.decisions.events import Follower
-from segunc.maps.statistics import MOST_REGIONS, strongest_regions
+from segunc.maps.regions import MOST_REGIONS, strongest_regions
 
 Values = npt.NDArray[np.float32]
 

@@ -37,6 +37,7 @@ from segunc.maps.folder import (
     write_map,
 )
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest
+from segunc.maps.regions import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.maps.shards import (
     FRAMES_NAME,
     LOCK_STEM,
@@ -49,7 +50,6 @@ from segunc.maps.shards import (
     read_state,
     write_state,
 )
-from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.scores import SCORES
 
 WHOLE = Shard()

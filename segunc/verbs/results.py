@@ -12,8 +12,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
+from segunc.decisions.flags import check_promises, read_thresholds
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
-from segunc.evaluation.flagged import check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import (
@@ -26,8 +26,8 @@ from segunc.gallery.pictures import (
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import read_manifest, what_is_missing
+from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.shards import FrameRecords, all_shards, frame_times
-from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import (
     agreement_table,
     merge_verdicts,

@@ -14,16 +14,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
-from segunc.decisions.risks import (
-    OF_ANOMALIES,
-    RISING,
-    LossSums,
-    Method,
-    Pool,
-    Scene,
-    known_pixels,
-)
-from segunc.decisions.threshold import (
+from segunc.decisions.guarantee import (
     MOST_ALARMS,
     RISKS,
     GuaranteedThreshold,
@@ -32,6 +23,15 @@ from segunc.decisions.threshold import (
     promise_of,
     settings_of,
     source_of,
+)
+from segunc.decisions.risks import (
+    OF_ANOMALIES,
+    RISING,
+    LossSums,
+    Method,
+    Pool,
+    Scene,
+    known_pixels,
 )
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, values_of

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from segunc.decisions.flags import Threshold
+from segunc.decisions.guarantee import MOST_ALARMS
 from segunc.decisions.risks import (
     LEAST_KEPT,
     RISING,
@@ -19,11 +21,10 @@ from segunc.decisions.risks import (
     known_pixels,
     monotone,
 )
-from segunc.decisions.threshold import MOST_ALARMS
-from segunc.evaluation.flagged import Achieved, Threshold
+from segunc.evaluation.flagged import Achieved
 from segunc.evaluation.parts import LabelledFrame, values_of
 from segunc.maps.encoding import decode_unit, encode_unit, is_flagged
-from segunc.maps.statistics import regions_of, strongest_regions
+from segunc.maps.regions import regions_of, strongest_regions
 from segunc.metrics.counting import BinFinder, rank
 
 SIZE = (40, 56)
