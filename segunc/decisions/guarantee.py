@@ -20,7 +20,7 @@ ControlName = Literal[
     "missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"
 ]
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
-MOST_ALARMS = (
+MAX_ALARMS = (
     5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
 )
 _AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"  # what a message proposes
@@ -180,7 +180,7 @@ def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
         "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where "
         f"{100 * facts['found_share']:.3g} % of its pixels are flagged{_specks(facts)}",
         "false-alarms": f"{level:g} false alarms come a {'minute' if block_seconds(facts['unit']) else 'frame'}: regions of at least "
-        f"{facts['smallest']} flagged pixels on normal ground, of which {MOST_ALARMS} at most are counted",
+        f"{facts['smallest']} flagged pixels on normal ground, of which {MAX_ALARMS} at most are counted",
         "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
     }
     return f"{start}, at most {words[control]}."

@@ -24,7 +24,7 @@ ASPECT_TOLERANCE = 0.02
 a mistake.
 """
 
-MOST_REGIONS = 5  # of a frame that are listed
+MAX_LISTED_REGIONS = 5  # of a frame that are listed
 SMALLEST_SHARE = 1e-4  # of the frame's pixels: smaller regions are not listed
 Mask = npt.NDArray[np.bool_]
 
@@ -164,7 +164,7 @@ def strongest_regions(
 ) -> list[StrongRegion]:
     """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at
     or above a threshold, of at least ``smallest`` pixels. Without ``most`` at most
-    :data:`MOST_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds uint16
+    :data:`MAX_LISTED_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds uint16
     codes or real values.
     """
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
@@ -173,7 +173,7 @@ def strongest_regions(
     smallest = smallest if most else max(smallest, int(SMALLEST_SHARE * values.size))
     regions = []
     for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][
-        : most or MOST_REGIONS
+        : most or MAX_LISTED_REGIONS
     ].tolist():
         left, top, width, height, area = map(int, boxes[number])
         window = np.s_[top : top + height, left : left + width]

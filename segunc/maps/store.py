@@ -53,7 +53,7 @@ from segunc.maps.shards import (
 from segunc.scores import SCORES
 
 WHOLE = Shard()
-MOST_BEGUN = (
+MAX_BEGUN_FILES = (
     4096  # files that are listed as begun; more are gone through for those that have a line
 )
 Reasons = Callable[[list[tuple[int, int]]], list[dict[str, Any]]]
@@ -267,7 +267,7 @@ class MapsWriter:
         self.lines.append(record)
         self._begun_frames.pop(record["name"], None)
         self.failed.pop(record["name"], None)
-        if len(self._begun_files.listed) > MOST_BEGUN + len(self._begun_before):
+        if len(self._begun_files.listed) > MAX_BEGUN_FILES + len(self._begun_before):
             self._begun_files.forget(but=self._without_line())
 
     def _without_line(self) -> Iterator[str]:

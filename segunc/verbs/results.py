@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
-from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
+from segunc.decisions.events import (
+    COCO,
+    ENDINGS,
+    MAX_FOLLOWED_REGIONS,
+    Event,
+    find_events,
+    write_events,
+)
 from segunc.decisions.flags import check_promises, read_thresholds
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
 from segunc.evaluation.resampling import load_results
@@ -315,7 +322,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
             notes.append(f"{threshold.source}: {threshold.statement}")
         if crowded:
             notes.append(
-                f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed"
+                f"{crowded} frames have more than {MAX_FOLLOWED_REGIONS}; the strongest of them are followed"
             )
     if options.events:
         if not path.name.endswith(COCO):

@@ -15,7 +15,7 @@ from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantee import (
-    MOST_ALARMS,
+    MAX_ALARMS,
     RISKS,
     GuaranteedThreshold,
     block_seconds,
@@ -244,12 +244,12 @@ def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
 
 def _check_blocks(unit: str, controls: Iterable[str]) -> None:
     """Raise InputError where blocks of seconds are too long to count alarms in."""
-    if "false-alarms" in controls and (block_seconds(unit) or 0) * MOST_ALARMS > 60:
+    if "false-alarms" in controls and (block_seconds(unit) or 0) * MAX_ALARMS > 60:
         # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and
         # part again would be counted too seldom.
         raise InputError(
             f"blocks of {unit} are too long for false-alarms",
-            hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
+            hint=f"--unit {60 // MAX_ALARMS}s, or shorter",
         )
 
 

@@ -183,7 +183,7 @@ def test_overwrite_refuses_a_map_that_was_changed(out: Path) -> None:
 def test_files_that_were_begun_are_listed_until_they_have_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_BEGUN", 8)  # of two frames
+    monkeypatch.setattr(store, "MAX_BEGUN_FILES", 8)  # of two frames
     with MapsWriter(tmp_path, manifest()) as writer:
         for number in range(4):
             writer.write(f"frame {number}", maps())
