@@ -1,4 +1,4 @@
-"""The thresholds that ``--flag`` names: read, and checked against the maps that they are used on."""
+"""The thresholds that ``--flag`` names: they are read here, and checked against maps."""
 
 from __future__ import annotations
 
