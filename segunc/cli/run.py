@@ -139,7 +139,7 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
 
 
 def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:
-    from segunc.decisions.threshold import RISKS
+    from segunc.decisions.guarantee import RISKS
 
     made = result.threshold
     yield from (made.promise, made.condition)

@@ -38,7 +38,7 @@ from segunc.core.files import read_arrays, read_bytes, read_json, write_atomical
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.entry import composed
 from segunc.data.frame_names import frames_named
-from segunc.decisions.threshold import block_seconds
+from segunc.decisions.guarantee import block_seconds
 
 LEVEL = 0.95
 MAX_UNDEFINED = (

@@ -29,7 +29,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import flat, json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
 from segunc.data.images import Image, resize_nearest
-from segunc.evaluation.flagged import Threshold, check_promises, smallest_object_of
+from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
 from segunc.gallery import overlay
 from segunc.gallery.alarms import Alarm, find_alarms, join_alarms
 from segunc.maps import labelled
@@ -38,8 +38,8 @@ from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader
+from segunc.maps.regions import map_statistics, regions_of, strongest_regions
 from segunc.maps.shards import STATISTICS, every_of, frame_times
-from segunc.maps.statistics import map_statistics, regions_of, strongest_regions
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, GRAVEST, VERDICTS, Verdict
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
 from segunc.scores import first_shown, scale_words, title_of

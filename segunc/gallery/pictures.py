@@ -17,7 +17,7 @@ from segunc.data.entry import composed
 from segunc.data.frame_names import frames_named
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
-from segunc.evaluation.flagged import Threshold, check_promises
+from segunc.decisions.flags import Threshold, check_promises
 from segunc.frames.video import encode_video
 from segunc.gallery import overlay
 from segunc.gallery.overlay import Legend, draw_overlay, frame_caption

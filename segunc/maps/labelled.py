@@ -20,8 +20,8 @@ from segunc.frames.sources import VIDEO_SUFFIXES, open_source, recorded_images, 
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.regions import Region
 from segunc.maps.shards import MANIFEST_NAME
-from segunc.maps.statistics import Region
 from segunc.scores import OF_DRAWS
 
 Label = npt.NDArray[np.uint8]

@@ -34,8 +34,8 @@ from segunc.maps.manifest import (
     read_manifest,
     what_is_missing,
 )
+from segunc.maps.regions import read_region
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, find_log
-from segunc.maps.statistics import read_region
 
 BENCHMARK_FOLDER = "anomaly_p"
 NOT_SCORES = (

@@ -11,9 +11,16 @@ from typing import Any, NamedTuple
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
-from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
+from segunc.decisions.events import (
+    COCO,
+    ENDINGS,
+    MAX_FOLLOWED_REGIONS,
+    Event,
+    find_events,
+    write_events,
+)
+from segunc.decisions.flags import check_promises, read_thresholds
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
-from segunc.evaluation.flagged import check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import (
@@ -26,8 +33,8 @@ from segunc.gallery.pictures import (
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import read_manifest, what_is_missing
+from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.shards import FrameRecords, all_shards, frame_times
-from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import (
     agreement_table,
     merge_verdicts,
@@ -315,7 +322,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
             notes.append(f"{threshold.source}: {threshold.statement}")
         if crowded:
             notes.append(
-                f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed"
+                f"{crowded} frames have more than {MAX_FOLLOWED_REGIONS}; the strongest of them are followed"
             )
     if options.events:
         if not path.name.endswith(COCO):

@@ -20,8 +20,8 @@ from segunc.baselines.class_sets import (
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import load_image
+from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import LossSums, Method
-from segunc.decisions.threshold import settings_of
 from segunc.evaluation.compare import format_number
 from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler

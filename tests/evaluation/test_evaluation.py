@@ -21,7 +21,7 @@ from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
-from segunc.maps.statistics import Region
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.smiyc import component_counts, component_result
 from segunc.plots import write_plots
