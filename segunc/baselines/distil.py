@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.convert import classify
-from segunc.affine.posterior import TENSORS, Branch, Deterministic, save_posterior
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.mixtures import Ensemble
 from segunc.core.bounds import (
     Bound,
@@ -44,6 +44,8 @@ from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.weights import load_state
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import MEMBERS, Model, load_base, load_model, posterior_hash
+from segunc.posteriors.saving import TENSORS, save_posterior
+from segunc.sampling.branches import Branch
 from segunc.sampling.sampler import Sampler, network_input
 from segunc.training.config import FitConfig, environment, record_data, save_config
 from segunc.training.data import open_data, spaced

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import nn
 
-from segunc.affine.posterior import (
-    AnyPosterior,
-    Branch,
-    InputTransform,
-    Mixture,
-    Posterior,
-    branches_of,
-    least_draws,
-)
+from segunc.affine.posterior import Posterior
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import is_whole_record, read_json, read_record, unlinked, write_record
@@ -37,6 +29,14 @@ from segunc.posteriors.model import (
     load_model,
     model_files,
     posterior_hash,
+)
+from segunc.sampling.branches import (
+    AnyPosterior,
+    Branch,
+    InputTransform,
+    Mixture,
+    branches_of,
+    least_draws,
 )
 from segunc.training.config import DATA, HISTORY, now
 from segunc.training.progress import Say, is_first_process, say

@@ -17,7 +17,6 @@ import torch
 
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import branches_of
 from segunc.core.device import (
     choose_precision,
     describe_device,
@@ -43,6 +42,7 @@ from segunc.options import PredictOptions, SamplingOptions, recorded_command, se
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import FrameProcess
+from segunc.sampling.branches import branches_of
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 

@@ -102,7 +102,7 @@ def test_two_seeds_see_other_crops_in_another_order(
         raise PowerFailureError
 
     monkeypatch.setattr(
-        f"segunc.training.{'progress' if verb == 'train' else 'finetune_run'}.fit", look
+        f"segunc.{'training.progress' if verb == 'train' else 'posteriors.finetune_run'}.fit", look
     )
     for seed in (0, 1):
         config = parse_config(
