@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.data.entry import composed
+from segunc.data.frame_names import composed
 from segunc.data.labels import IGNORE
 from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
 from segunc.decisions.threshold import (

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
-from segunc.data.entry import DatasetEntry, Sample
+from segunc.data.entries import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
@@ -216,7 +216,7 @@ def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
 @pytest.fixture
 def holdout(monkeypatch: pytest.MonkeyPatch) -> int:
     """Two frames stand in for a split val without a frame to select on."""
-    monkeypatch.setattr("segunc.data.entry.HOLDOUT", 2)
+    monkeypatch.setattr("segunc.data.entries.HOLDOUT", 2)
     return 2
 
 
