@@ -8,79 +8,39 @@ what a border to them looks like.
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import read_rows, reading, safe_name
-from segunc.data.frame_names import composed, frame_name
+from segunc.data.frame_lists import images_in_two_splits, read_frame_list
+from segunc.data.frame_names import frame_name
 from segunc.data.labels import IGNORE, LabelMap, label_map, label_values
 from segunc.data.layouts import Layout
 from segunc.data.masks import BINARY, AnomalyEncoding
 
+SAMPLED_LABELS = 20
+"""Labels of a split, spread over it, that show whether the split has classes."""
+HOLDOUT = 30
+"""Frames of ``train`` that stand in for ``val`` if every frame of ``val`` holds an anomaly."""
+USUAL_SPLITS = ("test", "val", "validation", "all")
+"""Splits to evaluate, the first that exists."""
+
 
 @dataclass(frozen=True)
 class Sample:
-    """One frame of a data set, by a name that is unique in it, and its labels; both may be the same
-    file.
-    """
+    """One frame of a data set and its labels, which may be the same file."""
 
     name: str
+    """Unique in its data set."""
     image: Path
-    label: Path | None  # the class label, or None where its classes are not asked about
-    anomaly: Path | None = (
-        None  # the label that marks anomalies, or None where they are not asked about
-    )
-
-
-FRAME_COLUMNS = ("split", "image", "label")  # of a list of frames
-DISJOINT_SPLITS = ("train", "val", "validation", "test")  # no frame may be in two of them
-LOOKED_AT = 20  # labels of a split, spread over it, that show whether the split has classes
-# Frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly.
-HOLDOUT = 30
-
-
-def _check_names(listed: Path, rows: Iterable[Sequence[str]]) -> None:
-    """Raise InputError where two rows of a list of frames have images of one name in one split."""
-    image_of: dict[tuple[str, str], str] = {}  # by split and name of the frame
-    for split, image, _ in rows:
-        name = split, os.path.splitext(_normal(image))[0]
-        if name in image_of:
-            other = image_of[name]
-            both = f"{image} twice" if other == image else f"{other} and {image}"
-            raise InputError(
-                f"{listed} has {both} in split {split}, which is one frame by its name",
-                hint="remove one of the two rows",
-            )
-        image_of[name] = image
-
-
-def _in_two_splits(listed: Path, rows: Iterable[Sequence[str]]) -> str:
-    """Return a sentence on the images that are in two of the :data:`DISJOINT_SPLITS` of a list of
-    frames; empty where none is.
-    """
-    split_of: dict[str, str] = {}
-    shared: list[str] = []
-    for split, image, _ in rows:
-        if split in DISJOINT_SPLITS:
-            other = split_of.setdefault(_normal(image), split)
-            if other != split:
-                shared.append(f"{image} is both in {other} and in {split}")
-    if not shared:
-        return ""
-    return f"{listed} has {len(shared)} images in two splits: {shared[0]}"
-
-
-def _normal(image: str) -> str:
-    """Return the path of an image in one spelling."""
-    return composed(os.path.normpath(image))
+    label: Path | None
+    """The class label, or None if the frame is not asked about its classes."""
+    anomaly: Path | None = None
+    """The label that marks anomalies, or None if the frame is not asked about them."""
 
 
 @dataclass(frozen=True)
@@ -96,102 +56,71 @@ class DatasetEntry:
     """
 
     name: str
-    layouts: tuple[
-        Layout, ...
-    ]  # how the files lie below the root; the first whose folders are there is read
-    labels: str | None = (
-        None  # name or CSV path of the class label map, None where the set has no class labels
-    )
-    anomaly_classes: tuple[
-        str, ...
-    ] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
-    anomaly_masks: AnomalyEncoding | None = (
-        None  # the encoding of masks that mark anomalies and no classes
-    )
-    declared: tuple[
-        str, ...
-    ] = ()  # classes of ``labels`` that the user declares anomalies beside these
-    source: str = "see docs/data-sets.md"  # where the data come from
-    listed: Path | None = (
-        # A CSV of split,image,label in the place of the layouts, its paths relative to the root.
-        None
-    )
+    layouts: tuple[Layout, ...]
+    """How the files may lie below the root; the first whose folders exist is read."""
+    labels: str | None = None
+    """Name or CSV path of the class label map, None if the set has no class labels."""
+    anomaly_classes: tuple[str, ...] = ()
+    """Classes of ``labels`` that are anomalies, so that no network is trained on them."""
+    anomaly_masks: AnomalyEncoding | None = None
+    """The encoding of masks that mark anomalies and no classes."""
+    declared: tuple[str, ...] = ()
+    """Classes of ``labels`` that the user declares anomalies beside ``anomaly_classes``."""
+    source: str = "see docs/data-sets.md"
+    """Where the data come from."""
+    listed: Path | None = None
+    """A list of frames (:mod:`segunc.data.frame_lists`) that replaces the layouts."""
 
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that have labels."""
         if self.listed is not None:
-            return tuple(dict.fromkeys(split for split, _, _ in self._rows()))
+            return tuple(dict.fromkeys(row.split for row in read_frame_list(self.listed)))
         return tuple(self.layouts[0].splits)
 
-    def _rows(self) -> list[list[str]]:
-        """Return split, image and label of each frame of the list."""
-        assert self.listed is not None
-        with reading(
-            f"list of frames {self.listed}", "a CSV file in UTF-8", "segunc init writes it"
-        ):
-            header, *rows = read_rows(self.listed) or [[]]
-        if (
-            tuple(header) != FRAME_COLUMNS
-            or not rows
-            or any(len(row) != len(header) for row in rows)
-        ):
-            shown = f"{self.listed} does not hold rows of {','.join(FRAME_COLUMNS)} under that line"
-            raise InputError(shown, hint="write it again with segunc init")
-        for _, image, label in rows:
-            for path in (image, label):
-                self._check_below_root(path)
-        _check_names(self.listed, rows)
-        return rows
-
-    def _check_below_root(self, path: str) -> None:
-        """Raise InputError for a path of the list that is absolute or leads above the root: the
-        list may be a stranger's."""
-        # ./a.png is a path below the root, as a.png is.
-        below = PurePosixPath(path).as_posix()
-        try:
-            safe_name(below, f"a file of the list of frames {self.listed}")
-        except InputError as error:
-            hint = "write paths below the root with /, and give a root that holds all files"
-            raise InputError(error.message, hint=hint) from error
-
     def usual_split(self, root: Path) -> str:
-        """Return the split that is evaluated where nobody names one: the first of test, val,
-        validation and all, or else of the others, that has labels and a folder below the root.
+        """Return the split that is evaluated if the user names none.
+
+        That is the first of :data:`USUAL_SPLITS` that has labels and a folder below the root, or
+        else the first other split. Splits of a list whose labels hold no class are left aside with
+        a :class:`NoteWarning`.
         """
-        usual = [name for name in ("test", "val", "validation", "all") if name in self.splits]
-        names = [
-            *usual,
-            *(name for name in self.splits if name not in (*usual, "train")),
-            *self.splits,
-        ]
-        for name in names:
+        splits = self.splits
+        usual = [name for name in USUAL_SPLITS if name in splits]
+        others = [name for name in splits if name not in (*usual, "train")]
+        candidates = list(dict.fromkeys([*usual, *others, *splits]))
+        for name in candidates:
             if self.listed is None:
-                if any(layout.folders_in(root, name) for layout in self.layouts):
+                if self._has_folder(root, name):
                     return name
-            elif self._has_classes(root, name):
+            elif self._has_classes(root, self.listed, name):
                 return name
             else:
                 warnings.warn(
-                    f"split {name} of {self.listed} is left aside: the labels of it that were looked at hold no class",
+                    f"split {name} of {self.listed} is left aside: "
+                    "the labels of it that were looked at hold no class",
                     NoteWarning,
                     stacklevel=2,
                 )
-        return names[0]
+        return candidates[0]
 
-    def _has_classes(self, root: Path, split: str) -> bool:
-        """Return whether labels that are spread over a split of the list hold any class; True where
-        that cannot be read, so that whoever reads the frames says why. Published labels of test
-        frames may be dummies.
+    def _has_folder(self, root: Path, split: str) -> bool:
+        return any(layout.folders_in(root, split) for layout in self.layouts)
+
+    def _has_classes(self, root: Path, list_path: Path, split: str) -> bool:
+        """Return whether labels that are spread over a split of the list hold any class.
+
+        Published labels of test frames may be dummies. A label that cannot be read counts as one
+        with classes, so that whoever reads the frames says why.
         """
         if self.labels is None:
             return True
         labels = label_map(self.labels)
-        files = [root / label for name, _, label in self._rows() if name == split]
-        places = np.linspace(0, len(files) - 1, min(LOOKED_AT, len(files))).astype(int)
-        for place in places.tolist():
+        files = [root / row.label for row in read_frame_list(list_path) if row.split == split]
+        sampled = np.linspace(0, len(files) - 1, min(SAMPLED_LABELS, len(files))).astype(int)
+        for index in sampled.tolist():
             try:
-                values = label_values(files[place], labels)
+                values = label_values(files[index], labels)
             except InputError:
                 return True
             if any(labels.raw_to_train.get(value, 0) != IGNORE for value in values):
@@ -200,133 +129,170 @@ class DatasetEntry:
 
     @property
     def anomalies(self) -> tuple[str, ...]:
+        """Names of all classes that are anomalies."""
         return tuple(dict.fromkeys([*self.anomaly_classes, *self.declared]))
 
     @cached_property
     def anomaly_encoding(self) -> AnomalyEncoding | None:
-        """What the values of :attr:`Sample.anomaly` files mean, or None where the set marks no
-        anomalies.
-        """
+        """What the values of :attr:`Sample.anomaly` files mean, None if the set marks none."""
         if self.labels is None or not self.anomalies:
             return self.anomaly_masks
         labels = label_map(self.labels)
         anomaly = labels.raw_ids(self.anomalies)
         ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
-        normal = frozenset(labels.raw_to_train) - anomaly - ignored
         return AnomalyEncoding(
-            f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored, labels
+            name=f"{labels.name}: {', '.join(self.anomalies)}",
+            normal=frozenset(labels.raw_to_train) - anomaly - ignored,
+            anomaly=anomaly,
+            ignored=ignored,
+            labels=labels,
         )
 
     def label_map(self) -> LabelMap:
-        """Return the class label map: anomaly classes are ignored, the others numbered without a
-        gap.
+        """Return the class label map.
+
+        Anomaly classes are ignored, the others are numbered without a gap.
         """
         if self.labels is None:
-            lack = f"data set {self.name} has no class labels"
-            raise InputError(lack, hint="give a --label-map, or another data set")
+            raise InputError(
+                f"data set {self.name} has no class labels",
+                hint="give a --label-map, or another data set",
+            )
         return label_map(self.labels).without(self.anomalies)
 
     def samples(self, root: Path, split: str) -> list[Sample]:
-        """Return the labelled frames of one split for evaluation, each with the labels that it is
-        asked about.
+        """Return the labelled frames of a split for evaluation.
+
+        Each frame has the labels that it is asked about.
         """
         samples = self._every_sample(root, split)
-        if self.listed is not None and (fact := _in_two_splits(self.listed, self._rows())):
+        shared = images_in_two_splits(self.listed) if self.listed is not None else ""
+        if shared:
             warnings.warn(
-                f"{fact}, so a network that was trained with this list has seen it",
+                f"{shared}, so a network that was trained with this list has seen it",
                 NoteWarning,
                 stacklevel=2,
             )
         if not self.declared or self.anomaly_classes:
             return samples
-        asked = []
-        for sample in samples:
-            anomalous = False
-            with suppress(
-                InputError
-            ):  # an unreadable label must cost its own frame, which whoever reads it reports
-                anomalous = self._holds_anomaly(sample)
-            asked.append(
-                replace(sample, label=None) if anomalous else replace(sample, anomaly=None)
-            )
-        return asked
+        return [self._with_one_label(sample) for sample in samples]
+
+    def _with_one_label(self, sample: Sample) -> Sample:
+        """Return a frame with its anomaly label if it holds an anomaly, else with its class label.
+
+        A label that cannot be read must cost only its own frame, which whoever reads it reports.
+        """
+        try:
+            is_anomalous = self._holds_anomaly(sample)
+        except InputError:
+            is_anomalous = False
+        if is_anomalous:
+            return replace(sample, label=None)
+        return replace(sample, anomaly=None)
 
     def training_samples(self, root: Path, split: str) -> list[Sample]:
-        """Return the frames of split ``train``, or of ``val`` to select hyper-parameters on."""
-        self.label_map()  # InputError where there are no class labels to train on
-        if self.listed is not None and (fact := _in_two_splits(self.listed, self._rows())):
-            raise InputError(fact, hint="remove one of the two rows of each")
+        """Return the frames of split ``train``, or those of ``val`` to select hyper-parameters on.
+
+        Raises:
+            InputError: there are no class labels, or too few frames without an anomaly.
+        """
+        self.label_map()  # InputError if there are no class labels to train on
+        shared = images_in_two_splits(self.listed) if self.listed is not None else ""
+        if shared:
+            raise InputError(shared, hint="remove one of the two rows of each")
         if not self.declared:
             return self._every_sample(root, split)
-
-        def known(split: str) -> list[Sample]:
-            return [
-                sample
-                for sample in self._every_sample(root, split)
-                if not self._holds_anomaly(sample)
-            ]
-
-        val = known("val") if "val" in self.splits else []
-        if split == "val" and val:
-            return val
-        train, needed = known("train"), 0 if val else HOLDOUT
-        if len(train) <= needed:
-            few = (
-                f"{len(train)} frames of train in {root} are without {' or '.join(self.anomalies)}"
-            )
+        validation = self._without_anomaly(root, "val") if "val" in self.splits else []
+        if split == "val" and validation:
+            return validation
+        training = self._without_anomaly(root, "train")
+        held_out = 0 if validation else HOLDOUT
+        if len(training) <= held_out:
             raise InputError(
-                f"{few}, and {needed} are held out to select on",
+                f"{len(training)} frames of train in {root} are without "
+                f"{' or '.join(self.anomalies)}, and {held_out} are held out to select on",
                 hint="declare another class the anomaly",
             )
-        first = len(train) - needed
-        return train[:first] if split == "train" else train[first:]
+        first_held_out = len(training) - held_out
+        if split == "train":
+            return training[:first_held_out]
+        return training[first_held_out:]
+
+    def _without_anomaly(self, root: Path, split: str) -> list[Sample]:
+        samples = self._every_sample(root, split)
+        return [sample for sample in samples if not self._holds_anomaly(sample)]
 
     def _every_sample(self, root: Path, split: str) -> list[Sample]:
-        if split not in self.splits:
-            message = f"data set {self.name} has no split '{split}' with public labels"
-            raise InputError(message, hint=f"one of {', '.join(self.splits)}")
+        """Return all labelled frames of a split, each with the class and anomaly label it has."""
+        splits = self.splits
+        if split not in splits:
+            raise InputError(
+                f"data set {self.name} has no split '{split}' with public labels",
+                hint=f"one of {', '.join(splits)}",
+            )
         if self.listed is not None:
-            rows = [
-                (root / image, root / label) for name, image, label in self._rows() if name == split
-            ]
-            if gone := [path for pair in rows for path in pair if not path.exists()]:
-                lack = (
-                    f"{len(gone)} files of {self.listed} are not in {root}, the first is {gone[0]}"
-                )
-                hint = "--data.root (or --root) is the folder that segunc init was given; or run it again"
-                raise InputError(lack, hint=hint)
-            frames = [(frame_name(root, image), image, label) for image, label in rows]
+            frames = _frames_of_list(self.listed, root, split)
         else:
-            described = " or ".join(layout.describe(split) for layout in self.layouts)
-            described = f"data set {self.name} lies as {described} ({self.source})"
-            # Where no layout is complete, the one that has come the farthest says what it lacks.
-            best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
-            there = [
-                name
-                for name in self.splits
-                if any(layout.folders_in(root, name) for layout in self.layouts)
-            ]
-            if there and split not in there:
-                raise InputError(
-                    f"{root} has no split '{split}', but {', '.join(there)}", hint=described
-                )
-            frames = best_layout.frames(root, split, described)
-        classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
-        return [
-            Sample(name, image, label if classes else None, label if anomalies else None)
-            for name, image, label in frames
-        ]
+            frames = self._frames_of_layouts(root, split)
+        has_classes = self.labels is not None
+        has_anomalies = self.anomaly_encoding is not None
+        samples: list[Sample] = []
+        for name, image, label in frames:
+            sample = Sample(
+                name=name,
+                image=image,
+                label=label if has_classes else None,
+                anomaly=label if has_anomalies else None,
+            )
+            samples.append(sample)
+        return samples
+
+    def _frames_of_layouts(self, root: Path, split: str) -> list[tuple[str, Path, Path]]:
+        """Return name, image and label of each frame of a split by the layout of the root."""
+        layouts = " or ".join(layout.describe(split) for layout in self.layouts)
+        described = f"data set {self.name} lies as {layouts} ({self.source})"
+        existing = [name for name in self.splits if self._has_folder(root, name)]
+        if existing and split not in existing:
+            raise InputError(
+                f"{root} has no split '{split}', only {', '.join(existing)}", hint=described
+            )
+        # If no layout is complete, the one with most of its folders says what it lacks.
+        best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
+        return best_layout.frames(root, split, described)
 
     def _holds_anomaly(self, sample: Sample) -> bool:
         assert sample.label is not None
         assert self.anomaly_encoding is not None
-        return not self.anomaly_encoding.anomaly.isdisjoint(
-            label_values(sample.label, self.anomaly_encoding.labels)
+        values = label_values(sample.label, self.anomaly_encoding.labels)
+        return not self.anomaly_encoding.anomaly.isdisjoint(values)
+
+
+def _frames_of_list(list_path: Path, root: Path, split: str) -> list[tuple[str, Path, Path]]:
+    """Return name, image and label of each frame that a list has in a split.
+
+    Raises:
+        InputError: a file of the list does not exist.
+    """
+    frames: list[tuple[str, Path, Path]] = []
+    missing: list[Path] = []
+    for row in read_frame_list(list_path):
+        if row.split != split:
+            continue
+        image = root / row.image
+        label = root / row.label
+        missing += [path for path in (image, label) if not path.exists()]
+        frames.append((frame_name(root, image), image, label))
+    if missing:
+        raise InputError(
+            f"{len(missing)} files of {list_path} are not in {root}, the first is {missing[0]}",
+            hint="--data.root (or --root) is the folder that segunc init was given; "
+            "or run it again",
         )
+    return frames
 
 
 def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:
-    """Return what the values of anomaly masks mean: as in a data set that has such masks, else
-    :data:`BINARY`.
-    """
-    return (entry and entry.anomaly_encoding) or BINARY
+    """Return the encoding of the anomaly masks of a data set, or else :data:`BINARY`."""
+    if entry is None or entry.anomaly_encoding is None:
+        return BINARY
+    return entry.anomaly_encoding

@@ -45,8 +45,9 @@ FILE_ENDINGS = (*IMAGE_SUFFIXES, ".npy", ".hdf5", ".h5")
 
 
 def frame_stem(name: str) -> str:
-    """Return the part of a frame's or label's name that both share: known endings removed, folders
-    kept.
+    """Return the part of a name that a frame and its label share.
+
+    Known endings are removed, folders are kept.
     """
     for ending in (*LABEL_ENDINGS, *FRAME_ENDINGS):
         if name.endswith(ending):
@@ -55,23 +56,25 @@ def frame_stem(name: str) -> str:
 
 
 def composed(name: str) -> str:
-    """Return a name in the composed form of Unicode (NFC): a Mac writes an accent as a character of
-    its own.
+    """Return a name in the composed form of Unicode (NFC).
+
+    A Mac writes an accent as a character of its own.
     """
     return unicodedata.normalize("NFC", name)
 
 
 def frame_name(folder: Path, path: Path) -> str:
-    """Return a frame's or label's name: the path relative to the folder, without suffix,
-    :func:`composed`.
-    """
+    """Return the name of a frame or label: its relative path without suffix, :func:`composed`."""
     return composed(path.relative_to(folder).with_suffix("").as_posix())
 
 
 def frames_named(names: Iterable[str], frames: Iterable[str]) -> dict[str, str | None]:
-    """Return the frame that each name means, None where it means none. That is the frame of this
-    name, however its accents are written, or else the one of this name without the ending of a
-    file: ``a/b.png`` means the frame ``a/b``, unless one is called ``a/b.png``."""
+    """Return the frame that each name means, None where it means none.
+
+    A name means the frame that is called so, however its accents are written. A name that ends as a
+    file may also mean the frame without this ending: ``a/b.png`` means the frame ``a/b``, unless a
+    frame is called ``a/b.png``.
+    """
     by_name = {composed(frame): frame for frame in frames}
     meant: dict[str, str | None] = {}
     for name in names:

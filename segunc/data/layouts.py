@@ -1,5 +1,5 @@
-"""Where the frames and the labels of a data set lie below a folder, and which label belongs to which
-frame.
+"""Where the frames and the labels of a data set lie below a folder, and which label belongs to
+which frame.
 """
 
 from __future__ import annotations
@@ -17,31 +17,39 @@ from segunc.data.labels import label_values
 
 
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
-    """Return the image files below a root that are frames: not those with one of the
-    :data:`LABEL_ENDINGS` or in one of the :data:`LABEL_FOLDERS`, nor a file of one channel beside a
-    photograph of its name; all of them where every one is named so.
+    """Return the image files below a root that are frames.
+
+    A file is a label if its name has one of the :data:`~segunc.data.frame_names.LABEL_ENDINGS`, if
+    it lies in one of the :data:`~segunc.data.frame_names.LABEL_FOLDERS`, or if it has one channel
+    and lies beside a photograph of its name. Where every file would be a label, all are frames.
     """
     photographs = {path.with_suffix("") for path in files if path.suffix.lower() in LOSSY_SUFFIXES}
 
     def is_label(path: Path) -> bool:
-        folders = path.relative_to(root).parts[:-1]
         if path.stem.endswith(LABEL_ENDINGS):
             return True
+        folders = path.relative_to(root).parts[:-1]
         if any(folder.endswith(LABEL_FOLDERS) for folder in folders):
             return True
-        beside = path.with_suffix("") in photographs and path.suffix.lower() not in LOSSY_SUFFIXES
-        return beside and label_rank(path) == 0
+        is_photograph = path.suffix.lower() in LOSSY_SUFFIXES
+        has_photograph = path.with_suffix("") in photographs
+        return has_photograph and not is_photograph and label_rank(path) == 0
 
-    return [path for path in files if not is_label(path)] or list(files)
+    frames = [path for path in files if not is_label(path)]
+    return frames or list(files)
 
 
 def possible_labels(folder: Path) -> list[Path]:
-    """Return the image files of a folder that may hold label values, colours where nothing else:
-    photographs may lie beside labels.
+    """Return the image files of a folder that may hold label values.
+
+    Files of one channel are taken, or files in colour where there are no others. Photographs may
+    lie beside them.
     """
     ranks = {path: label_rank(path) for path in list_images(folder)}
     lowest = min(ranks.values())
-    return [path for path, rank in ranks.items() if rank == lowest < 2]
+    if lowest == 2:
+        return []
+    return [path for path, rank in ranks.items() if rank == lowest]
 
 
 def find_labels(
@@ -50,21 +58,29 @@ def find_labels(
     layouts: Iterable[Layout] = (),
     is_frame: Callable[[Path], bool] = lambda path: False,
 ) -> dict[str, Path]:
-    """Return the label file of each frame that has one in a folder, by the first of the ``layouts``
-    that finds any, else by the usual endings; files that ``is_frame`` are no labels. A frame that
-    has no label but a picture gets the picture, so that whoever reads it says what it is: a damaged
-    label must not pass for one that nobody drew.
+    """Return the label file of each frame that has one in a folder.
+
+    A frame that has no label but a photograph of its name gets the photograph, so that whoever
+    reads it says what is wrong: a damaged label must not pass for one that nobody drew.
+
+    Args:
+        folder: holds the labels, and possibly frames.
+        frames: names of the frames.
+        layouts: the first that finds any label decides; without one, the usual endings do.
+        is_frame: whether a file is a frame and so no label.
     """
-    files = [path for path in list_images(folder) if not is_frame(path)]
-    ranks = {path: label_rank(path) for path in files}
+    files_of_rank: dict[int, list[Path]] = defaultdict(list)
+    for path in list_images(folder):
+        if not is_frame(path):
+            files_of_rank[label_rank(path)].append(path)
     for layout in (*layouts, Layout({})):
         labels: dict[str, Path] = {}
-        for rank in (0, 1, 2):
+        for rank in sorted(files_of_rank):
             candidates = [
-                p for p in files if ranks[p] == rank and p.stem.endswith(layout.label_ending)
+                path for path in files_of_rank[rank] if path.stem.endswith(layout.label_ending)
             ]
-            without = [name for name in frames if name not in labels]
-            labels |= match_labels(folder, candidates, without, layout.label_stem)
+            unlabelled = [name for name in frames if name not in labels]
+            labels |= match_labels(folder, candidates, unlabelled, layout.label_stem)
         if labels:
             return labels
     return {}
@@ -97,57 +113,86 @@ def match_labels(
     Raises:
         InputError: two files claim one frame, or two frames one file.
     """
-    names = {path: frame_name(folder, path) for path in files}
-    by_stem: dict[str, list[Path]] = defaultdict(list)
-    by_bare_stem: dict[str, list[Path]] = defaultdict(list)
-    for path, name in names.items():
-        stem = label_stem(name)
-        by_stem[stem].append(path)
-        by_bare_stem[_bare(stem)].append(path)
-    frames = {frame: composed(frame) for frame in frames}
-    frame_names = set(frames.values())
-    # Two frames of one name in different folders must not share the one label of that name.
-    bearers = Counter(_bare(frame_stem(name)) for name in frames.values())
+    name_of = {frame: composed(frame) for frame in frames}
+    candidates_of = _Candidates(folder, files, name_of.values(), label_stem)
     labels: dict[str, Path] = {}
-    owners: dict[Path, str] = {}
-    for frame, name in frames.items():
-        stem = frame_stem(name)
-        candidates = by_stem.get(stem) or (
-            by_bare_stem.get(_bare(stem), []) if bearers[_bare(stem)] == 1 else []
-        )
-        exact = [path for path in candidates if names[path] == name]
-        # A label of exactly a frame's name is no other frame's.
-        candidates = exact or [path for path in candidates if names[path] not in frame_names]
+    owner_of: dict[Path, str] = {}
+    for frame, name in name_of.items():
+        candidates = candidates_of(name)
+        if not candidates:
+            continue
         if len(candidates) > 1:
-            some = ", ".join(path.relative_to(folder).as_posix() for path in candidates[:3])
-            labelled = f"{len(candidates)} labels in {folder}: {some}"
-            raise InputError(f"frame {frame} has {labelled}", hint="remove or rename the others")
-        for path in candidates:
-            if (owner := owners.setdefault(path, frame)) != frame:
-                both = f"the frames {owner} and {frame}"
-                raise InputError(
-                    f"label {path} fits {both}", hint="give each label the whole name of its frame"
-                )
-            labels[frame] = path
+            first = ", ".join(path.relative_to(folder).as_posix() for path in candidates[:3])
+            raise InputError(
+                f"frame {frame} has {len(candidates)} labels in {folder}: {first}",
+                hint="remove or rename the others",
+            )
+        label = candidates[0]
+        owner = owner_of.setdefault(label, frame)
+        if owner != frame:
+            raise InputError(
+                f"label {label} fits the frames {owner} and {frame}",
+                hint="give each label the whole name of its frame",
+            )
+        labels[frame] = label
     return labels
 
 
-def _bare(name: str) -> str:
+class _Candidates:
+    """The label files of a folder that may belong to a frame, by the frame's name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Iterable[Path],
+        frames: Collection[str],
+        label_stem: Callable[[str], str],
+    ) -> None:
+        self._frames = set(frames)
+        self._frames_of_bare_stem = Counter(_without_folders(frame_stem(name)) for name in frames)
+        self._name_of = {path: frame_name(folder, path) for path in files}
+        self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_bare_stem: dict[str, list[Path]] = defaultdict(list)
+        for path, name in self._name_of.items():
+            stem = label_stem(name)
+            self._by_stem[stem].append(path)
+            self._by_bare_stem[_without_folders(stem)].append(path)
+
+    def __call__(self, frame: str) -> list[Path]:
+        """Return the files that fit a frame: those of exactly its name, else those of its stem."""
+        of_stem = self._of_stem(frame_stem(frame))
+        exact = [path for path in of_stem if self._name_of[path] == frame]
+        if exact:
+            return exact
+        # A label that has exactly the name of a frame belongs to no other frame.
+        return [path for path in of_stem if self._name_of[path] not in self._frames]
+
+    def _of_stem(self, stem: str) -> list[Path]:
+        if stem in self._by_stem:
+            return self._by_stem[stem]
+        bare_stem = _without_folders(stem)
+        # Two frames of one name in different folders must not share the one label of that name.
+        if self._frames_of_bare_stem[bare_stem] > 1:
+            return []
+        return self._by_bare_stem.get(bare_stem, [])
+
+
+def _without_folders(name: str) -> str:
     return name.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of images and the folder of their labels, relative to the root; a split has one or
-    more.
-    """
+    """A folder of images and the folder of their labels; a split consists of one or more."""
 
     images: str
+    """Relative to the root of the data set."""
     labels: str
-    prefix: str = ""  # of the frames' names, where a split has several parts
-    holds: Callable[[frozenset[int]], bool] | None = (
-        None  # whether a frame of such raw values is of the split; reads all labels
-    )
+    """Relative to the root of the data set."""
+    prefix: str = ""
+    """Stands before the names of the frames, where a split has several parts."""
+    holds: Callable[[frozenset[int]], bool] | None = None
+    """Whether a frame whose label has these raw values is of the split; reads all labels."""
 
 
 @dataclass(frozen=True)
@@ -155,34 +200,40 @@ class Layout:
     """One published way in which a data set lies on disk."""
 
     splits: Mapping[str, tuple[Part, ...]]
-    image_ending: str = ""  # only images whose stem ends so are frames
-    label_ending: str = ""  # only label files whose stem ends so count
-    label_stem: Callable[[str], str] = frame_stem  # see :func:`match_labels`
+    image_ending: str = ""
+    """Only images whose stem ends so are frames."""
+    label_ending: str = ""
+    """Only files whose stem ends so are labels."""
+    label_stem: Callable[[str], str] = frame_stem
+    """What a label's name shares with its frame's, see :func:`match_labels`."""
 
     def describe(self, split: str) -> str:
         """Return how the files of a split lie, in words."""
-        images, labels = f"**/*{self.image_ending}.*", f"**/*{self.label_ending}.png"
+        images = f"**/*{self.image_ending}.*"
+        labels = f"**/*{self.label_ending}.png"
         return " and ".join(
-            f"ROOT/{p.images}/{images} with ROOT/{p.labels}/{labels}" for p in self.splits[split]
+            f"ROOT/{part.images}/{images} with ROOT/{part.labels}/{labels}"
+            for part in self.splits[split]
         )
 
     def folders_in(self, root: Path, split: str) -> int:
-        """Return how many folders of a split are there."""
-        return sum(
-            (root / folder).is_dir()
-            for part in self.splits[split]
-            for folder in (part.images, part.labels)
-        )
+        """Return how many folders of a split exist."""
+        count = 0
+        for part in self.splits[split]:
+            count += (root / part.images).is_dir()
+            count += (root / part.labels).is_dir()
+        return count
 
     def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
-        """Return name, image and label of each frame of a split, sorted by name within each part;
-        InputError, whose hint is ``described``, where images and labels do not belong together.
+        """Return name, image and label of each frame of a split, sorted by name within each part.
+
+        Raises:
+            InputError: images and labels do not belong together; the hint is ``described``.
         """
-        frames = {
-            frame[0]: frame
-            for part in self.splits[split]
-            for frame in self._frames_of(root, part, described)
-        }
+        frames: dict[str, tuple[str, Path, Path]] = {}
+        for part in self.splits[split]:
+            for name, image, label in self._frames_of(root, part, described):
+                frames[name] = name, image, label
         if not frames:
             raise InputError(
                 f"split '{split}' in {root} is empty: no labelled image belongs to it",
@@ -193,39 +244,57 @@ class Layout:
     def _frames_of(
         self, root: Path, part: Part, described: str
     ) -> Iterator[tuple[str, Path, Path]]:
-        images, labels = root / part.images, root / part.labels
-        paths: dict[str, Path] = {}
-        for path in images_ending_in(images, self.image_ending, described):
+        """Yield name, image and label of each frame of a part."""
+        images = root / part.images
+        labels = root / part.labels
+        image_of = self._images_by_name(images, described)
+        label_files = images_ending_in(labels, self.label_ending, described)
+        label_of = match_labels(labels, label_files, image_of, self.label_stem)
+        missing = [name for name in image_of if name not in label_of]
+        if missing:
+            raise InputError(
+                f"{len(missing)} of {len(image_of)} images in {images} have no label in {labels}, "
+                f"the first is {missing[0]}",
+                hint=described,
+            )
+        unclaimed = self._without_image(label_files, label_of.values())
+        if unclaimed:
+            raise InputError(
+                f"{len(unclaimed)} of {len(label_files)} labels in {labels} have no image in "
+                f"{images}, the first is {unclaimed[0].relative_to(labels).as_posix()}",
+                hint=described,
+            )
+        for name, image in image_of.items():
+            if part.holds is None or _holds(label_of[name], part.holds):
+                yield f"{part.prefix}{name}", image, label_of[name]
+
+    def _images_by_name(self, folder: Path, described: str) -> dict[str, Path]:
+        """Return the images of a folder by the names of their frames."""
+        image_of: dict[str, Path] = {}
+        for path in images_ending_in(folder, self.image_ending, described):
             # Road Anomaly has the labels of NAME.jpg in a folder NAME.labels beside it.
             if path.parent.suffix == ".labels":
                 continue
-            other = paths.setdefault(name := frame_name(images, path), path)
+            name = frame_name(folder, path)
+            other = image_of.setdefault(name, path)
             if other != path:
                 raise InputError(f"{other} and {path} are both frame '{name}'", hint="remove one")
-        files = images_ending_in(labels, self.label_ending, described)
-        label_of = match_labels(labels, files, paths, self.label_stem)
-        if missing := [name for name in paths if name not in label_of]:
-            lack = f"{len(missing)} of {len(paths)} images in {images} have no label in {labels}, the first is {missing[0]}"
-            raise InputError(lack, hint=described)
-        instances = f"_inst{self.label_ending}"  # of the same name, in IDD-lite
-        if unclaimed := sorted(
-            path
-            for path in set(files) - set(label_of.values())
-            if not path.stem.endswith(instances)
-        ):
-            lack = f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}"
-            raise InputError(
-                f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}",
-                hint=described,
-            )
-        for name in paths:
-            if part.holds is None or _holds(label_of[name], part.holds):
-                yield f"{part.prefix}{name}", paths[name], label_of[name]
+        return image_of
+
+    def _without_image(self, label_files: Iterable[Path], claimed: Collection[Path]) -> list[Path]:
+        """Return the labels that no image has, sorted, except labels of instances.
+
+        IDD-lite has labels of instances and of classes with the same ending.
+        """
+        of_instances = f"_inst{self.label_ending}"
+        unclaimed = set(label_files) - set(claimed)
+        return sorted(path for path in unclaimed if not path.stem.endswith(of_instances))
 
 
 def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
-    """Return what the rule says of a label; True where it cannot be read, so that whoever reads the
-    frame names it.
+    """Return what a rule says of the values of a label.
+
+    A label that cannot be read gives True, so that whoever reads the frame names the file.
     """
     try:
         return rule(label_values(label))
@@ -236,10 +305,15 @@ def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
 def same_folders(
     images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[Part, ...]]:
-    """Return splits whose folders have words of their own at ``{}``: those that a mapping gives, or
-    else the split's name.
+    """Return splits whose folders differ in the words that stand for ``{}``.
+
+    Args:
+        images: folder of the images, with a ``{}`` for each word.
+        labels: folder of the labels, likewise.
+        splits: the words of each split, or names of splits, which are then their only words.
     """
-    words = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
-    return {
-        split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()
-    }
+    words_of = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
+    parts: dict[str, tuple[Part, ...]] = {}
+    for split, words in words_of.items():
+        parts[split] = (Part(images.format(*words), labels.format(*words)),)
+    return parts

@@ -159,7 +159,7 @@ def test_splits_that_are_not_there_or_empty_and_names_that_do_not_fit_are_refuse
     draw_miniature("cityscapes", tmp_path)
     for folder in ("leftImg8bit", "gtFine"):
         shutil.rmtree(tmp_path / folder / "val")
-    for split, said in (("val", "but train"), ("dev", "one of train, val")):
+    for split, said in (("val", "only train"), ("dev", "one of train, val")):
         with pytest.raises(InputError, match=said):
             entry.samples(tmp_path, split)
     for image in (tmp_path / "leftImg8bit").rglob("*.png"):
