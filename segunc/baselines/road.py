@@ -14,17 +14,13 @@ import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import DATASETS, dataset_entry
-from segunc.data.entry import (
-    BINARY,
-    AnomalyEncoding,
-    Sample,
-    find_labels,
-    frame_name,
-    list_images,
-    without_labels,
-)
+from segunc.data.entries import Sample
+from segunc.data.frame_names import frame_name
+from segunc.data.image_files import list_images
 from segunc.data.images import Image, Labels, load_image
 from segunc.data.labels import UNKNOWN, label_values
+from segunc.data.layouts import find_labels, without_labels
+from segunc.data.masks import BINARY, AnomalyEncoding
 
 
 @dataclass(frozen=True)

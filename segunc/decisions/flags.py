@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.data.entry import composed
+from segunc.data.frame_names import composed
 from segunc.decisions.guarantee import (
     GuaranteedThreshold,
     calibration_frames,

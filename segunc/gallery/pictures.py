@@ -13,8 +13,7 @@ import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import inside, replacing, write_file
-from segunc.data.entry import composed
-from segunc.data.frame_names import frames_named
+from segunc.data.frame_names import composed, frames_named
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
 from segunc.decisions.flags import Threshold, check_promises

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, frame_order, inside
-from segunc.data.entry import frame_name, is_hidden
+from segunc.data.frame_names import frame_name
+from segunc.data.image_files import is_hidden
 from segunc.data.labels import LabelMap
 from segunc.maps.encoding import (
     SUFFIXES,

@@ -15,7 +15,8 @@ from segunc.core.files import write_json
 from segunc.core.removal import check_result, remove_result
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
-from segunc.data.entry import DatasetEntry, Sample, composed, encoding_of_masks
+from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
+from segunc.data.frame_names import composed
 from segunc.decisions.flags import (
     CALIBRATED_ON,
     SAME_BYTES,

@@ -23,9 +23,9 @@ from torch import nn
 
 import segunc
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import BINARY
 from segunc.data.images import read_label_image
 from segunc.data.labels import label_map, read_label_map
+from segunc.data.masks import BINARY
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
 from segunc.maps.pipeline import run_pipeline

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import ROAD_ANOMALY
 from segunc.data.labels import LabelMap, label_map
+from segunc.data.masks import ROAD_ANOMALY
 from segunc.evaluation.compare import format_number
 from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.maps import evaluate_maps

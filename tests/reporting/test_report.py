@@ -23,7 +23,7 @@ from scipy.stats import binomtest
 
 import segunc
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import encoding_of_masks
+from segunc.data.entries import encoding_of_masks
 from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.compare import format_number
