@@ -24,7 +24,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, link_or_copy, read_json, write_atomically, write_record
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
+from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.networks.weights import check_finite
 
 P = TypeVar("P", bound="Posterior")

@@ -33,9 +33,9 @@ from segunc.data.labels import IGNORE
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.data import spaced
+from segunc.training.batches import spaced
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
+from segunc.training.lightning_runs import CHECKPOINTS, INTERVAL, LAST
 
 SampleChain = Callable[[int, Show], tuple[Tensor, dict[str, float]]]
 """The number of a chain, from 0, and what shows its progress -> its states ``[K, D]`` and what it
