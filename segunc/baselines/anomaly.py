@@ -27,7 +27,7 @@ from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, SUM, check_scores
 from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
+from segunc.training.lightning_runs import Say, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule

@@ -30,7 +30,7 @@ from segunc.posteriors.model import Attachment
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SET_THRESHOLD
 from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
+from segunc.training.lightning_runs import Say, say
 
 STEPS = 1 << 16  # lambda is k / STEPS, which float32 holds exactly
 

@@ -18,8 +18,8 @@ from segunc.data.images import Image, Labels, resize_nearest
 from segunc.networks.network import inference_size
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input
+from segunc.training.batches import open_data, spaced
 from segunc.training.config import FitConfig, now
-from segunc.training.data import open_data, spaced
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule

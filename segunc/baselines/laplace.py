@@ -37,7 +37,7 @@ from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.progress import INTERVAL, is_first_process
+from segunc.training.lightning_runs import INTERVAL, is_first_process
 
 Structure = Literal["diagonal", "block"]
 MIN_PIXELS = (

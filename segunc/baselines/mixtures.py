@@ -19,7 +19,7 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import is_whole_record, read_json, read_record, unlinked, write_record
 from segunc.core.removal import Ledger, remove_result
-from segunc.networks.files import POSTERIOR
+from segunc.networks.model_folder import POSTERIOR
 from segunc.posteriors import model as stored
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import (
@@ -39,7 +39,7 @@ from segunc.sampling.branches import (
     least_draws,
 )
 from segunc.training.config import DATA, HISTORY, now
-from segunc.training.progress import Say, is_first_process, say
+from segunc.training.lightning_runs import Say, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.training.config import FitConfig

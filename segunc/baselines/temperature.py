@@ -29,7 +29,7 @@ from segunc.posteriors.model import Attachment, Model
 from segunc.sampling import Sampler
 from segunc.sampling.branches import branches_of, draws_of
 from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
+from segunc.training.lightning_runs import Say, say
 from segunc.uncertainty import Calibrator
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ def _tell_step(title: str, verb: Any, options: Any) -> None:
 
 
 def _tell_line(line: str) -> None:
-    from segunc.training.progress import say as say_first
+    from segunc.training.lightning_runs import say as say_first
 
     say_first(line)
 

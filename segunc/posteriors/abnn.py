@@ -27,8 +27,8 @@ from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
 from segunc.posteriors.running_statistics import RunningStatistics
 from segunc.training.affine_tuner import AffineTuner
+from segunc.training.batches import count_batches, unpack_batch
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.data import count_batches, unpack_batch
 from segunc.training.losses import Schedule
 
 

@@ -36,8 +36,8 @@ from segunc.options import CompareOptions
 from segunc.posteriors.abnn import METHOD as ABNN
 from segunc.posteriors.model import load_model
 from segunc.training.base import make_trainer, trainer_settings
+from segunc.training.batches import open_data
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
-from segunc.training.data import open_data
 from tests.campaign.world import World
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video
 
