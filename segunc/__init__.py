@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         wrap as wrap,
     )
     from segunc.sampling import Sampler as Sampler
+    from segunc.verbs.compare import compare as compare
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
     from segunc.verbs.evaluate import evaluate as evaluate
@@ -38,14 +39,11 @@ if TYPE_CHECKING:
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.init import init as init
     from segunc.verbs.monitor import monitor as monitor
+    from segunc.verbs.overlay import overlay as overlay
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.report import report as report
-    from segunc.verbs.results import (
-        compare as compare,
-        overlay as overlay,
-        review as review,
-        summary as summary,
-    )
+    from segunc.verbs.review import review as review
+    from segunc.verbs.summary import summary as summary
     from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
 
@@ -60,18 +58,21 @@ _NAMES = {
     "sampling": "Sampler",
     "verbs.import_network": "import_network",
     "verbs.monitor": "monitor",
-    "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
     **{
         f"verbs.{verb}": verb
         for verb in (
+            "compare",
             "demo",
             "doctor",
             "evaluate",
             "export",
             "init",
+            "overlay",
             "predict",
             "report",
+            "review",
+            "summary",
             "threshold",
         )
     },

@@ -37,7 +37,7 @@ from segunc.evaluation.resampling import (
     save_replicates,
     sidecar_path,
 )
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts

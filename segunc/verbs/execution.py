@@ -323,7 +323,8 @@ def overlay_drawer(
     """Return what draws the overlay of a frame, of a score that has a fixed range, with what a
     threshold flags.
     """
-    from segunc.gallery.overlay import Legend, display_range, draw_overlay, frame_caption
+    from segunc.gallery.colours import display_range
+    from segunc.gallery.drawing import Legend, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:
         raise InputError(

@@ -24,7 +24,7 @@ from segunc.data.frame_lists import FRAME_COLUMNS
 from segunc.data.images import Colour, Image, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
 from segunc.data.pairing import Pair
-from segunc.gallery.overlay import Sheet
+from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
 

@@ -33,7 +33,7 @@ from segunc.decisions.sequential import (
     risk_bounds,
 )
 from segunc.evaluation.resampling import resampled_units
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times

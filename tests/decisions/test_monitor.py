@@ -37,7 +37,7 @@ from segunc.decisions.sequential import (
     losses_of_verdicts,
     risk_bounds,
 )
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter

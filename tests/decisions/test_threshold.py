@@ -28,7 +28,8 @@ from segunc.decisions.guarantee import (
     source_of,
 )
 from segunc.evaluation.report import format_metrics
-from segunc.gallery.overlay import DisplayRange, Legend, _outline
+from segunc.gallery.colours import DisplayRange
+from segunc.gallery.drawing import Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
