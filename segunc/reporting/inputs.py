@@ -14,10 +14,10 @@ from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
 from segunc.core.files import file_sha256, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
+from segunc.core.version import release_of, tool_version
 from segunc.decisions.guarantee import model_of, read_threshold
 from segunc.evaluation.resampling import load_results
 from segunc.maps.labelled import open_maps
-from segunc.maps.manifest import tool_version
 from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
@@ -117,7 +117,8 @@ class Inputs:
         self.latency = [_read_latency(path) for path in given["latency"]]
         self.folder, self.model = folder, load_model(folder)
         for run in results:
-            if (version := run.content.get("run", {}).get("segunc")) != tool_version():
+            version = run.content.get("run", {}).get("segunc")
+            if not version or release_of(version) != tool_version():
                 made = (
                     f"by segunc {version}"
                     if version

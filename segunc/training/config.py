@@ -37,7 +37,7 @@ from segunc.core.files import (
     write_file,
     write_json,
 )
-from segunc.maps.manifest import tool_version
+from segunc.core.version import full_version
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -305,7 +305,7 @@ def record_command(folder: Path, command: str, base: Path | None = None) -> None
         base: the model folder that the command began with, or None.
     """
     commands = [] if base is None else recorded_commands(base)
-    commands.append({"command": command, "date": now(), "segunc": tool_version()})
+    commands.append({"command": command, "date": now(), "segunc": full_version()})
     write_json(folder / HISTORY, {"kind": "segunc history", "version": 1, "commands": commands})
 
 

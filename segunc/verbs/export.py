@@ -35,6 +35,7 @@ from segunc.core.removal import (
     remove_checked,
     remove_empty,
 )
+from segunc.core.version import full_version
 from segunc.decisions.guarantee import read_threshold
 from segunc.exporting import graph
 from segunc.exporting.check import (
@@ -46,7 +47,6 @@ from segunc.exporting.check import (
     compare,
 )
 from segunc.maps.encoding import encode_npy
-from segunc.maps.manifest import tool_version
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
@@ -287,7 +287,7 @@ def _about(
         **{
             "kind": "segunc export",
             "version": 1,
-            "segunc": tool_version(),
+            "segunc": full_version(),
             "torch": torch.__version__,
         },
         "input": {

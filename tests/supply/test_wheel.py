@@ -81,7 +81,10 @@ def test_another_checkout_with_other_modes_gives_the_same_bytes(
 def test_the_wheel_has_every_file_of_the_package_and_no_other(built: tuple[Path, Path]) -> None:
     names = set(git("ls-tree", "-r", "--name-only", "HEAD", "segunc").splitlines())
     with ZipFile(built[1]) as wheel:
-        assert {name for name in wheel.namelist() if ".dist-info/" not in name} == names
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        commit = wheel.read("segunc/core/commit.txt").decode().strip()
+    assert packed == names | {"segunc/core/commit.txt"}
+    assert commit == git("rev-parse", "HEAD").strip()
     assert {
         "segunc/py.typed",
         "segunc/sampling/tail_native.cpp",
