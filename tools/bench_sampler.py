@@ -1,20 +1,23 @@
 """How near the sampler comes to the limit: S times the best network pass to low-resolution logits.
 
-    python -m tools.bench_sampler --network DeepLabV3Plus --encoder resnet18 --size 512x1024 --draws
-    16 --json out.json
+    python -m tools.bench_sampler --network DeepLabV3Plus --encoder resnet18 --size 512x1024 \\
+        --draws 16 --json out.json
 
 Every row runs in a process of its own, for its peak memory, and is the best of --repeats after a
 warm-up. The weights are random: time and memory do not depend on them. Rows:
 
 network_pass          one image to logits before the last upsampling: the best of eager, compiled
-(inductor, frozen
-                      weights) and batch sizes, each of which is a row too
-limit                 S times network_pass deterministic         one image to an entropy map at full
-resolution, S times it is deterministic_times_draws maps                  the sampler: prediction,
-msp, entropy, aleatoric, epistemic and the base network's scores (one more pass) maps_SCOPE
-maps with fewer stochastic sites loop                  what people write by hand: S forward passes
-in float32, one noise a channel, a stack of softmaxes loop_element          the same with one noise
-for each element of every normalisation's output, as public code does
+                      (inductor, frozen weights) and batch sizes, each of which is a row too
+limit                 S times network_pass
+deterministic         one image to an entropy map at full resolution, S times it is
+                      deterministic_times_draws
+maps                  the sampler: prediction, msp, entropy, aleatoric, epistemic and the base
+                      network's scores (one more pass)
+maps_SCOPE            maps with fewer stochastic layers
+loop                  what people write by hand: S forward passes in float32, one noise a channel,
+                      a stack of softmaxes
+loop_element          the same with one noise for each element of every normalisation's output, as
+                      public code does
 
 Ratios: maps_over_limit = maps / limit, maps_over_deterministic = maps / (S x deterministic),
 loop_over_maps = loop_element / maps, loop_over_decoder_maps = loop_element / maps_decoder,

@@ -1,8 +1,10 @@
 """Record what a checkout does through its command line, and compare two recordings.
 
-    python tools/golden.py record --checkout . --out GOLDEN    # a few minutes on one core; GOLDEN
-    is a few small JSON files python tools/golden.py compare OLD NEW                     # a line
-    for each difference, exit code 1 if there is any
+    python tools/golden.py record --checkout . --out GOLDEN
+    python tools/golden.py compare OLD NEW
+
+A recording takes a few minutes on one core and is a few small JSON files. A comparison prints a
+line for each difference and ends with exit code 1 if there is any.
 
 Nothing of the package is imported here, so one version of this tool records checkouts before and
 after a refactoring. Recordings are comparable on one machine in one environment: other libraries

@@ -6,11 +6,13 @@ draw takes.
 torchvision: all its segmentation networks. smp: a folder of its own. python: a function of this
 file. All with random weights, float32, one thread:
 
-sites      normalisation layers that a posterior draws alpha 0    largest difference of logits of
-draws without noise from the unconverted network, of the largest logit batch      the same of two
-draws (alpha 0.1) as a batch against one by one; above 1e-4 the sampler takes them one by one again
-whether `segunc predict` writes the same bytes after the folder was saved and loaded s a draw   of
-the sampler at 128 x 192, the best of three
+sites      normalisation layers that a posterior draws
+alpha 0    largest difference of logits of draws without noise from the unconverted network, of the
+           largest logit
+batch      the same of two draws (alpha 0.1) as a batch against one by one; above 1e-4 the sampler
+           takes them one by one
+again      whether `segunc predict` writes the same bytes after the folder was saved and loaded
+s a draw   of the sampler at 128 x 192, the best of three
 """
 
 from __future__ import annotations

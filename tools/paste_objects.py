@@ -1,8 +1,8 @@
 """Objects pasted into frames that hold none, for choosing a setting without an anomaly that results
 are reported on.
 
-    python -m tools.paste_objects --frames CAMVID/val --labels CAMVID/valannot --sources
-    CAMVID/train --every 4 --out runs/pasted
+    python -m tools.paste_objects --frames CAMVID/val --labels CAMVID/valannot \\
+        --sources CAMVID/train --every 4 --out runs/pasted
 
 After Fishyscapes Static (Blum et al. 2021, 1904.03215) and CutPaste (Li et al. 2021, 2104.04015):
 one to three shapes of fractal noise a frame, of .02 to 3 % of it, filled with a patch of a source

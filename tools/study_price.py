@@ -1,7 +1,7 @@
 """What a frame of each row of a study costs, in passes of its base network.
 
-    python -m tools.study_price --plan configs/study/registered.yaml --out runs/registered --size
-    352x640
+    python -m tools.study_price --plan configs/study/registered.yaml --out runs/registered \\
+        --size 352x640
 
 Of each row that is made: the model of its first seed, with the draws and the scores of its
 evaluations, from an image of random pixels to maps. All rows are timed in turns, one round after
