@@ -204,9 +204,9 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
     about: dict[str, Any] = {
         **provenance(device),
         "frames": bench.length,
-        "frame_size": list(bench.frames[0].image.shape[:2])
-        if bench.frames[0].image is not None
-        else None,
+        "frame_size": (
+            list(bench.frames[0].image.shape[:2]) if bench.frames[0].image is not None else None
+        ),
         "scores": list(bench.scores),
         "draws": bench.sampler.draws,
         "precision": bench.sampler.precision,

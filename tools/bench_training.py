@@ -154,7 +154,8 @@ def main() -> None:
                 f"{name} {found[name]:.3f}" for name in ("forward", "backward", "rest")
             )
             print(
-                f"{row:14s} {found['seconds']:7.3f} s a step ({parts}) {found['peak_bytes'] / 2**30:6.2f} GiB",
+                f"{row:14s} {found['seconds']:7.3f} s a step ({parts})"
+                f" {found['peak_bytes'] / 2**30:6.2f} GiB",
                 flush=True,
             )
     ratios = {

@@ -99,7 +99,7 @@ def frames_of(images: Path, pattern: str) -> dict[str, Path]:
 
 
 def split(files: Mapping[str, Path], unit: str) -> Halves:
-    """Split frames into every second unit and the rest, or drives into the earlier and the later."""
+    """Split frames into every second unit and the rest; drives into the earlier and the later."""
     unit_of = resampled_units(unit, lambda name: None, "--unit")
     units = list(dict.fromkeys(unit_of(name) for name in sorted(files)))
     first = set(units[::2] if unit == "frame" else units[: len(units) // 2])

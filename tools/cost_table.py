@@ -123,9 +123,13 @@ class Costs:
         if kind == "score":
             draws = self.draws(rest)
             sampler = Sampler(
-                model.network, model.posterior if draws else None, draws=max(draws, model.posterior.members),
-                precision=self.precision, scores=[rest], fitted=model.fitted([rest]),
-            )  # fmt: skip
+                model.network,
+                model.posterior if draws else None,
+                draws=max(draws, model.posterior.members),
+                precision=self.precision,
+                scores=[rest],
+                fitted=model.fitted([rest]),
+            )
             return lambda: sampler(image)
         if kind in ("encoder", "places"):
             second = SecondEncoder(rest, *encoder_normalisation(rest)).to(self.device)
@@ -183,10 +187,17 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
         benches = []
         for scores in (WITHOUT, WITH):
             options = PredictOptions(
-                model=arguments.model, input=arguments.video, out="unused", scores=scores, draws=arguments.draws,
-                size=arguments.size, end=arguments.end, device=arguments.device, precision=arguments.precision,
+                model=arguments.model,
+                input=arguments.video,
+                out="unused",
+                scores=scores,
+                draws=arguments.draws,
+                size=arguments.size,
+                end=arguments.end,
+                device=arguments.device,
+                precision=arguments.precision,
                 threads=arguments.threads,
-            )  # fmt: skip
+            )
             benches.append(Bench(stack.enter_context(open_job(options))))
         without, both = benches
         sampler, inputs = both.sampler, [images for images, _ in both.inputs()]

@@ -207,7 +207,10 @@ class Right:
         results = []
         for device in ("cpu", self.device):
             out = self.folder / f"evaluate-{device.replace(':', '')}.json"
-            words = f"--device {device} --precision float32 --draws 4 --replicates 0 --dataset toy --split test --root"
+            words = (
+                f"--device {device} --precision float32 --draws 4 --replicates 0 --dataset toy"
+                " --split test --root"
+            )
             verb("evaluate --model", self.folder / "abnn", words, self.data, "--out", out)
             result = json.loads(out.read_text(encoding="utf-8"))
             results.append(
@@ -516,7 +519,8 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
             f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in numbers.items()
         )
         lines.append(
-            f"| {name} | {row['seconds']:.1f} | {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |"
+            f"| {name} | {row['seconds']:.1f} |"
+            f" {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |"
         )
     return "\n".join(lines)
 

@@ -180,9 +180,11 @@ def main() -> int:
                 row = {"sites": f"{type(error).__name__}: {error}"}
         bad += not (row.get("alpha 0", 1) <= IDENTITY_BOUND and row.get("again"))
         cells = [
-            f"{v:.1e}"
-            if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch")
-            else str(v)
+            (
+                f"{v:.1e}"
+                if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch")
+                else str(v)
+            )
             for c in columns
         ]
         print(
