@@ -147,12 +147,12 @@ LARGEST_CONTENT = 60_000
 DIFFERENCES = 20
 """Differences of one file that are printed; the others are counted."""
 VARYING = re.compile(
-    r"^(date|commit|environment|versions?|input_hash|.*seconds|.*_per_second|mtime.*|modified.*)$"
+    r"^(date|commit|environment|versions?|segunc|record_sha256|input_hash|.*seconds|.*_per_second|mtime.*|modified.*)$"
 )
 """Keys whose values are another in every run or on every checkout."""
 
 PROGRESS = re.compile(
-    r" (frames|steps)/s|^(train|finetune): epoch|^finetune: (Fisher|chain)| frames$"
+    r" (frames|steps|parts)/s|^(train|finetune): epoch|^finetune: (Fisher|chain)| frames$"
 )
 """Lines of standard error that come by the clock."""
 ABSENT = "(absent)"
@@ -269,9 +269,9 @@ def frames(path: Path) -> tuple[bytes, dict[str, Any]]:
 
 def describe(path: Path, work: str, checkout: str) -> tuple[dict[str, Any], Any]:
     """The record of a file, and its normalised content where that is small."""
-    if (
-        path.suffix == ".ckpt"
-    ):  # pickles module names, and is of use only to the checkout that wrote it
+    # A checkpoint pickles module names, an exported program traces of the code; the list of a
+    # page's files holds hashes of what varies.
+    if path.suffix in (".ckpt", ".pt2") or path.name == ".segunc-files.jsonl":
         return {"present": True}, None
     data, content = path.read_bytes(), None
     if path.suffix in (
@@ -355,7 +355,11 @@ def record(checkout: Path, out: Path) -> None:
             )
         files, contents = {}, {}
         for path in sorted(
-            p for p in work.rglob("*") if p.is_file() and p.name not in ("stdout", "stderr")
+            path
+            for path in work.rglob("*")
+            if path.is_file()
+            and path.name not in ("stdout", "stderr")
+            and ".tfevents." not in path.name  # named by clock and process
         ):
             name = path.relative_to(work).as_posix()
             files[name], content = describe(path, str(work), source)
