@@ -128,7 +128,7 @@ class Event:
     threshold: float
     start: dict[str, Any]  # frame, and time in seconds from the start of the video
     end: dict[str, Any]
-    # Where it is strongest: frame, time, highest value, strength, and x, y, width, height of the box
+    # Where it is strongest: frame, time, highest value, strength, and the sides of BOX
     peak: dict[str, Any]
     frames: int = 0  # that show it
     largest: int = 0  # pixels in one frame

@@ -438,7 +438,7 @@ def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path
 @pytest.mark.parametrize(
     ("message", "changes", "given"),
     [
-        ("threshold of another model or tool", {"model": "other"}, {}),
+        ("calibrated on maps of another model or tool", {"model": "other"}, {}),
         ("with draws 4, and these have 2", {"draws": 2}, {}),
         ("'anomaly' has no maps in .*, which holds entropy", {"score": "anomaly"}, {}),
         ("holds 0 units of the calibration, and at least 1 is needed", {"frames": {"a": "1"}}, {}),
