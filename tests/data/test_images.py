@@ -292,7 +292,7 @@ def test_labels_that_fit_need_one_file_and_a_doubt_is_said(
 def test_black_and_white_masks_mark_nothing_where_white_is_ignored(tmp_path: Path) -> None:
     paths = written(tmp_path, [0, 0], [0, 255], [0, 1, 255])
     check_masks(paths, BINARY)
-    with pytest.raises(InputError, match=r"holds a value but 0 and 255.*`dataset` folder-255"):
+    with pytest.raises(InputError, match=r"hold only 0 and 255.*`dataset` folder-255"):
         check_masks(paths[:2], BINARY)
 
 
