@@ -107,7 +107,7 @@ def test_several_pictures_in_one_file_are_refused(
         (encoded(".png")[:200], "truncated"),
         # Formats that are not known reach no decoder, whatever the file is called.
         *(
-            (unknown, "no image that can be decoded")
+            (unknown, "not an image that can be decoded")
             for unknown in (
                 b"no image",
                 b"<svg><script>alert(1)</script></svg>",
