@@ -146,9 +146,7 @@ def requirement(block: str) -> Requirement:
     return Requirement(block.splitlines()[0].removesuffix("\\"))
 
 
-def test_every_locked_line_is_a_version_with_hashes() -> (
-    None
-):
+def test_every_locked_line_is_a_version_with_hashes() -> None:
     whole, default, tools = (
         blocks(f"requirements{name}.lock") for name in ("", "-default", "-tools")
     )
