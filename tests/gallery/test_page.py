@@ -225,7 +225,7 @@ def test_the_verb_writes_a_page_and_imports_verdicts(
     kept = [verdict | {"reviewer": "", "region": None} for verdict in verdicts]
     assert table(out / "index.html", "verdicts")["verdicts"] == kept
     for more, said in (
-        (["--import", str(path), "--out", str(tmp_path)], "is no review page of the maps"),
+        (["--import", str(path), "--out", str(tmp_path)], "is not a review page of the maps"),
         ([], "the page has no place"),
         (
             ["--labels", str(scene.labels), "--out", str(out)],
