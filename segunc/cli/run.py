@@ -59,7 +59,7 @@ def _tell_step(title: str, verb: Any, options: Any) -> None:
 
 
 def _tell_line(line: str) -> None:
-    from segunc.training.progress import say as say_first
+    from segunc.training.lightning_runs import say as say_first
 
     say_first(line)
 
@@ -139,7 +139,7 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
 
 
 def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:
-    from segunc.decisions.threshold import RISKS
+    from segunc.decisions.guarantee import RISKS
 
     made = result.threshold
     yield from (made.promise, made.condition)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
 from segunc.frames.source import format_time
 from segunc.gallery.colours import DisplayRange, colour_table, levels
 from segunc.maps.encoding import is_flagged

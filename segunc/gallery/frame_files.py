@@ -12,7 +12,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
-from segunc.evaluation.flagged import Threshold, smallest_object_of
+from segunc.decisions.flags import Threshold, smallest_object_of
 from segunc.gallery.alarms import Alarm, find_alarms
 from segunc.gallery.colours import DisplayRange, colourise
 from segunc.gallery.condensed import Values, condense, map_script, picture_script, shrink
@@ -21,8 +21,8 @@ from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label
 from segunc.maps.reader import MapsReader
+from segunc.maps.regions import map_statistics, regions_of, strongest_regions
 from segunc.maps.shards import STATISTICS
-from segunc.maps.statistics import map_statistics, regions_of, strongest_regions
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
 from segunc.scores import first_shown
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from segunc.core.files import flat
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
 from segunc.gallery.colours import DisplayRange, colour_table
 from segunc.gallery.condensed import STEPS
 from segunc.gallery.drawing import model_words

@@ -13,11 +13,10 @@ import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import inside, replacing, write_file
-from segunc.data.entry import composed
-from segunc.data.frame_names import frames_named
+from segunc.data.frame_names import composed, frames_named
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
-from segunc.evaluation.flagged import Threshold, check_promises
+from segunc.decisions.flags import Threshold, check_promises
 from segunc.frames.video import encode_video
 from segunc.gallery.colours import colourise, page_ranges
 from segunc.gallery.drawing import NO_LABELS, Legend, draw_overlay, frame_caption, resize

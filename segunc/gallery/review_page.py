@@ -19,7 +19,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
-from segunc.evaluation.flagged import Threshold, check_promises, smallest_object_of
+from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
 from segunc.gallery.alarms import join_alarms
 from segunc.gallery.colours import class_colours, page_ranges, usual_scores
 from segunc.gallery.drawing import NO_LABELS

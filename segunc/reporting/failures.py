@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from segunc.core.errors import PartialFailure
-from segunc.decisions.threshold import calibration_frames
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
+from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.colours import colourise, page_ranges
@@ -21,7 +21,7 @@ from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
 from segunc.maps.encoding import is_flagged
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import strongest_regions
+from segunc.maps.regions import strongest_regions
 from segunc.metrics.objects import SMALLEST_OBJECT
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
-from segunc.evaluation.flagged import read_thresholds
+from segunc.decisions.flags import read_thresholds
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.options import OverlayOptions, takes
 from segunc.verbs.evaluate import label_sources
@@ -66,8 +66,9 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         for folder, paths in pictures.items():
             video = out / f"{folder.name}{VIDEO_SUFFIX}"
             videos[folder] = write_video(paths, video, rate, times)
-    notes = list(written.notes)
-    for threshold in flag.values():
-        if threshold.promise:
-            notes.append(f"flagged by {threshold.source}: {threshold.statement}")
-    return OverlayResult(pictures, videos, tuple(notes), written.failure)
+    promises = [
+        f"flagged by {threshold.source}: {threshold.statement}"
+        for threshold in flag.values()
+        if threshold.promise
+    ]
+    return OverlayResult(pictures, videos, (*written.notes, *promises), written.failure)

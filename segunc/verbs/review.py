@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
-from segunc.evaluation.flagged import read_thresholds
+from segunc.decisions.flags import read_thresholds
 from segunc.gallery.review_page import page_of, run_id, write_review, write_verdicts
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import (

@@ -9,14 +9,21 @@ from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
-from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
-from segunc.evaluation.flagged import Threshold, check_promises, read_thresholds
+from segunc.decisions.events import (
+    COCO,
+    ENDINGS,
+    MAX_FOLLOWED_REGIONS,
+    Event,
+    find_events,
+    write_events,
+)
+from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.gallery.pictures import write_crops
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import Manifest, read_manifest, what_is_missing
+from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.shards import FrameRecords, all_shards, frame_times
-from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.options import SummaryOptions, takes
 from segunc.scores import first_shown
 
@@ -110,8 +117,7 @@ def _failure(manifests: Mapping[Path, Manifest]) -> str:
     """Return which frames have no maps, in one line; empty where all have."""
     lost = []
     for folder, manifest in manifests.items():
-        for frame in manifest.get("failed", []):
-            lost.append((folder, frame))
+        lost.extend((folder, frame) for frame in manifest.get("failed", []))
     if not lost:
         return ""
     folder, frame = lost[0]
@@ -163,7 +169,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
             notes.append(f"{threshold.source}: {threshold.statement}")
         if regions.crowded:
             notes.append(
-                f"{regions.crowded} frames have more than {MOST_FOLLOWED}; "
+                f"{regions.crowded} frames have more than {MAX_FOLLOWED_REGIONS}; "
                 "the strongest of them are followed"
             )
     if options.events:

@@ -20,13 +20,13 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.threshold import (
+from segunc.decisions.flags import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
+from segunc.decisions.guarantee import (
     GuaranteedThreshold,
     read_threshold,
     settings_of,
     source_of,
 )
-from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
 from segunc.evaluation.report import format_metrics
 from segunc.gallery.colours import DisplayRange
 from segunc.gallery.drawing import Legend, _outline

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.data.labels import LabelMap
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
 from segunc.frames.sources import open_source
 from segunc.gallery.condensed import condense
 from segunc.gallery.pictures import WrittenPictures, write_pictures

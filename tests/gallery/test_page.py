@@ -28,7 +28,7 @@ from segunc.gallery.condensed import condense
 from segunc.gallery.frame_files import labelled_objects
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import Region
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.objects import found_up_to
 from tests.gallery.scenes import (

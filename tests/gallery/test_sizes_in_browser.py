@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
 from segunc.gallery.alarms import find_alarms
 from segunc.gallery.condensed import condense
 from segunc.gallery.review_page import write_review

@@ -23,9 +23,9 @@ from scipy.stats import binomtest
 
 import segunc
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import encoding_of_masks
+from segunc.data.entries import encoding_of_masks
+from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import binomial_bound
-from segunc.decisions.threshold import settings_of
 from segunc.evaluation.compare import format_number
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
