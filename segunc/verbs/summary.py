@@ -115,7 +115,7 @@ def _shared_scores(manifests: Mapping[Path, Manifest]) -> list[str]:
 
 def _failure(manifests: Mapping[Path, Manifest]) -> str:
     """Return which frames have no maps, in one line; empty where all have."""
-    lost = []
+    lost: list[tuple[Path, dict[str, Any]]] = []
     for folder, manifest in manifests.items():
         lost.extend((folder, frame) for frame in manifest.get("failed", []))
     if not lost:
