@@ -16,6 +16,8 @@
       [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))),
     });
 
+  const JUDGED_WORDS = "on the frame, the chosen region, an alarm, or a card";
+
   /* Keys in the order of the sheet. Without `act` a key is only listed there; without `where` it
      works everywhere. */
   const SHORTCUTS = [
@@ -228,7 +230,7 @@
     ...Object.keys(segunc.verdicts.WORDS).map((verdict) => ({
       group: "Verdict",
       keys: [frame.VERDICT_KEYS[verdict]],
-      words: `${segunc.verdicts.WORDS[verdict]}: on the frame, the chosen region, an alarm, or a card`,
+      words: `${segunc.verdicts.WORDS[verdict]}: ${JUDGED_WORDS}`,
       act: () => judge(verdict),
       where: judged,
     })),
