@@ -59,18 +59,29 @@ class WrittenPictures:
 
 
 @dataclass(frozen=True)
-class FramePainter:
-    """Draws the scores of a frame over its image."""
+class PictureWriter:
+    """Draws the scores of a frame over its image, and writes the pictures."""
 
     reader: MapsReader
     legends: Sequence[Legend]  # of the scores that are drawn
     labels: labelled.ReviewLabels
+    out: Path
+    format: Literal["png", "jpg"]
 
-    def draw(self, image: Image, name: str, time: float | None) -> dict[str, Image]:
+    def write(self, name: str, image: Image, caption: str, written: WrittenPictures) -> None:
+        """Write the pictures of a frame and list them in ``written``; InputError where it cannot be
+        drawn.
+        """
+        encode = encode_png if self.format == "png" else encode_jpeg
+        for score, picture in self._draw(name, image, caption).items():
+            path = inside(self.out, picture_name(score, name, self.format))
+            write_file(path, encode(picture))
+            written.pictures.setdefault(f"overlay-{score}", []).append(path)
+
+    def _draw(self, name: str, image: Image, caption: str) -> dict[str, Image]:
         """Return the picture of each score."""
         label = self.labels.anomaly(name)
         anomaly = None if label is None else label == 1
-        caption = frame_caption(name, time)
         maps = {legend.score: self.reader.read(name, legend.score) for legend in self.legends}
         pictures = {}
         for legend in self.legends:
@@ -120,22 +131,17 @@ def write_pictures(
     _check_flag(reader, flag, scores)
     legends = _legends(reader, scores, page_ranges(reader, scores, ranges), flag)
     times = dict(zip(names, frame_times(names, reader.records, reader.manifest), strict=True))
-    painter = FramePainter(reader, legends, labels.find(reader, names))
+    writer = PictureWriter(reader, legends, labels.find(reader, names), out, format)
     source, missing = labelled.open_images(reader, images, names)
     if source is None:
         raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH")
-    encode = encode_png if format == "png" else encode_jpeg
     written = WrittenPictures({}, [text for text in (missing, reader.unfinished) if text])
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         try:
             if image is None:
-                raise InputError(
-                    f"frame {name} has no image ({error or 'the source does not hold it'})"
-                )
-            for drawn_score, picture in painter.draw(image, name, times[name]).items():
-                path = inside(out, picture_name(drawn_score, name, format))
-                write_file(path, encode(picture))
-                written.pictures.setdefault(f"overlay-{drawn_score}", []).append(path)
+                reason = error or "the source does not hold it"
+                raise InputError(f"frame {name} has no image ({reason})")
+            writer.write(name, image, frame_caption(name, times[name]), written)
         except InputError as problem:
             written.failed[name] = str(problem)
         else:
