@@ -55,21 +55,12 @@ def summary(options: SummaryOptions) -> SummaryResult:
     folders = maps_folders(Path(options.maps))
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     notes = _gaps(manifests)
-    shared_scores = _shared_scores(manifests)
-    score = options.score or first_shown(shared_scores or ["entropy"])
-    label_score = "epistemic" if "epistemic" in shared_scores else score
-    if label_score != "epistemic":
-        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
-    statistic = options.statistic or usual_statistic(folders, score)
-    if not options.statistic and statistic != "region":
-        notes.append(
-            f"the maps record no regions of {score}, so frames are ranked by its {statistic}"
-        )
+    ranking = _choose_ranking(options, manifests, notes)
     events = _follow(options, folders, notes)
 
     settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
-    moments = worst_moments(folders, score, statistic, **settings)
-    label = worst_moments(folders, label_score, "mean", **settings)
+    moments = worst_moments(folders, ranking.score, ranking.statistic, **settings)
+    label = worst_moments(folders, ranking.label_score, "mean", **settings)
     if not moments:
         raise InputError(
             f"{options.maps} holds no finished frame", hint="let the prediction finish one first"
@@ -82,9 +73,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
         )
     result = SummaryResult(
         moments=tuple(moments),
-        statistic=f"{score}.{statistic}",
+        statistic=f"{ranking.score}.{ranking.statistic}",
         label=tuple(label),
-        label_statistic=f"{label_score}.mean",
+        label_statistic=f"{ranking.label_score}.mean",
         apart=f"at least {options.apart:g} s apart" if len(untimed) < len(moments) else "",
         notes=tuple(notes),
         path=Path(options.out) if options.out else None,
@@ -94,6 +85,34 @@ def summary(options: SummaryOptions) -> SummaryResult:
     if result.path:
         write_file(result.path, _table(result))
     return result
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """By what frames are ranked."""
+
+    score: str
+    statistic: str  # of the score: the worst frames have its highest values
+    label_score: str  # frames with a high mean of it are worth a label
+
+
+def _choose_ranking(
+    options: SummaryOptions, manifests: Mapping[Path, Manifest], notes: list[str]
+) -> Ranking:
+    """Choose by what frames are ranked, and add ``notes`` where that is not the usual choice."""
+    shared_scores = _shared_scores(manifests)
+    score = options.score or first_shown(shared_scores or ["entropy"])
+    label_score = "epistemic" if "epistemic" in shared_scores else score
+    if label_score != "epistemic":
+        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
+    if options.statistic:
+        return Ranking(score, options.statistic, label_score)
+    statistic = usual_statistic(list(manifests), score)
+    if statistic != "region":
+        notes.append(
+            f"the maps record no regions of {score}, so frames are ranked by its {statistic}"
+        )
+    return Ranking(score, statistic, label_score)
 
 
 def _gaps(manifests: Mapping[Path, Manifest]) -> list[str]:
