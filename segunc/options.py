@@ -273,7 +273,9 @@ def command_line(options: Any, *, leave_out: str = "") -> str:
         if texts and Path not in parts_of(hints[option_field.name]):
             separator = "x" if option_field.name == "size" else ","
             texts = [separator.join(texts)]
-        words.append(flags_of(option_field)[0])
+        flag = flags_of(option_field)[0]
+        if flag.startswith("-"):
+            words.append(flag)
         words += texts
     words += _words_of_settings(getattr(options, "settings", ()))
     return shlex.join(words)
@@ -286,10 +288,19 @@ def _texts_of(name: str, value: Any) -> list[str]:
     if value is True:
         return []
     if isinstance(value, Mapping):
-        return [f"{key}={inner}" for key, inner in value.items()]
+        return [f"{key}={_text_of_entry(name, inner)}" for key, inner in value.items()]
     if isinstance(value, list | tuple):
         return [str(inner) for inner in value]
     return [str(value)]
+
+
+def _text_of_entry(name: str, value: Any) -> str:
+    """Return a value of an option of the form ``a=X,b=Y``, as the command line reads it."""
+    if name == "arguments":
+        return json.dumps(value)
+    if isinstance(value, tuple):
+        return ":".join(str(end) for end in value)
+    return str(value)
 
 
 def _words_of_settings(settings: Overrules) -> list[str]:
