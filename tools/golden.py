@@ -89,6 +89,9 @@ SECTIONS = {
     "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
     "temperature": "temperature: {pixels: 200, draws: 4}",
     "tta": "tta: {scales: [1.0, 0.75], flip: true}",
+    "class-sets": "class_sets: {level: 0.3, draws: 4}",
+    "features": "features: {encoder: own, frames: 4}",
+    "distil": "distil: {frames: 4, epochs: 1, crop: 1.0, lr: 0.003}",
 }
 """The smallest run of each method; ``ensemble`` has no settings."""
 TRAIN = """seed: 0
@@ -120,7 +123,10 @@ PLACES = {
 """Words of the commands that stand for others."""
 COMMANDS = Path(__file__).with_suffix(".txt")
 """One command a line, in this order; the last block holds bad input."""
-VERBS = "demo train finetune predict evaluate review summary overlay compare doctor"
+VERBS = (
+    "init import train finetune predict evaluate threshold monitor export report review summary"
+    " overlay compare doctor demo"
+)
 LARGEST_CONTENT = 60_000
 """Characters of normalised JSON up to which a file's content is kept beside its hash."""
 DIFFERENCES = 20
@@ -183,10 +189,19 @@ def parse(path: Path, text: str) -> Any:
     if path.suffix == ".json":
         return json.loads(text)
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines()]
+        return [parse_line(path, line) for line in text.splitlines()]
     if path.suffix == ".yaml":
         return yaml.safe_load(text)
     return text.splitlines() if path.suffix in (".csv", ".md", ".txt") else None
+
+
+def parse_line(path: Path, line: str) -> Any:
+    """Return the JSON value of a line of a log, or the line itself where it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        print(f"golden: {path} has a line that is not JSON: {line[:80]!r}", file=sys.stderr)
+        return line
 
 
 def numbers(path: Path) -> dict[str, Any]:

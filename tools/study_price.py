@@ -25,7 +25,7 @@ import torch
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.networks.files import DESCRIPTION
+from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import image_size
 from segunc.posteriors.model import load_model, model_files
 from segunc.sampling.engine import Engine

@@ -1,35 +1,27 @@
-"""Posteriors over affine parameters: their protocol, the prior that all share, what is trained, and
-how one over one network is stored. Posteriors that vary more are mixtures of *branches* (network,
-input transform, posterior): draw s belongs to branch s mod B.
+"""Posteriors over affine parameters: their protocol, the prior that all share, and what is trained.
+
+A posterior that varies more than the affine parameters of one network is a
+:class:`segunc.sampling.branches.Mixture`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import signature
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
-import torch.nn.functional as F
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource, Seed, mix_seed
-from segunc.core.errors import InputError
-from segunc.core.files import file_sha256, link_or_copy, read_json, write_atomically, write_record
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
-from segunc.networks.weights import check_finite
+from segunc.affine.noise import Seed
 
 P = TypeVar("P", bound="Posterior")
 PriorMean = Literal["base", "zero"]
-TENSORS = "posterior.safetensors"
 
 
 class Stored(Protocol):
@@ -162,161 +154,3 @@ class Trainable(nn.Module, ABC, Generic[P]):
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
         """Look at the parameters after an optimiser step, the first of which is 1."""
-
-
-def save_posterior(
-    posterior: Stored,
-    report: ConversionReport | None,
-    base: Path,
-    folder: Path,
-    *,
-    seed: int,
-    provenance: dict[str, Any],
-) -> None:
-    """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
-
-    Args:
-        report: of the conversion; None for a network that is not converted.
-        base, folder: the model folder of the base network, and the new one.
-        seed: that the posterior was made with.
-        provenance: how it came to be: settings, measurements, dates.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.resolve() != base.resolve():
-        for name in (WEIGHTS, DESCRIPTION):
-            link_or_copy(base / name, folder / name)
-    tensors = {
-        name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()
-    }
-    check_finite(tensors, "the posterior to save")
-    write_atomically(folder / TENSORS, save(tensors))
-    record = {
-        **{"method": posterior.method, "members": posterior.members, **posterior.settings()},
-        "seed": seed,
-        "base_sha256": read_json(folder / DESCRIPTION, "the description of a network")["sha256"],
-        "tensors_sha256": file_sha256(folder / TENSORS),
-        "parameters": sum(t.numel() for t in tensors.values()),
-        "conversion": None if report is None else report.to_json(),
-        "provenance": provenance,
-    }
-    write_record(folder / POSTERIOR, record)
-
-
-@dataclass(frozen=True)
-class InputTransform:
-    """A transform of frames whose logits can be brought back: scaled by a factor above 0, to whole
-    pixels, and mirrored left to right.
-    """
-
-    scale: float = 1.0
-    flip: bool = False
-
-    @property
-    def identity(self) -> bool:
-        return self.scale == 1.0 and not self.flip
-
-    def apply(self, images: Tensor) -> Tensor:
-        """Return frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages
-        (antialiased bilinear).
-        """
-        if self.scale != 1.0:
-            size = [max(1, round(side * self.scale)) for side in images.shape[-2:]]
-            images = F.interpolate(
-                images, size, mode="bilinear", align_corners=False, antialias=self.scale < 1.0
-            )
-        return images.flip(-1) if self.flip else images
-
-    def undo(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return logits ``[n, C, h, w]`` of transformed frames on the (height, width) grid of
-        untransformed ones.
-        """
-        logits = logits.flip(-1) if self.flip else logits
-        if logits.shape[-2:] == size:
-            return logits
-        return F.interpolate(logits, size, mode="bilinear", align_corners=False)
-
-
-IDENTITY = InputTransform()
-
-
-@dataclass(frozen=True)
-class Branch:
-    """One network with one posterior over it, seen through one input transform."""
-
-    network: nn.Module  # converted, unless the posterior is deterministic
-    posterior: Posterior
-    transform: InputTransform = IDENTITY
-    networks: int = (
-        1  # take turns: draw s of the whole is draw s // networks of this network's posterior
-    )
-    index: int = 0  # of this network among them; where there are several, each has noise of its own
-
-    @property
-    def stochastic(self) -> bool:
-        return not isinstance(self.posterior, Deterministic)
-
-    def numbers(self, draws: range) -> list[int]:
-        """Return the numbers that draws of the whole have within this network's posterior."""
-        return [draw // self.networks for draw in draws]
-
-    def noise(self, noise: NoiseSource) -> NoiseSource:
-        """Return the source of this network's noise, given that of the whole."""
-        if self.networks == 1:
-            return noise
-        total = None if noise.total is None else len(range(self.index, noise.total, self.networks))
-        return replace(noise, seed=mix_seed(noise.seed, self.index), total=total)
-
-
-class Mixture(ABC):
-    """A posterior that varies more than the affine parameters of one network."""
-
-    method: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def members(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def least_draws(self) -> int:
-        """The number of draws with which every member of every part has its turn."""
-
-    @abstractmethod
-    def branches(self, network: nn.Module) -> list[Branch]:
-        """Return its B branches, where ``network`` is the first network; draw s belongs to branch s
-        mod B.
-        """
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Return what decides its draws beside the networks, for records."""
-
-
-AnyPosterior = Posterior | Mixture
-
-
-def branches_of(network: nn.Module, posterior: AnyPosterior | None) -> list[Branch]:
-    """Return the branches of any posterior over a network; None is the network itself."""
-    if isinstance(posterior, Mixture):
-        return posterior.branches(network)
-    return [Branch(network, Deterministic() if posterior is None else posterior)]
-
-
-def least_draws(posterior: AnyPosterior) -> int:
-    """Return :attr:`Mixture.least_draws`, or of any other posterior its number of members."""
-    return posterior.least_draws if isinstance(posterior, Mixture) else posterior.members
-
-
-def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
-    """Return how many draws ``draws`` come to: branches without noise have one each; others need at
-    least one a member.
-    """
-    if not any(branch.stochastic for branch in branches):
-        return len(branches)
-    assert posterior is not None
-    if draws < (least := least_draws(posterior)):
-        number = "1 draw is" if draws == 1 else f"{draws} draws are"
-        raise InputError(
-            f"{number} too few for {least} members", hint=f"use at least {least} draws"
-        )
-    return draws

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.convert import classify
-from segunc.affine.posterior import TENSORS, Branch, Deterministic, save_posterior
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.mixtures import Ensemble
 from segunc.core.bounds import (
     Bound,
@@ -38,17 +38,19 @@ from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.frames.sources import open_source
 from segunc.networks.copies import check_copy
-from segunc.networks.files import WEIGHTS, load_network, save_network
 from segunc.networks.gradients import run_with_gradients
+from segunc.networks.model_folder import WEIGHTS, load_network, save_network
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.weights import load_state
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import MEMBERS, Model, load_base, load_model, posterior_hash
+from segunc.posteriors.saving import TENSORS, save_posterior
+from segunc.sampling.branches import Branch
 from segunc.sampling.sampler import Sampler, network_input
+from segunc.training.batches import open_data, spaced
 from segunc.training.config import FitConfig, environment, record_data, save_config
-from segunc.training.data import open_data, spaced
+from segunc.training.lightning_runs import Say, say
 from segunc.training.losses import diverged, make_optimizer, make_schedule
-from segunc.training.progress import Say, say
 
 PIXEL_STEP = (
     4  # of the rows and columns at which a student learns: last layers seldom have more places

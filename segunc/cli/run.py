@@ -72,7 +72,7 @@ def _tell_step(title: str, verb: Any, options: Any) -> None:
 
 def _tell_line(line: str) -> None:
     """Print a line of a training above its progress bar."""
-    from segunc.training.progress import say as say_first
+    from segunc.training.lightning_runs import say as say_first
 
     say_first(line)
 
@@ -171,7 +171,7 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
 
 
 def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:
-    from segunc.decisions.threshold import RISKS
+    from segunc.decisions.guarantee import RISKS
 
     threshold = result.threshold
     yield threshold.promise

@@ -13,16 +13,10 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.entry import (
-    BINARY,
-    ROAD_ANOMALY,
-    WHITE_ANOMALIES,
-    AnomalyEncoding,
-    DatasetEntry,
-    Layout,
-    same_folders,
-)
+from segunc.data.entries import DatasetEntry
 from segunc.data.labels import label_map
+from segunc.data.layouts import Layout, same_folders
+from segunc.data.masks import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding
 
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 FRAMES = "leftImg8bit/{}/*_leftImg8bit"  # the images of Cityscapes, and of sets in its form

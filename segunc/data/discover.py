@@ -11,7 +11,7 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.data.census import Census, Value, take_census
-from segunc.data.entry import image_files
+from segunc.data.image_files import image_files
 from segunc.data.images import Colour, label_rank
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.names import begins_as_label, is_named_as_label, split_of

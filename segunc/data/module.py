@@ -31,7 +31,7 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError, shortened
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import Sample
+from segunc.data.entries import Sample
 from segunc.data.images import Image, Labels, load_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from segunc.core.errors import InputError
-from segunc.data.entry import FRAME_ENDINGS, LABEL_FOLDERS, composed
+from segunc.data.frame_names import FRAME_ENDINGS, LABEL_FOLDERS, composed
 
 IMAGE_WORDS = frozenset(
     {

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, read_text, reading
-from segunc.data.entry import IMAGE_SUFFIXES, composed, frame_stem, is_hidden
+from segunc.data.frame_names import composed, frame_stem
+from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.names import SPLIT_WORDS, words_of
 from segunc.data.pairing import Pair
 

@@ -20,13 +20,13 @@ from segunc.core.files import csv_text, flat, write_file, write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import StrongRegion, strongest_regions
+from segunc.maps.regions import StrongRegion, strongest_regions
 
 MIN_OVERLAP = (
     0.1  # of two boxes of one event: flagged regions change their outline more than objects do
 )
-MOST_AWAY = 1  # frames between two that show an event
-MOST_FOLLOWED = (
+MAX_FRAMES_AWAY = 1  # frames between two that show an event
+MAX_FOLLOWED_REGIONS = (
     100  # regions of a frame, the strongest: where more are flagged, the threshold says little
 )
 ENDINGS = CSV, JSON, COCO = ".csv", ".json", "_coco.json"  # of a file of events
@@ -59,7 +59,7 @@ class Follower:
         of another folder begins a video.
         """
         folder, self._frame = name.rpartition("/")[0], self._frame + 1
-        first = self._frame - 1 - MOST_AWAY if folder == self._folder else self._frame
+        first = self._frame - 1 - MAX_FRAMES_AWAY if folder == self._folder else self._frame
         self._folder, self._open = (
             folder,
             {number: at for number, at in self._open.items() if at[1] >= first},
@@ -116,7 +116,7 @@ def find_events(
     """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over
     the frames of a maps folder, whose ``times`` are in seconds. ``masks`` keeps the mask of each
     region. Return the events as they begin, numbered from ``first`` on, and how many frames have
-    more regions than :data:`MOST_FOLLOWED`.
+    more regions than :data:`MAX_FOLLOWED_REGIONS`.
     """
     follower, events, crowded = Follower(), dict[int, Event](), 0
     for name, time in zip(
@@ -125,10 +125,10 @@ def find_events(
         values, moment = reader.read(name, score), {"frame": name, "time": time}
         kept = None if reader.region is None else reader.region.at(*values.shape)
         regions = strongest_regions(
-            values, threshold, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1
+            values, threshold, smallest=smallest, kept=kept, most=MAX_FOLLOWED_REGIONS + 1
         )
-        crowded += len(regions) > MOST_FOLLOWED
-        del regions[MOST_FOLLOWED:]
+        crowded += len(regions) > MAX_FOLLOWED_REGIONS
+        del regions[MAX_FOLLOWED_REGIONS:]
         prediction = reader.prediction(name) if regions and reader.has(name, PREDICTION) else None
         for number, region in zip(
             follower.follow(name, [each.box for each in regions]), regions, strict=True

@@ -30,7 +30,7 @@ from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to impo
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.decisions.threshold import MOST_ALARMS, RISKS, MethodName, block_seconds
+from segunc.decisions.guarantee import MAX_ALARMS, RISKS, MethodName, block_seconds
 from segunc.maps.encoding import Array
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, rank
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
@@ -38,7 +38,7 @@ from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
 THRESHOLDS = KEYS + 1  # of scores with 16-bit keys
 # Of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few
 # pixels prove nothing.
-LEAST_KEPT = 0.01
+MIN_KEPT_SHARE = 0.01
 ALARM_THRESHOLDS = 2048
 """At which regions are counted: of 16-bit keys 32 from a float to its double, some between any two
 of uint8."""
@@ -52,7 +52,7 @@ OF_ANOMALIES = (
     "missed-objects",
 )  # controls that units without an anomaly say nothing of
 LARGEST_LOSS = {
-    control: MOST_ALARMS if control == "false-alarms" else 1.0 for control in RISKS
+    control: MAX_ALARMS if control == "false-alarms" else 1.0 for control in RISKS
 }  # of a unit; the smallest is 0
 
 Label = npt.NDArray[np.uint8]
@@ -131,7 +131,7 @@ class Scene:
 
     def _alarms(self, smallest: int) -> Counts:
         """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal
-        ground, at most :data:`MOST_ALARMS`, as their running maximum from the highest threshold
+        ground, at most :data:`MAX_ALARMS`, as their running maximum from the highest threshold
         down, int64 ``[K + 1]``.
         """
         below = self._below(self.keys[self.normal])
@@ -146,8 +146,8 @@ class Scene:
                 worst = max(worst, int(np.count_nonzero(regions.pixels >= smallest)))
             seen = flagged[key]
             alarms[key:above] = worst
-            if worst >= MOST_ALARMS:
-                alarms[:above] = MOST_ALARMS
+            if worst >= MAX_ALARMS:
+                alarms[:above] = MAX_ALARMS
                 break
         return alarms
 
@@ -184,7 +184,7 @@ class Pool:
         """
         if (
             self.counts is None
-            or not (out_of := np.maximum(self.counts[1], LEAST_KEPT * self.counts[1, -1])).all()
+            or not (out_of := np.maximum(self.counts[1], MIN_KEPT_SHARE * self.counts[1, -1])).all()
         ):
             return None
         return np.asarray(np.minimum(self.counts[0] / out_of, LARGEST_LOSS[self.control]))

@@ -13,7 +13,7 @@ import numpy as np
 from segunc.evaluation import parts
 from segunc.evaluation.parts import Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.maps.encoding import is_flagged
-from segunc.maps.statistics import map_statistics
+from segunc.maps.regions import map_statistics
 from segunc.metrics.counting import (
     STEPS_PER_FRACTION,
     areas,
@@ -133,7 +133,7 @@ def aggregates(
     pixels count for none.
 
     ``mean`` and ``p99``; with a ``threshold`` the mean of the pixels at or ``above`` it (0 of
-    none), and ``component`` and ``region`` as :func:`segunc.maps.statistics.map_statistics` has
+    none), and ``component`` and ``region`` as :func:`segunc.maps.regions.map_statistics` has
     them; with ``masses``, of a map in 0..1, its :func:`mass_ratios`.
     """
     if not (finite := np.isfinite(values)).any():

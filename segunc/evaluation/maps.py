@@ -14,17 +14,14 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
-from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks, possible_labels
+from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
 from segunc.data.images import PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
+from segunc.data.layouts import possible_labels
+from segunc.data.masks import check_masks
+from segunc.decisions.flags import calibrated_frames, check_promises
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import (
-    JudgedFrames,
-    JudgedRegions,
-    JudgedTogether,
-    calibrated_frames,
-    check_promises,
-)
+from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, JudgedTogether
 from segunc.evaluation.parts import CONFIDENCE, LabelledFrame
 from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.decisions.events import Follower
-from segunc.maps.statistics import MOST_REGIONS, strongest_regions
+from segunc.maps.regions import MAX_LISTED_REGIONS, strongest_regions
 
 Values = npt.NDArray[np.float32]
 
@@ -48,7 +48,9 @@ def find_alarms(
     score.
     """
     alarms = []
-    regions = strongest_regions(scores[score], threshold, smallest=smallest, most=MOST_REGIONS)
+    regions = strongest_regions(
+        scores[score], threshold, smallest=smallest, most=MAX_LISTED_REGIONS
+    )
     for region in regions:
         (left, top, width, height), (x, y) = region.box, region.peak
         at_peak = {name: float(of[y, x]) for name, of in scores.items()}

@@ -13,14 +13,13 @@ import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import inside, replacing, write_file
-from segunc.data.entry import composed
-from segunc.data.frame_names import frames_named
+from segunc.data.frame_names import composed, frames_named
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
-from segunc.evaluation.flagged import Threshold, check_promises
+from segunc.decisions.flags import Threshold, check_promises
 from segunc.frames.video import encode_video
-from segunc.gallery import overlay
-from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
+from segunc.gallery.colours import colourise, page_ranges
+from segunc.gallery.drawing import NO_LABELS, Legend, draw_overlay, frame_caption, resize
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.manifest import is_ours, read_manifest
@@ -63,7 +62,7 @@ class WrittenPictures:
 def write_pictures(
     maps: Path,
     out: Path,
-    labels: labelled.LabelSources = overlay.NO_LABELS,
+    labels: labelled.LabelSources = NO_LABELS,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
     score: Sequence[str] | None = None,
@@ -96,7 +95,7 @@ def write_pictures(
             f"'{strange[0]}' is flagged but not drawn",
             hint=f"--score {','.join((*scores, strange[0]))}",
         )
-    shown = overlay.page_ranges(reader, scores, ranges)
+    shown = page_ranges(reader, scores, ranges)
     legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
     times = dict(zip(names, frame_times(names, reader.records, reader.manifest), strict=True))
     found_labels = labels.find(reader, names)
@@ -201,7 +200,7 @@ def write_video(
     scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
     width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
     frames = (
-        (time, overlay.resize(_read(path, first.shape), width, height))
+        (time, resize(_read(path, first.shape), width, height))
         for time, path in zip(moments, pictures, strict=True)
     )
     try:
@@ -262,10 +261,10 @@ def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> st
         name for name in reader.frames if any(event.peak["frame"] == name for event in events)
     ]
     source, missing = labelled.open_images(reader, None, frames)
-    ranges = overlay.page_ranges(reader, sorted({event.score for event in events}))
+    ranges = page_ranges(reader, sorted({event.score for event in events}))
     for name, image, _ in labelled.with_images(frames, source):
         for event in (event for event in events if event.peak["frame"] == name):
-            colours = overlay.colourise(reader.read(name, event.score), ranges[event.score])
+            colours = colourise(reader.read(name, event.score), ranges[event.score])
             event.peak["crop"] = f"{folder.name}/{event.id:04}.jpg"
             path = inside(folder.parent, f"{folder.name}/{event.id:04}.jpg")
             write_file(path, draw_crop(event.boxes[name], image, colours))

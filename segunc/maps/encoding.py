@@ -33,7 +33,7 @@ CODE_MAX = 65535
 # For a uint16 map of 960 x 540 run lengths at level 1 take 17 to 19 ms of one core, the general
 # strategy 25 to 35 ms, for sizes within 3 % of each other.
 PNG_LEVEL = 1
-LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
+MAX_JPEG_SIDE = 65_500  # pixels of a side, by libjpeg
 _PNG = [
     cv2.IMWRITE_PNG_COMPRESSION,
     PNG_LEVEL,
@@ -214,10 +214,10 @@ def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
     """Return JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture; InputError where it is too large for
     a JPEG.
     """
-    if max(picture.shape) > LONGEST_JPEG:
+    if max(picture.shape) > MAX_JPEG_SIDE:
         size = f"{picture.shape[1]} x {picture.shape[0]}"
         raise InputError(
-            f"a picture of {size} pixels has more than the {LONGEST_JPEG} on a side that a JPEG can have"
+            f"a picture of {size} pixels has more than the {MAX_JPEG_SIDE} on a side that a JPEG can have"
         )
     bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
     return cv2.imencode(".jpg", bgr, (cv2.IMWRITE_JPEG_QUALITY, quality))[1].tobytes()

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, frame_order, inside
-from segunc.data.entry import frame_name, is_hidden
+from segunc.data.frame_names import frame_name
+from segunc.data.image_files import is_hidden
 from segunc.data.labels import LabelMap
 from segunc.maps.encoding import (
     SUFFIXES,
@@ -34,8 +35,8 @@ from segunc.maps.manifest import (
     read_manifest,
     what_is_missing,
 )
+from segunc.maps.regions import read_region
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, find_log
-from segunc.maps.statistics import read_region
 
 BENCHMARK_FOLDER = "anomaly_p"
 NOT_SCORES = (

@@ -37,6 +37,7 @@ from segunc.maps.folder import (
     write_map,
 )
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest
+from segunc.maps.regions import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.maps.shards import (
     FRAMES_NAME,
     LOCK_STEM,
@@ -49,11 +50,10 @@ from segunc.maps.shards import (
     read_state,
     write_state,
 )
-from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.scores import SCORES
 
 WHOLE = Shard()
-MOST_BEGUN = (
+MAX_BEGUN_FILES = (
     4096  # files that are listed as begun; more are gone through for those that have a line
 )
 Reasons = Callable[[list[tuple[int, int]]], list[dict[str, Any]]]
@@ -267,7 +267,7 @@ class MapsWriter:
         self.lines.append(record)
         self._begun_frames.pop(record["name"], None)
         self.failed.pop(record["name"], None)
-        if len(self._begun_files.listed) > MOST_BEGUN + len(self._begun_before):
+        if len(self._begun_files.listed) > MAX_BEGUN_FILES + len(self._begun_before):
             self._begun_files.forget(but=self._without_line())
 
     def _without_line(self) -> Iterator[str]:

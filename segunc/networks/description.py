@@ -36,7 +36,7 @@ class NetworkDescription(Settings):
             any. A frame of the same aspect ratio is resized to it; another keeps its aspect ratio
             and gets about the same number of pixels.
         provenance: how the weights came to be: free text and numbers.
-        kind: what builds it, a name of :data:`segunc.networks.files.KINDS`.
+        kind: what builds it, a name of :data:`segunc.networks.model_folder.KINDS`.
         divisor: what height and width of a frame must be divisible by, if that was tried (see
             :mod:`segunc.networks.network`).
         dropped_outputs: numbers from 0 of the outputs of the network as it is built that are no

@@ -11,17 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from segunc.core.errors import PartialFailure
-from segunc.decisions.threshold import calibration_frames
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
+from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
-from segunc.gallery.overlay import colourise, page_ranges
-from segunc.gallery.page import FrameFiles
+from segunc.gallery.colours import colourise, page_ranges
+from segunc.gallery.frame_files import region_threshold
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
 from segunc.maps.encoding import is_flagged
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import strongest_regions
+from segunc.maps.regions import strongest_regions
 from segunc.metrics.objects import SMALLEST_OBJECT
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
@@ -49,7 +49,7 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
         made = next((of for of in inputs.thresholds.values() if of.score in reader.scores), None)
         score = made.score if made else first_shown(reader.scores)
-        value = made.value if made else FrameFiles.region_from(reader, score)
+        value = made.value if made else region_threshold(reader, score)
         if value is None:
             continue
         flag = Threshold(value)

@@ -14,7 +14,7 @@ from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
 from segunc.core.files import file_sha256, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
-from segunc.decisions.threshold import model_of, read_threshold
+from segunc.decisions.guarantee import model_of, read_threshold
 from segunc.evaluation.resampling import load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import tool_version

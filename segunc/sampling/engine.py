@@ -22,11 +22,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from segunc.affine.convert import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.noise import NoiseSource
-from segunc.affine.posterior import IDENTITY, Branch
 from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.copies import check_copyable
 from segunc.networks.network import SegmentationNetwork
+from segunc.sampling.branches import IDENTITY, Branch
 from segunc.sampling.dependence import DependenceWatch
 from segunc.sampling.shortcuts import (
     Ending,

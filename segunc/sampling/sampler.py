@@ -25,14 +25,7 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import (
-    AnyPosterior,
-    Branch,
-    Deterministic,
-    InputTransform,
-    branches_of,
-    draws_of,
-)
+from segunc.affine.posterior import Deterministic
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
@@ -45,6 +38,7 @@ from segunc.networks.network import (
     check_parameters,
     inference_size,
 )
+from segunc.sampling.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.sampling.compiled import CompiledEngine
 from segunc.sampling.engine import (
     BranchRunner,

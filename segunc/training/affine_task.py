@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from segunc.affine.posterior import P
 from segunc.training.affine_tuner import AffineTuner
-from segunc.training.data import unpack_batch
+from segunc.training.batches import unpack_batch
 from segunc.training.losses import require_finite_state
 
 PREFIX = "trained."

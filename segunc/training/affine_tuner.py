@@ -21,8 +21,8 @@ from segunc.core.errors import InputError
 from segunc.networks.gradients import run_with_gradients
 from segunc.networks.network import check_images, check_logits
 from segunc.training import losses
+from segunc.training.batches import class_ids
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.data import class_ids
 
 
 class AffineTuner(nn.Module, Generic[P]):

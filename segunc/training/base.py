@@ -35,7 +35,7 @@ from segunc.networks import NetworkDescription, SegmentationNetwork, build_netwo
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
 from segunc.networks.weights import load_weights, read_checkpoint
-from segunc.training import losses, progress
+from segunc.training import losses
 from segunc.training.config import (
     NetworkConfig,
     OptimisationConfig,
@@ -45,10 +45,12 @@ from segunc.training.config import (
     record_data,
     save_config,
 )
-from segunc.training.progress import (
+from segunc.training.lightning_runs import (
     CHECKPOINTS,
     INTERVAL,
+    Say,
     claim_checkpoints,
+    fit,
     is_first_process,
     no_half_folder,
     say,
@@ -382,7 +384,7 @@ def train_network(
         save_config(config, out, "train")
         record_data(out, config.data)
         start = time.perf_counter()
-        progress.fit(trainer, task, resume, datamodule=data)
+        fit(trainer, task, resume, datamodule=data)
         seconds = time.perf_counter() - start
         if best.best_model_path:
             state = read_checkpoint(Path(best.best_model_path))["state_dict"]
@@ -420,7 +422,7 @@ def train_members(
     out: Path,
     *,
     device: str = "auto",
-    say: progress.Say = say,
+    say: Say = say,
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below
     ``out``; finished ones are skipped. Yields the folder and what was measured, after each

@@ -18,7 +18,7 @@ from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.predict import predict
 from segunc.verbs.report import report
-from segunc.verbs.results import review
+from segunc.verbs.review import review
 from segunc.verbs.threshold import threshold
 from segunc.verbs.training import finetune, train
 

@@ -15,16 +15,17 @@ from segunc.core.files import write_json
 from segunc.core.removal import check_result, remove_result
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
-from segunc.data.entry import DatasetEntry, Sample, composed, encoding_of_masks
-from segunc.decisions.threshold import RISKS, SETTINGS
-from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import (
+from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
+from segunc.data.frame_names import composed
+from segunc.decisions.flags import (
     CALIBRATED_ON,
     SAME_BYTES,
     Threshold,
     read_thresholds,
     smallest_object_of,
 )
+from segunc.decisions.guarantee import RISKS, SETTINGS
+from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.report import exceeded, promised
@@ -36,7 +37,7 @@ from segunc.evaluation.resampling import (
     save_replicates,
     sidecar_path,
 )
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts

@@ -35,7 +35,7 @@ from segunc.core.removal import (
     remove_checked,
     remove_empty,
 )
-from segunc.decisions.threshold import read_threshold
+from segunc.decisions.guarantee import read_threshold
 from segunc.exporting import graph
 from segunc.exporting.check import (
     MAX_CODES,

@@ -14,7 +14,15 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_json
-from segunc.decisions.monitor import (
+from segunc.decisions.guarantee import (
+    RISKS,
+    GuaranteedThreshold,
+    block_seconds,
+    calibration_frames,
+    read_threshold,
+    source_of,
+)
+from segunc.decisions.sequential import (
     POWER,
     SHIFTS,
     Floats,
@@ -24,16 +32,8 @@ from segunc.decisions.monitor import (
     losses_of_verdicts,
     risk_bounds,
 )
-from segunc.decisions.threshold import (
-    RISKS,
-    GuaranteedThreshold,
-    block_seconds,
-    calibration_frames,
-    read_threshold,
-    source_of,
-)
 from segunc.evaluation.resampling import resampled_units
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times

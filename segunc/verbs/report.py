@@ -13,8 +13,8 @@ from segunc.options import ReportOptions, several, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
-from segunc.reporting.page import render
-from segunc.reporting.summary import summary_of
+from segunc.reporting.rendering import render
+from segunc.reporting.summary_lines import summary_of
 from segunc.verbs.evaluate import label_sources
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from segunc.affine.convert import ORIGIN
-from segunc.affine.posterior import Branch, Deterministic
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.distil import (
     DistilConfig,
     Learner,
@@ -33,6 +33,7 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.options import DoctorOptions, FinetuneOptions
 from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
+from segunc.sampling.branches import Branch
 from segunc.sampling.engine import own_tensors
 from segunc.sampling.shortcuts import Prefix
 from segunc.uncertainty import energy, entropy_share, entropy_share_of_logits

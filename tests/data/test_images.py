@@ -15,7 +15,6 @@ import pytest
 from PIL import Image as PilImage, ImageOps
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.data.entry import BINARY, check_masks
 from segunc.data.images import (
     PixelDepth,
     check_whole,
@@ -25,6 +24,7 @@ from segunc.data.images import (
     read_label_image,
 )
 from segunc.data.labels import LabelMap, check_label_files, label_map, read_label_map
+from segunc.data.masks import BINARY, check_masks
 from segunc.data.module import SegmentationDataModule
 from tests.data import miniatures
 from tests.data.test_labels import write

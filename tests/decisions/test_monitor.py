@@ -22,14 +22,7 @@ import pytest
 from segunc import monitor
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.decisions.monitor import (
-    detectable_shift,
-    largest_log_martingale,
-    log_martingale,
-    losses_of_verdicts,
-    risk_bounds,
-)
-from segunc.decisions.threshold import (
+from segunc.decisions.guarantee import (
     GuaranteedThreshold,
     calibration_frames,
     model_of,
@@ -37,7 +30,14 @@ from segunc.decisions.threshold import (
     settings_of,
     source_of,
 )
-from segunc.gallery.page import run_id
+from segunc.decisions.sequential import (
+    detectable_shift,
+    largest_log_martingale,
+    log_martingale,
+    losses_of_verdicts,
+    risk_bounds,
+)
+from segunc.gallery.review_page import run_id
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter

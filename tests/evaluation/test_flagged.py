@@ -13,9 +13,9 @@ from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
+from segunc.decisions.flags import Threshold, calibrated_frames, read_thresholds
 from segunc.evaluation.compare import compare, format_number
 from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.flagged import Threshold, calibrated_frames, read_thresholds
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling, load_results
 from segunc.maps.encoding import decode_unit

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from segunc.gallery.page import run_id, write_verdicts
+from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter

@@ -23,11 +23,12 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.removal import LEDGER, Ledger
 from segunc.data.labels import LabelMap
-from segunc.gallery.overlay import page_ranges
-from segunc.gallery.page import condense, labelled_objects
+from segunc.gallery.colours import page_ranges
+from segunc.gallery.condensed import condense
+from segunc.gallery.frame_files import labelled_objects
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import Region
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.objects import found_up_to
 from tests.gallery.scenes import (

@@ -26,7 +26,7 @@ from segunc.maps.encoding import (
     score_keys,
 )
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import Region
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import edit_manifest, manifest
 from tests.maps.foreign import write_map
@@ -402,7 +402,7 @@ def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) ->
 
 
 def test_maps_are_read_without_torch() -> None:
-    rooms = "store, reader, statistics, pipeline"
+    rooms = "store, reader, regions, moments, pipeline"
     code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 

@@ -1,7 +1,8 @@
 """A data set of somebody else's: frames and class labels side by side in one folder."""
 
 from segunc.data.datasets import DATASETS
-from segunc.data.entry import DatasetEntry, Layout, same_folders
+from segunc.data.entries import DatasetEntry
+from segunc.data.layouts import Layout, same_folders
 
 DATASETS.register(
     "side-by-side",

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from segunc import NetworkDescription
-from segunc.networks.files import KINDS
+from segunc.networks.model_folder import KINDS
 
 
 class Tiny(nn.Module):

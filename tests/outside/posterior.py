@@ -33,7 +33,7 @@ class UniformNoise(Settings):
 
 
 def fit(base, config, out, **options):
-    from segunc.training.finetune_run import FinetuneRun
+    from segunc.posteriors.finetune_run import FinetuneRun
 
     return FinetuneRun(base, config, out, **options).finish(
         config.settings, "uniform noise on gamma"

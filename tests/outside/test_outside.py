@@ -25,7 +25,7 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.evaluation.parts import PARTS
 from segunc.maps.reader import MapsReader
-from segunc.networks.files import KINDS, network_sha256
+from segunc.networks.model_folder import KINDS, network_sha256
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import ATTACHMENTS, copy_model, model_files
 from segunc.sampling.sampler import network_input

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import Branch, Deterministic
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler, compiled as compiled_module
+from segunc.sampling.branches import Branch
 from tests.affine.networks import randomise
 from tests.sampling.test_engine import IMAGES, Headed, upsampled
 

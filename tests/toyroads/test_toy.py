@@ -15,9 +15,11 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from segunc.core.errors import InputError
-from segunc.data.entry import find_labels, frame_stem, list_images
+from segunc.data.frame_names import frame_stem
+from segunc.data.image_files import list_images
 from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import label_map
+from segunc.data.layouts import find_labels
 from segunc.toyroads import Scene, ToyConfig, generate_toy, render_scene
 from segunc.toyroads.canvas import Camera, Canvas, Id, Stage, sample_light
 from segunc.toyroads.scene import (

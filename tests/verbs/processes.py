@@ -33,7 +33,7 @@ _LIBRARIES = (
     "torch.distributed",
     "torchvision",
 )
-_LATE = ("evaluation.maps", "training.base", "training.finetune_run", "posteriors.abnn_task")
+_LATE = ("evaluation.maps", "training.base", "posteriors.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
 CONTEXT.set_forkserver_preload(
     [

@@ -35,7 +35,7 @@
     }
   }
 
-  /* Undo what page.py does: differences to the row above, in a zlib stream, in base64. */
+  /* Undo what condensed.py does: differences to the row above, in a zlib stream, in base64. */
   async function unpack({ head, text }) {
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));

@@ -15,14 +15,15 @@ import torch
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.posterior import P, Stored, Trainable, save_posterior
+from segunc.affine.posterior import P, Stored, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
-from segunc.networks.files import load_network
+from segunc.networks.model_folder import load_network
+from segunc.posteriors.saving import save_posterior
+from segunc.training.batches import Batch, open_data, unpack_batch
 from segunc.training.config import FinetuneConfig, S, environment, record_data, save_config
-from segunc.training.data import Batch, open_data, unpack_batch
+from segunc.training.lightning_runs import Say, claim_checkpoints, fit, is_first_process, say
 from segunc.training.losses import balanced_weights
-from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule

@@ -36,7 +36,9 @@ SHIFTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Shifts that power is asked of, in standard deviations."""
 POWER = 0.9  # probability with which a shift must raise an alarm to count as one that is found
 RUNS = 200  # simulated series
-MOST_SIMULATED = 300  # frames of a simulated series and of its reference: more would only find more
+MAX_SIMULATED_FRAMES = (
+    300  # frames of a simulated series and of its reference: more would only find more
+)
 Floats = npt.NDArray[np.float64]
 
 
@@ -84,15 +86,15 @@ def detectable_shift(frames: int, reference: int, alarm: float) -> float | None:
     its start does not change.
 
     Args:
-        frames: that are watched; :data:`MOST_SIMULATED` at most are simulated.
+        frames: that are watched; :data:`MAX_SIMULATED_FRAMES` at most are simulated.
         reference: frames of the calibration, 0 for none.
         alarm: log10 of the martingale at which the monitor raises an alarm.
 
     Returns:
         The shift in standard deviations, None where none of them is found.
     """
-    watched = min(frames, MOST_SIMULATED)
-    before = min(reference, MOST_SIMULATED)
+    watched = min(frames, MAX_SIMULATED_FRAMES)
+    before = min(reference, MAX_SIMULATED_FRAMES)
     generator = np.random.default_rng(0)
     noise = generator.standard_normal((RUNS, before + watched))
     uniforms = generator.random((RUNS, watched))
