@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from segunc.evaluation.parts import ArrayPart, Counts, Forms, LabelledFrame, Metric, Numbers
+from segunc.evaluation.parts import ArrayPart, Forms, LabelledFrame, Metric, Numbers
+from segunc.metrics.counting import Counts
 
 
 class LabelledPixels(ArrayPart):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -29,9 +29,9 @@ class UniformNoise(Settings):
         seed: for the record.
     """
 
-    section = "uniform_noise"  # of the configuration
-    method = "uniform-noise"  # on the command line
-    members = 1
+    section: ClassVar[str] = "uniform_noise"  # in a configuration
+    method: ClassVar[str] = "uniform-noise"  # on the command line
+    members: ClassVar[int] = 1
 
     width: PositiveFloat = 0.1
     scope: str = "all"
@@ -51,7 +51,7 @@ class UniformNoise(Settings):
             bias=layout.bias.expand(len(draws), -1),
         )
 
-    def tensors(self) -> Mapping[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """Return what posterior.safetensors holds."""
         return {}
 
