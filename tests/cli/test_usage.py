@@ -263,7 +263,7 @@ def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Pat
     )
     for line, (code, said, imported) in json.loads(done.stdout).items():
         assert (code, imported, len(said.splitlines())) == (2, [], 1), line
-        assert ("nowhere" if "nowhere" in line else "FILE is no folder") in said
+        assert ("nowhere" if "nowhere" in line else "FILE is not a folder") in said
     assert not (tmp_path / "o").exists()
 
 
