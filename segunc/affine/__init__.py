@@ -1,3 +1,1 @@
-"""Norm sites, conversion and affine draws over one network, the prior on them, and a posterior on
-disk.
-"""
+"""Normalisation layers that draw: conversion, noise, draws over one network, and the prior."""

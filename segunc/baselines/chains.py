@@ -31,11 +31,11 @@ from segunc.core.files import write_atomically
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.networks.weights import read_checkpoint
+from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.data import spaced
-from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
+from segunc.training.batches import spaced
+from segunc.training.lightning_runs import CHECKPOINTS, INTERVAL, LAST
 
 SampleChain = Callable[[int, Show], tuple[Tensor, dict[str, float]]]
 """The number of a chain, from 0, and what shows its progress -> its states ``[K, D]`` and what it

@@ -32,7 +32,7 @@ from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Provider, network_input
 from segunc.scores import FEATURE_DISTANCE
 from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
+from segunc.training.lightning_runs import Say, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule

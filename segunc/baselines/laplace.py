@@ -33,11 +33,11 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.networks.gradients import run_with_gradients
 from segunc.networks.network import check_images
+from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import INTERVAL, is_first_process
+from segunc.training.lightning_runs import INTERVAL, is_first_process
 
 Structure = Literal["diagonal", "block"]
 MIN_PIXELS = (

@@ -21,9 +21,9 @@ from segunc.core.bounds import BelowOne, NonNegativeInt, Settings
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
+from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.finetune_run import FinetuneRun
 
 # There are thousands of channels, so already one in a thousand dropped makes draws differ.
 USUAL_P = 0.003

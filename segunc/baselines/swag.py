@@ -19,10 +19,10 @@ from segunc.affine.posterior import Posterior, Prior, Trainable
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
+from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.finetune_run import FinetuneRun
 
 
 class Swag(Posterior):

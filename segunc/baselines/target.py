@@ -21,7 +21,7 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataset, collate
 from segunc.networks.gradients import run_with_gradients
-from segunc.training.data import Batch
+from segunc.training.batches import Batch
 from segunc.training.losses import check_labels
 
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from segunc.affine.noise import mix_seed
-from segunc.affine.posterior import branches_of, draws_of
 from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
@@ -28,8 +27,9 @@ from segunc.data.labels import IGNORE
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling import Sampler
+from segunc.sampling.branches import branches_of, draws_of
 from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
+from segunc.training.lightning_runs import Say, say
 from segunc.uncertainty import Calibrator
 
 if TYPE_CHECKING:

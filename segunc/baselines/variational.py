@@ -16,10 +16,10 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, Prior, Trainable
 from segunc.core.bounds import NonNegativeFloat, PositiveFloat
+from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
 
 

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
+from segunc.decisions.flags import Threshold
 from segunc.evaluation import parts
-from segunc.evaluation.flagged import Achieved, Threshold, flag_parts
+from segunc.evaluation.flagged import Achieved, flag_parts
 from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,

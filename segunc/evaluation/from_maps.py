@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.data.entry import possible_labels
+from segunc.data.layouts import possible_labels
+from segunc.decisions.flags import calibrated_frames, check_promises
 from segunc.evaluation.evaluator import DEFAULT_MEASURES, Evaluator, Measures, Read, Result
-from segunc.evaluation.flagged import calibrated_frames, check_promises
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Labels, LabelSources, ReviewLabels, choose_scores

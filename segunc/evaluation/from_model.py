@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
-from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks
+from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
 from segunc.data.images import Image, PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
+from segunc.data.masks import check_masks
+from segunc.decisions.flags import calibrated_frames, check_promises
 from segunc.evaluation.evaluator import DEFAULT_MEASURES, Evaluator, Measures, Result
-from segunc.evaluation.flagged import calibrated_frames, check_promises
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score

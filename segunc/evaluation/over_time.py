@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from segunc.data.labels import IGNORE
-from segunc.decisions.events import MOST_FOLLOWED, Follower
+from segunc.decisions.events import MAX_FOLLOWED_REGIONS, Follower
+from segunc.decisions.flags import Threshold
 from segunc.evaluation import parts
-from segunc.evaluation.flagged import Flagged, Threshold
+from segunc.evaluation.flagged import Flagged
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath, TimeOf
-from segunc.maps.statistics import strongest_regions
+from segunc.maps.regions import strongest_regions
 from segunc.metrics.counting import Counts
 from segunc.metrics.objects import NO_OBJECT, ObjectBins, found_up_to
 
@@ -168,7 +169,10 @@ class OverTime(_OfObjects):
         for number, is_found in zip(object_numbers, found, strict=True):
             self._tracks[number].append(_Sighting(frame.name, time, is_found))
         largest = strongest_regions(
-            flagged.astype(np.float32), 0.5, smallest=self.threshold.smallest, most=MOST_FOLLOWED
+            flagged.astype(np.float32),
+            0.5,
+            smallest=self.threshold.smallest,
+            most=MAX_FOLLOWED_REGIONS,
         )
         for number in self._regions.follow(frame.name, [region.box for region in largest]):
             self._alarms[number].append(frame.name)

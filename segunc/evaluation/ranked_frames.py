@@ -13,7 +13,7 @@ import numpy as np
 from segunc.evaluation import parts
 from segunc.evaluation.parts import Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.maps.encoding import is_flagged
-from segunc.maps.statistics import map_statistics
+from segunc.maps.regions import map_statistics
 from segunc.metrics.counting import (
     STEPS_PER_FRACTION,
     Counts,

@@ -36,9 +36,8 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from segunc.core.errors import InputError, NoteWarning, shortened
 from segunc.core.files import read_arrays, read_bytes, read_json, write_atomically
 from segunc.core.patterns import Searcher, pattern_of_file
-from segunc.data.entry import composed
-from segunc.data.frame_names import frames_named
-from segunc.decisions.threshold import block_seconds
+from segunc.data.frame_names import composed, frames_named
+from segunc.decisions.guarantee import block_seconds
 
 LEVEL = 0.95
 # Share of replicates without a number (no anomaly was drawn, say) that still leaves an interval.

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
-from segunc.decisions.threshold import RISKS
+from segunc.decisions.guarantee import RISKS
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
 from segunc.evaluation.flagged import AT_LEAST, AT_MOST, DISPUTED, FalseAlarms, Hits

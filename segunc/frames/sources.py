@@ -20,14 +20,10 @@ from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import frame_order, inside, safe_name
-from segunc.data.entry import (
-    IMAGE_SUFFIXES,
-    composed,
-    is_hidden,
-    is_image_file,
-    without_labels,
-)
+from segunc.data.frame_names import composed
+from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden, is_image_file
 from segunc.data.images import PixelDepth, read_image
+from segunc.data.layouts import without_labels
 from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Kind, Selection, Skip, sampled_hash
 from segunc.frames.video import VideoSource
 
@@ -150,7 +146,7 @@ def open_source(
     or a video. A path that exists is taken as it is, so names with ``[`` or ``*`` can be given.
     Videos, pictures of formats that are not read and linked folders in a folder or behind a pattern
     are left out and, unless ``all_images`` are taken, those that
-    :func:`segunc.data.entry.without_labels` leaves out; the source has a note on each kind. ``out``
+    :func:`segunc.data.layouts.without_labels` leaves out; the source has a note on each kind. ``out``
     is where maps will be written: not below the input, where they would become frames of the next
     run."""
     path = Path(spec).expanduser().absolute()

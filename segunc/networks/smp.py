@@ -14,7 +14,7 @@ from torch import nn
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, SMP, NetworkDescription
-from segunc.networks.sources import Found, Wishes
+from segunc.networks.import_sources import Found, Wishes
 from segunc.networks.weights import load_weights, read_state
 
 Triple = tuple[float, float, float]
@@ -39,7 +39,7 @@ def architectures() -> dict[str, type]:
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """Return the body with random weights (nothing is downloaded) and its stride; see
-    :mod:`segunc.networks.files`.
+    :mod:`segunc.networks.model_folder`.
     """
     by_lower = {name.lower(): cls for name, cls in architectures().items()}
     if description.architecture.lower() not in by_lower:

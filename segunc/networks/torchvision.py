@@ -10,7 +10,7 @@ from torchvision.models import segmentation
 
 from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
-from segunc.networks.sources import Found, Wishes
+from segunc.networks.import_sources import Found, Wishes
 
 
 class Logits(nn.Module):
@@ -33,7 +33,7 @@ def names() -> list[str]:
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """Return the body with random weights (nothing is downloaded); see
-    :mod:`segunc.networks.files`.
+    :mod:`segunc.networks.model_folder`.
     """
     _check(description.architecture)
     try:

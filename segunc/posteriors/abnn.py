@@ -21,14 +21,14 @@ from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.networks.copies import copy_network
 from segunc.networks.network import SegmentationNetwork, check_images
+from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
-from segunc.posteriors.statistics import RunningStatistics
+from segunc.posteriors.running_statistics import RunningStatistics
 from segunc.training.affine_tuner import AffineTuner
+from segunc.training.batches import count_batches, unpack_batch
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.data import count_batches, unpack_batch
-from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
 
 
@@ -378,7 +378,7 @@ def reestimate(
     """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the
     base's running statistics by a member's own. A draw of the member meets each batch in a copy of
     the network whose BatchNorm layers normalise with the batch, and InstanceNorm layers with each
-    frame, see :mod:`segunc.posteriors.statistics`. Sites outside of the posterior's scope keep the
+    frame, see :mod:`segunc.posteriors.running_statistics`. Sites outside of the posterior's scope keep the
     base's statistics, so that what lies before the first site of a narrow scope is the same for all
     members.
     """

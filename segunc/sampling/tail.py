@@ -13,8 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from segunc.affine.posterior import InputTransform
 from segunc.core.errors import InputError
+from segunc.sampling.branches import InputTransform
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import Score

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Any
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.removal import check_result, remove_result
+from segunc.core.version import full_version
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
-from segunc.data.entry import DatasetEntry, Sample, composed, encoding_of_masks
-from segunc.decisions.threshold import RISKS, SETTINGS
-from segunc.evaluation.evaluator import Gatherer, Measures, Result
-from segunc.evaluation.flagged import (
+from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
+from segunc.data.frame_names import composed
+from segunc.decisions.flags import (
     CALIBRATED_ON,
     SAME_BYTES,
     Threshold,
     read_thresholds,
     smallest_object_of,
 )
+from segunc.decisions.guarantee import RISKS, SETTINGS
+from segunc.evaluation.evaluator import Gatherer, Measures, Result
 from segunc.evaluation.from_maps import NO_LABEL, MapsSource, evaluate_maps
 from segunc.evaluation.from_model import ModelSource, evaluate_model
 from segunc.evaluation.from_verdicts import evaluate_verdicts
@@ -38,9 +40,9 @@ from segunc.evaluation.resampling import (
     sidecar_path,
 )
 from segunc.evaluation.tables import exceeded, promised
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
-from segunc.maps.manifest import is_ours, read_manifest, tool_version
+from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.verdicts import Verdict, merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, recorded_command, takes
@@ -232,7 +234,7 @@ def _measure(data: _Data, measures: Measures) -> _Measured:
 
 def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[str, Any]:
     """Return what every result records of how it was made."""
-    run: dict[str, Any] = {"segunc": tool_version(), "command": command}
+    run: dict[str, Any] = {"segunc": full_version(), "command": command}
     if not options.verdicts:
         run["smallest_object"] = measures.smallest_object
     if measures.flag:

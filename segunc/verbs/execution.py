@@ -17,7 +17,6 @@ import torch
 
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import branches_of
 from segunc.core.device import (
     choose_precision,
     describe_device,
@@ -29,20 +28,21 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
-from segunc.evaluation.flagged import Threshold, check_promises, read_thresholds
+from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
 from segunc.maps.folder import OVERLAY, OVERLAY_VIDEO, begin_video, check_video, note_video
 from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
+from segunc.maps.regions import Region
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
-from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import FrameProcess
+from segunc.sampling.branches import branches_of
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 
@@ -323,7 +323,8 @@ def overlay_drawer(
     """Return what draws the overlay of a frame, of a score that has a fixed range, with what a
     threshold flags.
     """
-    from segunc.gallery.overlay import Legend, display_range, draw_overlay, frame_caption
+    from segunc.gallery.colours import display_range
+    from segunc.gallery.drawing import Legend, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:
         raise InputError(

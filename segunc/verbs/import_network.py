@@ -13,9 +13,9 @@ from segunc.affine.convert import convert
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.networks.files import DESCRIPTION
+from segunc.networks.import_sources import SOURCES, Wishes, check_network
+from segunc.networks.model_folder import DESCRIPTION
 from segunc.networks.network import SegmentationNetwork, settle_outputs, settle_size
-from segunc.networks.sources import SOURCES, Wishes, check_network
 from segunc.networks.weights import load_foreign, read_state
 from segunc.options import ImportOptions, recorded_command, takes
 from segunc.training.config import record_command

@@ -20,11 +20,11 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.data.census import Value
 from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
-from segunc.data.entry import FRAME_COLUMNS
+from segunc.data.frame_lists import FRAME_COLUMNS
 from segunc.data.images import Colour, Image, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
 from segunc.data.pairing import Pair
-from segunc.gallery.overlay import Sheet
+from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
 

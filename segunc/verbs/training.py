@@ -54,7 +54,7 @@ def train(options: TrainOptions) -> TrainResult:
     from segunc.core.progress import quiet_lightning
     from segunc.training.base import train_members, train_network
     from segunc.training.config import TrainConfig, parse_config, record_command
-    from segunc.training.progress import is_first_process
+    from segunc.training.lightning_runs import is_first_process
 
     quiet_lightning()
     out = Path(options.out)
@@ -98,7 +98,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     """
     from segunc.core.device import resolve_device
     from segunc.training.config import record_command
-    from segunc.training.progress import is_first_process
+    from segunc.training.lightning_runs import is_first_process
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
@@ -157,7 +157,7 @@ def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
     """Raise InputError where the output folder holds a network that the method would replace by
     another one.
     """
-    from segunc.networks.files import DESCRIPTION, POSTERIOR
+    from segunc.networks.model_folder import DESCRIPTION, POSTERIOR
 
     if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
         return

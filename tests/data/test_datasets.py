@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
-from segunc.data.entry import DatasetEntry, Sample
+from segunc.data.entries import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
@@ -159,7 +159,7 @@ def test_splits_that_are_not_there_or_empty_and_names_that_do_not_fit_are_refuse
     draw_miniature("cityscapes", tmp_path)
     for folder in ("leftImg8bit", "gtFine"):
         shutil.rmtree(tmp_path / folder / "val")
-    for split, said in (("val", "but train"), ("dev", "one of train, val")):
+    for split, said in (("val", "only train"), ("dev", "one of train, val")):
         with pytest.raises(InputError, match=said):
             entry.samples(tmp_path, split)
     for image in (tmp_path / "leftImg8bit").rglob("*.png"):
@@ -216,7 +216,7 @@ def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
 @pytest.fixture
 def holdout(monkeypatch: pytest.MonkeyPatch) -> int:
     """Two frames stand in for a split val without a frame to select on."""
-    monkeypatch.setattr("segunc.data.entry.HOLDOUT", 2)
+    monkeypatch.setattr("segunc.data.entries.HOLDOUT", 2)
     return 2
 
 

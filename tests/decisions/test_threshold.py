@@ -20,15 +20,16 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.threshold import (
+from segunc.decisions.flags import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
+from segunc.decisions.guarantee import (
     GuaranteedThreshold,
     read_threshold,
     settings_of,
     source_of,
 )
-from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
 from segunc.evaluation.tables import format_metrics
-from segunc.gallery.overlay import DisplayRange, Legend, _outline
+from segunc.gallery.colours import DisplayRange
+from segunc.gallery.drawing import Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job

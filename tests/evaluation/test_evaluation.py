@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import ROAD_ANOMALY
 from segunc.data.labels import LabelMap, label_map
+from segunc.data.masks import ROAD_ANOMALY
 from segunc.evaluation.compare import format_number
 from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.from_maps import MapsSource, evaluate_maps
@@ -20,7 +20,7 @@ from segunc.evaluation.resampling import Resampling
 from segunc.evaluation.tables import format_metrics
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
-from segunc.maps.statistics import Region
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.smiyc import component_counts, component_result
 from segunc.plots import write_plots

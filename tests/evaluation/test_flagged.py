@@ -13,9 +13,9 @@ from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
+from segunc.decisions.flags import Threshold, calibrated_frames, read_thresholds
 from segunc.evaluation.compare import compare, format_number
 from segunc.evaluation.evaluator import Evaluator, Measures
-from segunc.evaluation.flagged import Threshold, calibrated_frames, read_thresholds
 from segunc.evaluation.resampling import Resampling, load_results
 from segunc.evaluation.tables import format_metrics
 from segunc.maps.encoding import decode_unit
@@ -164,7 +164,7 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
         anomaly = None if anomalies is None else frame.anomaly
         given = frame.stored, frame.prediction, None, frame.labels if labels else None, anomaly
         assert not evaluator.update("f", *given)
-        with pytest.raises(PartialFailure, match="is of maps stored as float"):
+        with pytest.raises(PartialFailure, match="was calibrated on maps stored as float"):
             evaluator.numbers()
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import segunc
+from segunc.decisions.flags import Threshold
 from segunc.evaluation.compare import compare
 from segunc.evaluation.evaluator import Evaluator, Measures
-from segunc.evaluation.flagged import Threshold
 from segunc.evaluation.resampling import Resampling, TimeOf, load_results
 from segunc.evaluation.tables import format_metrics
 from segunc.metrics.objects import ObjectBins

@@ -14,8 +14,8 @@ from torch import from_numpy
 from torchmetrics.functional.classification import binary_calibration_error
 
 from segunc.data.labels import LabelMap
+from segunc.decisions.flags import Threshold
 from segunc.evaluation.evaluator import Evaluator, Measures
-from segunc.evaluation.flagged import Threshold
 from segunc.evaluation.from_maps import MapsSource, evaluate_maps
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.labelled import LabelSources

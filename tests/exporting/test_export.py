@@ -24,7 +24,6 @@ from torch import Tensor, nn
 import segunc
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import AnyPosterior, Branch
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.density import FeatureDensity, Neighbours
 from segunc.baselines.feature_extractor import FeatureExtractor
@@ -38,6 +37,7 @@ from segunc.networks import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler
+from segunc.sampling.branches import AnyPosterior, Branch
 from segunc.sampling.sampler import Fitted
 from segunc.scores import DEFAULT_SCORES, SCORES
 from segunc.uncertainty import Calibrator

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.data.labels import LabelMap
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
 from segunc.frames.sources import open_source
-from segunc.gallery.page import condense, write_review
+from segunc.gallery.condensed import condense
 from segunc.gallery.pictures import WrittenPictures, write_pictures
+from segunc.gallery.review_page import write_review
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import MapsWriter

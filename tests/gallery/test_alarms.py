@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from segunc.gallery.alarms import find_alarms
-from segunc.gallery.page import run_id, write_verdicts
+from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import regions_of
+from segunc.maps.regions import regions_of
 from segunc.maps.verdicts import Verdict
 from tests.decisions.test_events import write as write_events_scene
 from tests.gallery.scenes import (

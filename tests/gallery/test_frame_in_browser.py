@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from segunc.gallery.overlay import colourise, display_range
+from segunc.gallery.colours import colourise, display_range
 from segunc.maps.reader import MapsReader
 from tests.gallery.scenes import (
     NAMES,
@@ -188,7 +188,7 @@ def test_a_link_leads_to_the_same_view(full_page: Path, visit: Visit) -> None:
 def test_condensed_maps_are_shown_in_pixels_of_the_frame(
     scene: Scene, tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segunc.gallery.page.LONGEST_SIDE", 20)
+    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", 20)
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
     values = MapsReader(scene.maps).read(NAMES[0], "entropy")
     blocks = values.reshape(15, 2, 20, 2).mean((1, 3))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from segunc import review
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
 from tests.gallery.scenes import (

@@ -12,20 +12,22 @@ import pytest
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
-from segunc.gallery import overlay as drawing
-from segunc.gallery.overlay import (
-    FLAGGED,
-    LABELLED,
-    MINIMUM_TEXT,
+from segunc.gallery import drawing
+from segunc.gallery.colours import (
     DisplayRange,
-    Legend,
-    blend,
     colour_table,
     colourise,
     display_range,
-    draw_overlay,
     levels,
     page_ranges,
+)
+from segunc.gallery.drawing import (
+    FLAGGED,
+    LABELLED,
+    MINIMUM_TEXT,
+    Legend,
+    blend,
+    draw_overlay,
 )
 from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.evaluation.flagged import Threshold
-from segunc.gallery.page import run_id, write_verdicts
+from segunc.decisions.flags import Threshold
+from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import JudgedRegion, Verdict, read_verdicts
 from tests.gallery.scenes import (

@@ -12,7 +12,7 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.evaluation.resampling import load_results
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import (
     JudgedRegion,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from segunc.decisions.threshold import settings_of
+from segunc.decisions.guarantee import settings_of
 from tests.conftest import Job
 from tests.gallery.conftest import browser as browser
 from tests.verbs.processes import SMALL, succeed

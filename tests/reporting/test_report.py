@@ -23,17 +23,17 @@ from scipy.stats import binomtest
 
 import segunc
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import encoding_of_masks
+from segunc.data.entries import encoding_of_masks
+from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import binomial_bound
-from segunc.decisions.threshold import settings_of
 from segunc.evaluation.compare import format_number
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import Domain, _name_among
-from segunc.reporting.page import render
-from segunc.reporting.summary import number
+from segunc.reporting.rendering import render
+from segunc.reporting.summary_lines import number
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
@@ -247,8 +247,8 @@ def test_latency_is_of_the_model_and_its_percentiles_rise(
     command = ("report", "--model", predicted.abnn, "--latency", path, "--out", out)
     for change, said in (
         ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
-        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are no seconds that rise"),
-        ({"p50": "fast"}, "are no seconds that rise"),
+        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
+        ({"p50": "fast"}, "are not rising numbers of seconds"),
         ({"version": 2}, "is no latency of segunc in version 1"),
     ):
         path.write_text(json.dumps(measured | change))

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import AnyPosterior, branches_of, draws_of
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
+from segunc.sampling.branches import AnyPosterior, branches_of, draws_of
 from segunc.uncertainty import entropy_share
 
 

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
-from segunc.affine.posterior import AnyPosterior, Branch, Deterministic
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.core.errors import InputError
 from segunc.sampling import Sampler
+from segunc.sampling.branches import AnyPosterior, Branch
 from tests.affine.networks import small_network
 from tests.sampling.plain import assert_mean_of, draw_logits, posterior_of
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import Branch, Deterministic
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler, compiled as compiled_module
+from segunc.sampling.branches import Branch
 from tests.affine.networks import randomise
 from tests.sampling.test_engine import IMAGES, Headed, upsampled
 
@@ -154,7 +155,7 @@ def test_masks_of_dropout_and_code_that_reads_values_run_as_they_are(quick: list
 def test_sizes_beyond_the_most_graphs_run_as_they_are(
     quick: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled_module, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(compiled_module, "MAX_GRAPHS", 2)
     network = Headed(upsampled)
     sampler = assert_same(network, posterior(network), chunk=5)
     sampler(IMAGES[:1, :, :48])

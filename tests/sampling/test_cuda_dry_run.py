@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import Branch, Deterministic, Trainable
+from segunc.affine.posterior import Deterministic, Trainable
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.class_sets import ClassSets
 from segunc.baselines.density import FeatureDensity, Neighbours
@@ -29,6 +29,7 @@ from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
 from segunc.processing import FrameMaps, FrameProcess
 from segunc.sampling import Sampler, sampler as sampler_module
+from segunc.sampling.branches import Branch
 from segunc.sampling.sampler import Fitted
 from segunc.sampling.shortcuts import Upsampling
 from segunc.scores import SCORES
@@ -47,7 +48,7 @@ FRAME_LOOP: dict[Place, str] = {
 """Where the host waits for every frame, whatever is asked for."""
 FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
-    ("affine/draws.py", "AffineLayout.fold"): "which sites all draws agree at",
+    ("affine/draws.py", "AffineLayout._agreeing_sites"): "which sites all draws agree at",
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the draws go to the device",
     ("baselines/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("uncertainty.py", "largest_logit"): "likewise",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import segunc
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import AnyPosterior, Branch, Deterministic
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mixtures import Ensemble
 from segunc.core.errors import InputError, NoteWarning, NotFiniteError
@@ -25,6 +25,7 @@ from segunc.options import SamplingOptions
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model
 from segunc.sampling import Sampler
+from segunc.sampling.branches import AnyPosterior, Branch
 from segunc.sampling.sampler import Fitted
 from segunc.verbs.execution import make_sampler
 from tests.affine.networks import randomise

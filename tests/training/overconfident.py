@@ -7,10 +7,10 @@ import torch
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import save_posterior
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import load_network, save_network
 from segunc.posteriors.abnn import ABNNPosterior
+from segunc.posteriors.saving import save_posterior
 
 CONFIDENCE = 2.0
 """What the log frequencies are multiplied by, so that the best temperature is near it."""

@@ -1,6 +1,6 @@
 """Where networks come from that others trained: what ``segunc import SOURCE:NAME`` reads. A source
 makes a description and, where the place holds them, the weights; nothing is guessed that it does
-not say. An entry of :data:`segunc.networks.files.KINDS` builds the network.
+not say. An entry of :data:`segunc.networks.model_folder.KINDS` builds the network.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ SOURCES: Registry[Source] = Registry(
     "source of networks",
     "segunc.sources",
     {name: f"segunc.networks.{name}:read" for name in LIBRARIES}
-    | {"python": "segunc.networks.sources:read_python"},
+    | {"python": "segunc.networks.import_sources:read_python"},
 )
 
 

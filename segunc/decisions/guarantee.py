@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
@@ -20,20 +20,16 @@ ControlName = Literal[
     "missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"
 ]
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
-MOST_ALARMS = (
-    5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
-)
-_AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"  # what a message proposes
-_WORDS = (
-    "missed anomaly pixels",
-    "flagged normal pixels",
-    "missed objects",
-    "false alarms",
-    "wrong pixels among those kept",
-)
-RISKS: dict[str, str] = dict(
-    zip(get_args(ControlName), _WORDS, strict=True)
-)  # of each control, in words
+# False alarms of a frame or a minute that are counted: the methods need a bounded loss.
+MAX_ALARMS = 5
+RISKS: dict[str, str] = {
+    "missed-pixels": "missed anomaly pixels",
+    "flagged-pixels": "flagged normal pixels",
+    "missed-objects": "missed objects",
+    "false-alarms": "false alarms",
+    "errors-kept": "wrong pixels among those kept",
+}
+"""Each control in words."""
 SETTINGS = (
     "temperature",
     "calibrator_sha256",
@@ -55,18 +51,15 @@ FITTED = {
     "scores": ("features_sha256", "anomaly"),
     "constant": ("class_sets",),
 }
-"""The same of what was fitted on the model, by the sources of scores that it changes."""
-
-
+"""Keys of what was fitted on the model, by the sources of scores that it changes."""
 LATER_KEYS = {"source", "smallest_object"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
+_HINT_CALIBRATE = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
 @dataclass(frozen=True)
 class GuaranteedThreshold(Settings):
-    """A threshold and what is promised of it. ``also`` holds level, risk and bound of a second
-    control, by its name.
-    """
+    """A threshold and what is promised of it."""
 
     score: str
     value: float  # a pixel is flagged where its score is at or above it
@@ -90,9 +83,9 @@ class GuaranteedThreshold(Settings):
     segunc: str  # version
     found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
     smallest: int = 50  # pixels; smaller regions are no alarm
-    groups: Mapping[str, Mapping[str, float]] = field(
-        default_factory=dict
-    )  # name -> value, units, risk
+    # name -> value, units and risk
+    groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # control -> level, risk and bound of a second promise
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     source: str = ""  # see :func:`source_of`; empty where it is not known
     smallest_object: int = 0  # pixels; earlier versions counted labelled regions of any size
@@ -102,7 +95,10 @@ class GuaranteedThreshold(Settings):
     @property
     def levels(self) -> dict[str, float]:
         """The level of each control that is promised."""
-        return {self.control: self.level} | {name: of["level"] for name, of in self.also.items()}
+        levels: dict[str, float] = {self.control: self.level}
+        for control, numbers in self.also.items():
+            levels[control] = numbers["level"]
+        return levels
 
     @property
     def short(self) -> str:
@@ -111,23 +107,34 @@ class GuaranteedThreshold(Settings):
         if self.method == "clopper-pearson":
             bound = f"in {bound} of the {unit_words(self.unit)}s"
         elif self.control == "false-alarms":
-            bound = f"<= {self.level:g} a {'minute' if block_seconds(self.unit) else 'frame'}"
+            bound = f"<= {self.level:g} a {_alarm_period(self.unit)}"
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]} {bound}{sure}"
 
     def check_run(self, run: Mapping[str, Any], source: str) -> None:
-        """Raise InputError, which names the ``source`` of the threshold, where maps come of another
-        model or tool, or with other settings."""
+        """Check that the threshold belongs to the maps of a run.
+
+        Args:
+            run: the ``run`` part of their manifest; empty for maps of another tool.
+            source: what the error calls the threshold, its file for instance.
+
+        Raises:
+            InputError: the maps come from another model or tool, or were made with other settings.
+        """
         if model_of(run) != self.model:
             raise InputError(
-                f"{source} is a threshold of another model or tool than that of these maps",
-                hint=_AGAIN,
+                f"{source} was calibrated on maps of another model or tool than these",
+                hint=_HINT_CALIBRATE,
             )
-        if run and (different := differing_keys(self.settings, settings_of(run, self.score))):
-            key, then, current = different[0]
+        if not run:
+            return
+        different = differing_keys(self.settings, settings_of(run, self.score))
+        if different:
+            key, calibrated, current = different[0]
             raise InputError(
-                f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}",
-                hint=_AGAIN,
+                f"{source} was calibrated on maps with {key} {calibrated!r}, "
+                f"and these have {current!r}",
+                hint=_HINT_CALIBRATE,
             )
 
     def holds(self, name: str, identity: str, source: str) -> bool:
@@ -143,8 +150,7 @@ class GuaranteedThreshold(Settings):
 def calibration_frames(
     calibrated: Mapping[str, str], frames: Sequence[tuple[str, str]]
 ) -> dict[str, bool]:
-    """Return which frames stand for those of a calibration, and of each whether it has the same
-    name.
+    """Return the frames that stand for those of a calibration, each with whether the names agree.
 
     Each frame of the calibration stands for one frame at most. Frames of the same name and bytes
     come first. The others are matched by their bytes alone, so that a copy under other names is
@@ -167,38 +173,73 @@ def calibration_frames(
     return matched
 
 
-def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
-    """Return the promise of a control as one sentence; ``facts`` are method, confidence, unit,
-    found_share, smallest and smallest_object of the threshold."""
-    of, share, confidence = unit_words(facts["unit"]), f"{100 * level:.3g} %", facts["confidence"]
+def promise_of(
+    control: str,
+    level: float,
+    *,
+    method: MethodName,
+    confidence: float | None,
+    unit: str,
+    found_share: float,
+    smallest: int,
+    smallest_object: int,
+) -> str:
+    """Return the promise of a control as one sentence.
+
+    Args:
+        control: what is bounded, one of :data:`RISKS`.
+        level: the bound, a share or a number of false alarms.
+        method: how it is bounded.
+        confidence: in the bound, 0..1; None where the promise is about the expectation.
+        unit: what is exchangeable.
+        found_share: share of an object's pixels that must be flagged for it to be found.
+        smallest: pixels of the smallest flagged region that is a false alarm.
+        smallest_object: pixels of the smallest labelled object.
+    """
     start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
-    if facts["method"] == "clopper-pearson":
-        return f"{start}, at most {share} of the {of}s have any {RISKS[control]}."
-    words = {
-        "missed-pixels": f"{share} of the anomaly pixels of a {of} are missed",
-        "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
-        "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where "
-        f"{100 * facts['found_share']:.3g} % of its pixels are flagged{_specks(facts)}",
-        "false-alarms": f"{level:g} false alarms come a {'minute' if block_seconds(facts['unit']) else 'frame'}: regions of at least "
-        f"{facts['smallest']} flagged pixels on normal ground, of which {MOST_ALARMS} at most are counted",
-        "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
-    }
-    return f"{start}, at most {words[control]}."
+    share = f"{100 * level:.3g} %"
+    unit_name = unit_words(unit)
+    if method == "clopper-pearson":
+        return f"{start}, at most {share} of the {unit_name}s have any {RISKS[control]}."
+    if control == "missed-pixels":
+        bounded = f"{share} of the anomaly pixels of a {unit_name} are missed"
+    elif control == "flagged-pixels":
+        bounded = f"{share} of the normal pixels of a {unit_name} are flagged"
+    elif control == "missed-objects":
+        bounded = (
+            f"{share} of the anomalous objects of a {unit_name} are missed; an object is found "
+            f"where {100 * found_share:.3g} % of its pixels are flagged{_specks(smallest_object)}"
+        )
+    elif control == "false-alarms":
+        bounded = (
+            f"{level:g} false alarms come a {_alarm_period(unit)}: regions of at least {smallest} "
+            f"flagged pixels on normal ground, of which {MAX_ALARMS} at most are counted"
+        )
+    else:
+        bounded = (
+            f"{share} of the pixels of a {unit_name} that are kept, below the threshold, are "
+            "wrongly predicted"
+        )
+    return f"{start}, at most {bounded}."
 
 
-def _specks(facts: Mapping[str, Any]) -> str:
+def _specks(smallest_object: int) -> str:
     """Return the words of a promise on labelled regions that are too small to be objects."""
-    smallest = facts.get("smallest_object", 0)
-    if smallest < 2:
+    if smallest_object < 2:
         return ""
-    return f", and labelled regions below {smallest} pixels are specks beside larger ones"
+    return f", and labelled regions below {smallest_object} pixels are specks beside larger ones"
+
+
+def _alarm_period(unit: str) -> str:
+    """Return what false alarms are counted in."""
+    return "minute" if block_seconds(unit) else "frame"
 
 
 def unit_words(unit: str) -> str:
-    """Return what a unit is called, one."""
-    return (
-        unit if unit in ("frame", "folder") else f"{unit} block" if block_seconds(unit) else "unit"
-    )
+    """Return what one unit is called."""
+    if unit in ("frame", "folder"):
+        return unit
+    return f"{unit} block" if block_seconds(unit) else "unit"
 
 
 def block_seconds(unit: str) -> float | None:
@@ -208,40 +249,48 @@ def block_seconds(unit: str) -> float | None:
 
 
 def model_of(run: Mapping[str, Any]) -> str:
-    """Return the hash that names model and posterior of a run, from its record in a manifest or a
-    result; empty where it has none.
+    """Return the hash that names model and posterior of a run; empty where it records none.
+
+    Args:
+        run: its record in a manifest or a result.
     """
     parts = [run.get(key) for key in ("base_sha256", "posterior_sha256")]
     return json_sha256(parts) if any(parts) else ""
 
 
 def source_of(run: Mapping[str, Any]) -> str:
-    """Return the hash that names the input of a run: a video by its content, images by their path.
-    Empty where the run records none."""
+    """Return the hash that names the input of a run; empty where it records none.
+
+    A video is named by its content, images are named by their path.
+    """
     source = run.get("input_hash") or run.get("input")
     return json_sha256(source) if source else ""
 
 
 def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
-    """Return what else of a run changes the maps of a score; of a record that was fitted
-    its hash.
+    """Return what else of a run changes the maps of a score: values, and hashes of records that
+    were fitted.
     """
-    fitted = (
-        [key for source in SCORES[score].sources for key in FITTED.get(source, ())]
-        if score in SCORES
-        else []
-    )
-    values = {key: run[key] for key in (*SETTINGS, *fitted) if run.get(key) is not None}
-    return {
-        key: json_sha256(value) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-    }
+    keys = [*SETTINGS]
+    if score in SCORES:
+        for source in SCORES[score].sources:
+            keys += FITTED.get(source, ())
+    settings = {}
+    for key in keys:
+        value = run.get(key)
+        if value is not None:
+            settings[key] = json_sha256(value) if isinstance(value, Mapping) else value
+    return settings
 
 
 def read_threshold(path: Path) -> GuaranteedThreshold:
-    """Read ``threshold.json``; InputError where it is missing, damaged or of another version.
-    A file of an earlier version records no source, so its frames are known by name and bytes."""
-    keys = {each.name for each in fields(GuaranteedThreshold)} - LATER_KEYS
-    return from_plain(
-        GuaranteedThreshold, read_result(path, "threshold", keys, "segunc threshold"), str(path)
-    )
+    """Read ``threshold.json``.
+
+    A file of an earlier version records no source, so its frames are known by name and bytes.
+
+    Raises:
+        InputError: the file is missing, damaged or of another version.
+    """
+    required = {field.name for field in fields(GuaranteedThreshold)} - LATER_KEYS
+    content = read_result(path, "threshold", required, "segunc threshold")
+    return from_plain(GuaranteedThreshold, content, str(path))

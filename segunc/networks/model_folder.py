@@ -33,7 +33,7 @@ KINDS: Registry[Build] = Registry(
     "kind of network",
     "segunc.networks",
     {name: f"segunc.networks.{name}:build" for name in LIBRARIES}
-    | {"python": "segunc.networks.sources:build_python"},
+    | {"python": "segunc.networks.import_sources:build_python"},
 )
 """What :attr:`NetworkDescription.kind` can name."""
 

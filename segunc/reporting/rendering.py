@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select
 from segunc.evaluation.compare import NULL, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
-from segunc.reporting.summary import STATES, chance, number
+from segunc.reporting.summary_lines import STATES, chance, number
 from segunc.scores import title_of
 from segunc.training.config import read_config
 

@@ -21,7 +21,7 @@ from segunc.networks import (
     load_network,
     save_network,
 )
-from segunc.networks.files import network_sha256, state_sha256
+from segunc.networks.model_folder import network_sha256, state_sha256
 from segunc.networks.weights import load_foreign, load_weights, read_state
 
 DESCRIPTION = NetworkDescription(
@@ -169,7 +169,7 @@ def test_a_description_asks_for_no_more_weights_than_its_file_holds(
         built.append(torch.get_default_device())
         return build_network(description)
 
-    monkeypatch.setattr("segunc.networks.files.build_network", build)
+    monkeypatch.setattr("segunc.networks.model_folder.build_network", build)
     with pytest.raises(InputError, match=r"describes a network of [\d,]+ weights, and network.saf"):
         load_network(folder)
     assert built == [torch.device("meta")]
