@@ -151,15 +151,9 @@ class NetworkDescription(Settings):
         Raises:
             InputError: an output is not known, or fewer than two classes are left.
         """
-        unnamed: set[int] = set()  # outputs by their number
-        unknown: list[str] = []
-        for name in names:
-            if name in self.classes:
-                continue
-            if name.isdecimal():
-                unnamed.add(int(name))
-            else:
-                unknown.append(name)
+        others = [name for name in names if name not in self.classes]
+        unknown = [name for name in others if not name.isdecimal()]
+        unnamed = {int(name) for name in others if name.isdecimal()}
         outputs = len(self.classes) + len(unnamed)
         kept = [number for number, name in enumerate(self.classes) if name not in names]
         if unknown or len(kept) < 2 or max(unnamed, default=0) >= outputs:
