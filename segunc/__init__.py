@@ -56,28 +56,35 @@ _NAMES = {
     "posteriors.abnn": "ABNN ABNNPosterior",
     "posteriors.model": "Model load load_model wrap",
     "sampling": "Sampler",
+    "verbs.compare": "compare",
+    "verbs.demo": "demo",
+    "verbs.doctor": "doctor",
+    "verbs.evaluate": "evaluate",
+    "verbs.export": "export",
     "verbs.import_network": "import_network",
+    "verbs.init": "init",
     "verbs.monitor": "monitor",
+    "verbs.overlay": "overlay",
+    "verbs.predict": "predict",
+    "verbs.report": "report",
+    "verbs.review": "review",
+    "verbs.summary": "summary",
+    "verbs.threshold": "threshold",
     "verbs.training": "finetune train",
-    **{
-        f"verbs.{verb}": verb
-        for verb in (
-            "compare",
-            "demo",
-            "doctor",
-            "evaluate",
-            "export",
-            "init",
-            "overlay",
-            "predict",
-            "report",
-            "review",
-            "summary",
-            "threshold",
-        )
-    },
 }
-_HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
+"""The public names of each module of the package."""
+
+
+def _modules_of_names() -> dict[str, str]:
+    """Return the full name of the module of each public name."""
+    modules = {}
+    for module, names in _NAMES.items():
+        for name in names.split():
+            modules[name] = f"segunc.{module}"
+    return modules
+
+
+_HOMES = _modules_of_names()
 __all__ = sorted(_HOMES)
 
 
@@ -90,7 +97,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'segunc' has no attribute '{name}'")
     import importlib
 
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
     return value
 
 

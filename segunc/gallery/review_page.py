@@ -19,6 +19,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
+from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
 from segunc.frames.source import FrameSource
 from segunc.gallery.alarms import join_alarms
@@ -35,7 +36,6 @@ from segunc.gallery.frame_files import (
 )
 from segunc.gallery.page_facts import facts_of, notices as page_notices, version_words
 from segunc.maps import labelled
-from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict

@@ -14,10 +14,10 @@ from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
 from segunc.core.files import file_sha256, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
+from segunc.core.version import release_of, tool_version
 from segunc.decisions.guarantee import GuaranteedThreshold, model_of, read_threshold
 from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
-from segunc.maps.manifest import tool_version
 from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
@@ -166,10 +166,10 @@ class Inputs:
 
 
 def _check_versions(results: Sequence[EvaluationResult]) -> None:
-    """Raise InputError where a result is not of this version of segunc."""
+    """Raise InputError where a result is not of this release of segunc."""
     for run in results:
         version = run.content.get("run", {}).get("segunc")
-        if version == tool_version():
+        if version and release_of(version) == tool_version():
             continue
         maker = "another tool, or a segunc that recorded no version"
         if version:
