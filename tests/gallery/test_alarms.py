@@ -15,16 +15,8 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import regions_of
 from segunc.maps.verdicts import Verdict
 from tests.decisions.test_events import write as write_events_scene
-from tests.gallery.scenes import (
-    NAMES,
-    Scene,
-    Visit,
-    carried,
-    inside_of,
-    name_reviewer,
-    write_maps,
-    write_page,
-)
+from tests.support.scenes import NAMES, Scene, carried, write_maps, write_page
+from tests.support.visits import Visit, inside_of, name_reviewer
 
 
 def test_regions_are_ranked_by_area_times_excess() -> None:

@@ -10,18 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 
 from segunc.gallery.colours import colourise, display_range
 from segunc.maps.reader import MapsReader
-from tests.gallery.scenes import (
-    NAMES,
-    OBJECT,
-    SCORES,
-    SIZE,
-    Scene,
-    Visit,
-    carried,
-    inside_of,
-    write_page,
-)
 from tests.maps.fakes import CLASSES
+from tests.support.scenes import NAMES, OBJECT, SCORES, SIZE, Scene, carried, write_page
+from tests.support.visits import Visit, inside_of
 
 
 @pytest.mark.parametrize("name", NAMES)

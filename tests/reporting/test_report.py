@@ -35,8 +35,8 @@ from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
 from tests.conftest import Job
-from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
+from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.verbs.processes import refuse, succeed
 
 
