@@ -93,7 +93,8 @@ def main(words: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(words)
     columns = [f"n = {n}: mean risk, draws above {LEVEL:g}" for n in UNITS]
     print(
-        f"| control | method | {' | '.join(columns)} |\n| --- | --- | {' | '.join(['---:'] * len(UNITS))} |"
+        f"| control | method | {' | '.join(columns)} |\n| --- | --- |"
+        f" {' | '.join(['---:'] * len(UNITS))} |"
     )
     for control, units in population(asked.population).items():
         for name in get_args(MethodName):

@@ -1,1 +1,1 @@
-"""Normalisation layers that draw, their conversion, affine draws over one network, and the prior."""
+"""Normalisation layers that draw: conversion, noise, draws over one network, and the prior."""

@@ -1,6 +1,7 @@
-"""Conversion: every normalisation layer of a network becomes a norm site, whose per-channel affine
-can be drawn. A converted layer keeps its class as a base, its parameters, buffers and mode. While
-draws are active, it normalises with running statistics where it has them.
+"""Conversion: the per-channel affine of every normalisation layer of a network becomes drawable.
+
+Such a layer is called a *site*. It keeps its class as a base, its parameters, buffers and mode.
+While draws are active, it normalises with running statistics where it has them.
 """
 
 from __future__ import annotations
@@ -19,30 +20,40 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from segunc.core.errors import InputError
 
 Kind = Literal["batch", "group", "layer", "layer-2d", "rms", "instance"]
-"""``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with
+"""``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs. ``batch`` are also instance norms with
 running statistics.
 """
 USUAL_EPS = 1e-5
-"""Of a frozen BatchNorm that does not say its own; the comparison with its forward decides."""
-ORIGIN, FRAMES, DRAWS = "segunc_origin", "frames", "draws"
-"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.shortcuts`): those with the
-value :data:`FRAMES` have one row for each frame, the same for all draws, those with :data:`DRAWS`
-one for each draw and frame.
+"""The eps of a frozen BatchNorm that does not say its own; the comparison with its forward decides
+whether it is right.
 """
+ORIGIN = "segunc_origin"
+"""Attribute by which the engine marks tensors, see :mod:`segunc.sampling.shortcuts`."""
+FRAMES = "frames"
+"""Value of :data:`ORIGIN` of a tensor with one row for each frame, the same for all draws."""
+DRAWS = "draws"
+"""Value of :data:`ORIGIN` of a tensor with one row for each draw and frame."""
 
 
 @dataclass
 class SiteState:
-    """What a site reads while draws are active, set from outside: ``[S, C]``, or ``[1, C]`` where
-    the draws agree, on the raw input for ``batch``, statistics folded in, and on the normalised one
-    for the other kinds. None: the layer's own affine.
+    """What a site reads while draws are active; it is set from outside.
+
+    Attributes:
+        kind: of the normalisation.
+        scale: ``[S, C]``, or ``[1, C]`` where the draws agree; None is the layer's own affine. For
+            ``batch`` it acts on the raw input, with the statistics folded in, for the other kinds
+            on the normalised one.
+        shift: likewise.
+        reached: whether a drawn forward ever came through here.
+        trained: whether the last drawn forward needs gradients of its draws.
     """
 
     kind: Kind
     scale: Tensor | None = None
     shift: Tensor | None = None
-    reached: bool = False  # whether a drawn forward ever came through here
-    trained: bool = False  # whether the last drawn forward needs gradients of its draws
+    reached: bool = False
+    trained: bool = False
 
 
 @functools.cache
@@ -52,15 +63,26 @@ def with_mixin(mixin: type, layer: type, prefix: str) -> type:
 
 
 def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
-    """Return how many rows of the draw-major ``x`` meet each draw; each meets all rows of one that
-    is marked as the same for all.
+    """Return how many rows of the draw-major ``x`` meet each draw.
+
+    Args:
+        x: a tensor whose first axis is draws times frames, or frames alone where it is marked as
+            the same for all draws; then each draw meets all its rows.
+        draws: their number.
+        what: ``x`` is, in the message.
+
+    Raises:
+        InputError: the first axis is not a multiple of the draws.
     """
     rows = x.shape[0]
     if getattr(x, ORIGIN, None) == FRAMES:
         return rows
     if rows % draws:
-        message = f"a {what} has a first axis of {rows}, no multiple of {draws} draws: the network does not keep the batch outermost"
-        raise InputError(message, hint="sample it one draw at a time, --chunk 1")
+        raise InputError(
+            f"a {what} has a first axis of {rows}, which is not a multiple of {draws} draws: the "
+            "network does not keep the batch outermost",
+            hint="sample it one draw at a time, --chunk 1",
+        )
     return rows // draws
 
 
@@ -72,15 +94,17 @@ class StochasticSite:
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         state = self.segunc_site
         if state.scale is None:
-            if (
-                state.trained and torch._C._current_graph_task_id() != -1
-            ):  # backward is running, and recomputes
+            in_backward = torch._C._current_graph_task_id() != -1
+            if state.trained and in_backward:  # gradient checkpointing computes it once more
                 raise self._without_gradient("is called again in backward, when its draw is gone")
             return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
         x, others = layer_input(args, kwargs)
         if any(other is not None for other in others):
-            message = f"a normalisation layer of type {type(self).__name__} is called with more than its input"
-            raise InputError(message, hint="leave further arguments out")
+            raise InputError(
+                f"a normalisation layer of type {type(self).__name__} is called with more than its "
+                "input",
+                hint="leave further arguments out",
+            )
         state.reached = True
         state.trained = state.scale.requires_grad
         if state.trained and not torch.is_grad_enabled():
@@ -88,12 +112,15 @@ class StochasticSite:
         return drawn_forward(cast(nn.Module, self), state, x)
 
     def _without_gradient(self, reason: str) -> InputError:
-        """Gradient checkpointing would give the affine parameters gradients of 0, or of another
-        draw.
+        """Return the error for a layer whose affine parameters would get gradients of 0, or of
+        another draw.
         """
         return InputError(
             f"a normalisation layer of type {type(self).__name__} {reason}",
-            hint="switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
+            hint=(
+                "switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad "
+                "inside the network off"
+            ),
         )
 
 
@@ -109,12 +136,11 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
     """Return the layer with the drawn affine; see :func:`rows_of_a_draw`."""
     assert state.scale is not None
     assert state.shift is not None
-    each = rows_of_a_draw(x, state.scale.shape[0], "layer input")
-    channels_first = state.kind not in ("layer", "rms") and (
-        state.kind != "layer-2d" or x.ndim == 4
-    )
+    rows = rows_of_a_draw(x, state.scale.shape[0], "layer input")
+    channels_last = state.kind in ("layer", "rms") or (state.kind == "layer-2d" and x.ndim != 4)
     x = _normalise(layer, state.kind, x)
-    scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
+    scale = _rows(state.scale, x, rows, channels_last, layer)
+    shift = _rows(state.shift, x, rows, channels_last, layer)
     y = torch.addcmul(shift, x, scale)
     # timm's norm layers carry dropout and activation, in this order.
     for name in ("drop", "act"):
@@ -139,58 +165,65 @@ def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
     if kind == "layer" or (kind == "layer-2d" and x.ndim != 4):
         return F.layer_norm(x, module.normalized_shape, None, None, module.eps)
     if kind == "layer-2d":
-        return F.layer_norm(
-            x.permute(0, 2, 3, 1), module.normalized_shape, None, None, module.eps
-        ).permute(0, 3, 1, 2)
+        last = x.permute(0, 2, 3, 1)
+        normalised = F.layer_norm(last, module.normalized_shape, None, None, module.eps)
+        return normalised.permute(0, 3, 1, 2)
     return x
 
 
-def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.Module) -> Tensor:
-    """Return ``[S, C]`` as ``each`` rows a draw, one for all if S = 1, shaped to broadcast along
+def _rows(values: Tensor, x: Tensor, rows: int, channels_last: bool, layer: nn.Module) -> Tensor:
+    """Return ``[S, C]`` as ``rows`` rows a draw, one for all if S = 1, shaped to broadcast along
     the channel axis of ``x``.
     """
     values = values.to(x.dtype)
-    if each > 1 and len(values) > 1:
-        values = values.repeat_interleave(each, 0)
-    if channels_first:
+    if rows > 1 and len(values) > 1:
+        values = values.repeat_interleave(rows, 0)
+    if not channels_last:
         return values.view(values.shape[0], -1, *([1] * (x.ndim - 2)))
     shape = tuple(cast(Tensor, layer.weight).shape)
-    return values.view(values.shape[0], *([1] * (x.ndim - 1 - len(shape))), *shape)
+    axes_between = [1] * (x.ndim - 1 - len(shape))
+    return values.view(values.shape[0], *axes_between, *shape)
 
 
 def classify(layer: nn.Module) -> tuple[Kind | None, str]:
-    """Return the kind of a normalisation layer, or None with the reason why its affine cannot be
-    drawn: "" for another module.
+    """Return the kind of a normalisation layer whose affine can be drawn, else None with the reason;
+    the reason is "" for a module that is not a normalisation.
+
+    Raises:
+        InputError: BatchNorm without running statistics.
     """
-    module = cast(Any, layer)
     kind = _kind_by_class(layer)
-    if (
-        kind is None
-        and _has_running_statistics(layer)
-        and _has_channel_values(layer, "weight", "bias")
-    ):
+    if kind is None and _looks_like_batch_norm(layer):
         kind = "batch"  # somebody's own, frozen or not: its forward decides below
     if kind is None:
         reason = f"{type(layer).__name__} has no known per-channel affine"
         return None, reason if _looks_like_normalisation(layer) else ""
-    if getattr(layer, "weight", None) is None:
-        return None, "it has no affine parameters"
-    if "forward" in vars(layer):
-        return None, "its forward was replaced on the object"
-    if "weight" not in layer._parameters and "weight" not in layer._buffers:
-        return None, "its weight is computed from other parameters (weight_norm, spectral_norm)"
+    obstacle = _obstacle_to_drawing(layer)
+    if obstacle:
+        return None, obstacle
+    module = cast(Any, layer)
     if kind == "batch" and module.running_mean is None:
         message = f"{type(layer).__name__} without running statistics couples the draws of a batch"
         raise InputError(message, hint="train with track_running_stats=True, or use GroupNorm")
-    axes: tuple[Kind, ...] = (
-        ("layer-2d", "layer") if kind == "layer" and len(module.normalized_shape) == 1 else (kind,)
-    )
-    for possible in axes:
-        if all(
-            _same_as_original(layer, possible, magnitude) for magnitude in (1.0, 1000.0)
-        ):  # beyond usual clamps
+    possible_kinds: tuple[Kind, ...] = (kind,)
+    if kind == "layer" and len(module.normalized_shape) == 1:
+        possible_kinds = ("layer-2d", "layer")
+    for possible in possible_kinds:
+        # The second magnitude lies beyond usual clamps.
+        if _same_as_original(layer, possible, 1.0) and _same_as_original(layer, possible, 1000.0):
             return possible, ""
     return None, f"the forward of {type(layer).__name__} is not that of a {kind} normalisation"
+
+
+def _obstacle_to_drawing(layer: nn.Module) -> str:
+    """Return why no draw can take the place of a normalisation layer's affine, or ""."""
+    if getattr(layer, "weight", None) is None:
+        return "it has no affine parameters"
+    if "forward" in vars(layer):
+        return "its forward was replaced on the object"
+    if "weight" not in layer._parameters and "weight" not in layer._buffers:
+        return "its weight is computed from other parameters (weight_norm, spectral_norm)"
+    return ""
 
 
 def _kind_by_class(layer: nn.Module) -> Kind | None:
@@ -222,13 +255,19 @@ def _looks_like_normalisation(layer: nn.Module) -> bool:
     named_so = "norm" in name.lower() or "BN" in name
     if named_so and any(True for _ in layer.parameters(recurse=False)):
         return True
-    pairs = (("weight", "bias"), ("gamma", "beta"))
-    affine = any(_has_channel_values(layer, *names) for names in pairs)
-    return affine or _has_running_statistics(layer)
+    return (
+        _has_channel_values(layer, "weight", "bias")
+        or _has_channel_values(layer, "gamma", "beta")
+        or _has_running_statistics(layer)
+    )
 
 
 def _has_running_statistics(layer: nn.Module) -> bool:
     return _has_channel_values(layer, "running_mean", "running_var")
+
+
+def _looks_like_batch_norm(layer: nn.Module) -> bool:
+    return _has_running_statistics(layer) and _has_channel_values(layer, "weight", "bias")
 
 
 def _has_channel_values(layer: nn.Module, *names: str) -> bool:
@@ -249,9 +288,10 @@ def _has_channel_values(layer: nn.Module, *names: str) -> bool:
 
 def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
     """Return the layer's own gamma and beta, flat ``[C]`` float32 (beta 0 where it has none)."""
-    weight = cast(Tensor, layer.weight).detach().float().flatten()
+    gamma = cast(Tensor, layer.weight).detach().float().flatten()
     bias = getattr(layer, "bias", None)
-    return weight, torch.zeros_like(weight) if bias is None else bias.detach().float().flatten()
+    beta = torch.zeros_like(gamma) if bias is None else bias.detach().float().flatten()
+    return gamma, beta
 
 
 def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
@@ -294,33 +334,37 @@ def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
     """Return whether the drawn path with the layer's own affine reproduces its forward on a random
     input, channel by channel.
     """
-    training, probe = layer.training, _probe_input(layer, kind) * magnitude
+    training = layer.training
+    probe = _probe_input(layer, kind) * magnitude
     layer.eval()
     try:
         with torch.no_grad():
-            given = probe.clone()
-            expected = layer(given)
-            if not torch.equal(given, probe):  # in place: the network may go on with its input
-                return False
-            scale, shift = fold(*own_affine(layer), *statistics(layer, kind))
-            actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
-            if actual.shape != expected.shape:
-                return False
-            # Large means over tiny variances cancel: the terms of each channel, and not the result,
-            # bound its rounding.
-            factor, offset = (
-                _rows(t[None], probe, 1, kind not in ("layer", "rms"), layer)
-                for t in (scale, shift)
-            )
-            terms = (_normalise(layer, kind, probe) * factor).abs() + offset.abs()
+            return _reproduces_forward(layer, kind, probe)
     except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError, LookupError):
         return False
     finally:
         layer.train(training)
-    tolerance = max(1e-4, 8 * torch.finfo(probe.dtype).eps)
-    return bool(
-        ((actual - expected).abs() <= tolerance * terms + torch.finfo(probe.dtype).tiny).all()
-    )
+
+
+def _reproduces_forward(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
+    """Return the same for one input of a layer in eval mode; any error says that it does not."""
+    probe_copy = probe.clone()
+    expected = layer(probe_copy)
+    if not torch.equal(probe_copy, probe):  # in place: the network may go on with its input
+        return False
+    scale, shift = fold(*own_affine(layer), *statistics(layer, kind))
+    actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
+    if actual.shape != expected.shape:
+        return False
+    # Large means over tiny variances cancel: the terms of each channel, and not the result, bound
+    # its rounding.
+    channels_last = kind in ("layer", "rms")
+    factor = _rows(scale[None], probe, 1, channels_last, layer)
+    offset = _rows(shift[None], probe, 1, channels_last, layer)
+    terms = (_normalise(layer, kind, probe) * factor).abs() + offset.abs()
+    precision = torch.finfo(probe.dtype)
+    tolerance = max(1e-4, 8 * precision.eps)
+    return bool(((actual - expected).abs() <= tolerance * terms + precision.tiny).all())
 
 
 @dataclass(frozen=True)
@@ -344,8 +388,11 @@ class LeftLayer:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """The norm sites in the order of ``named_modules``, and the normalisation layers that keep
-    their own affine.
+    """What :func:`convert` did.
+
+    Attributes:
+        sites: the layers whose affine can be drawn, in the order of ``named_modules``.
+        left: the normalisation layers that keep their own affine.
     """
 
     sites: tuple[SiteInfo, ...]
@@ -371,12 +418,12 @@ class ConversionReport:
 
 
 def is_converted(network: nn.Module) -> bool:
-    """Return whether the network holds a norm site."""
-    return any(isinstance(m, StochasticSite) for m in network.modules())
+    """Return whether the affine of some layer of the network can be drawn."""
+    return any(isinstance(module, StochasticSite) for module in network.modules())
 
 
 def convert(network: nn.Module) -> ConversionReport:
-    """Turn the normalisation layers of a network into norm sites, in place. With no draws active,
+    """Make the affine of a network's normalisation layers drawable, in place. With no draws active,
     and with draws at ``alpha = 0``, the network computes what it computed before.
 
     Raises:
@@ -396,26 +443,30 @@ def convert(network: nn.Module) -> ConversionReport:
             kind, reason = classify(module)
         except InputError as error:
             raise error.within(name) from None
+        layer_type = type(module).__name__
         if kind is not None:
-            sites.append(
-                SiteInfo(name, type(module).__name__, kind, cast(Any, module).weight.numel())
-            )
+            channels = cast(Tensor, module.weight).numel()
+            sites.append(SiteInfo(name, layer_type, kind, channels))
             kinds.append((module, kind))
         elif reason:
-            left.append(LeftLayer(name, type(module).__name__, reason))
+            left.append(LeftLayer(name, layer_type, reason))
     if not sites:
-        why = f" ({left[0].name}: {left[0].reason})" if left else ""
-        name = type(network).__name__
-        message = f"{name} has no normalisation layer with affine parameters{why}, which draws are made of"
-        raise InputError(
-            message,
-            hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers",
-        )
+        raise _no_layer_to_convert(network, left)
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:
         module.__class__ = with_mixin(StochasticSite, cast(Any, type(module)), "Stochastic")
         cast(StochasticSite, module).segunc_site = SiteState(kind)
     return ConversionReport(tuple(sites), tuple(left))
+
+
+def _no_layer_to_convert(network: nn.Module, left: Sequence[LeftLayer]) -> InputError:
+    """Return the error for a network without a layer whose affine can be drawn."""
+    why = f" ({left[0].name}: {left[0].reason})" if left else ""
+    return InputError(
+        f"{type(network).__name__} has no normalisation layer with affine parameters{why}, which "
+        "draws are made of",
+        hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers",
+    )
 
 
 def revert(network: nn.Module) -> None:

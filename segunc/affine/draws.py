@@ -20,27 +20,37 @@ from segunc.core.patterns import pattern_of_file
 
 @dataclass(frozen=True)
 class AffineDraws:
-    """S affine parameter sets of a whole network."""
+    """S affine parameter sets of a whole network.
 
-    weight: Tensor  # [S, T] gamma of every site, concatenated in the order of the layout
-    bias: Tensor  # [S, T] beta
-    dropout: tuple[Any, ...] = ()  # of each drawn dropout layer, if the posterior draws any
+    Attributes:
+        weight: ``[S, T]`` gamma of every normalisation layer, concatenated in the layout's order.
+        bias: ``[S, T]`` beta.
+        dropout: of each drawn dropout layer, if the posterior draws any.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    dropout: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return self.weight.shape[0]
 
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
-        """Return the same draws behind one without any noise, of the affine ``[T]`` given."""
-        gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
-        return AffineDraws(
-            gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout)
-        )
+        """Return the same draws behind one without any noise, of this gamma and beta ``[T]``."""
+        gamma = torch.cat([weight[None], self.weight])
+        beta = torch.cat([bias[None], self.bias])
+        dropout = tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout)
+        return AffineDraws(gamma, beta, dropout)
 
 
 @dataclass(frozen=True)
 class FoldedSite:
-    """One site's part of S draws: scale and shift ``[S, C]`` in the type of the activations, or
-    ``[1, C]`` where the draws agree.
+    """One normalisation layer's part of S draws, with its statistics folded in.
+
+    Attributes:
+        scale: ``[S, C]`` in the type of the activations, or ``[1, C]`` where the draws agree.
+        shift: likewise.
+        agree: whether all draws are the same here.
     """
 
     scale: Tensor
@@ -65,61 +75,76 @@ class FoldedDraws:
 
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
         """Return the same draws without gradients at the sites that are not chosen."""
-        pairs = zip(self.sites, chosen, strict=True)
-        sites = (
-            s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach())
-            for s, kept in pairs
-        )
+        sites = []
+        for site, is_chosen in zip(self.sites, chosen, strict=True):
+            if is_chosen:
+                sites.append(site)
+            else:
+                sites.append(replace(site, scale=site.scale.detach(), shift=site.shift.detach()))
         return replace(self, sites=tuple(sites))
 
     def part(self, first: int, last: int) -> FoldedDraws:
         """Return the draws first..last-1."""
+        sites = tuple(site.part(first, last) for site in self.sites)
         dropout = tuple(layer.part(first, last) for layer in self.dropout)
-        return FoldedDraws(
-            tuple(site.part(first, last) for site in self.sites), last - first, dropout
-        )
+        return FoldedDraws(sites, last - first, dropout)
 
 
 SCOPES = "all, encoder, decoder, last:N and every:N"
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
-    """Return one flag for each site name, in network order: whether it lies in the scope and in a
-    narrower one, if any. A scope is ``all``, ``encoder``, ``decoder`` (what is not the encoder),
-    ``last:N`` sites, ``every:N``-th site, or a regular expression that is searched in the names.
-    InputError for an unknown form, or where no site matches, or none matches both.
+    """Return which normalisation layers lie in a scope, and in a narrower one, if any.
+
+    Args:
+        scope: ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` layers,
+            ``every:N``-th layer, or a regular expression that is searched in the names.
+        names: of the layers, in network order.
+        narrower: a scope of the same forms, or None.
+
+    Returns:
+        One flag for each name.
+
+    Raises:
+        InputError: a scope of another form, or one that no layer lies in; no layer lies in both.
     """
-    encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
-    if scope == "all":
-        flags = [True] * len(names)
-    elif scope in ("encoder", "decoder"):
-        if not any(encoder):
-            message = f"scope '{scope}' needs a network with a part named encoder or backbone"
-            raise InputError(message, hint="give a regular expression")
-        flags = encoder if scope == "encoder" else [not e for e in encoder]
-    elif match := re.fullmatch(r"(last|every):(\d{1,9})", scope):
-        count, last = int(match[2]), match[1] == "last"
-        flags = [
-            i >= len(names) - count if last else count > 0 and i % count == 0
-            for i in range(len(names))
-        ]
-    else:
-        # It may come from the file of a posterior, so it is searched in bounded time.
-        pattern = pattern_of_file(scope, f"scope '{shortened(scope)}', none of {SCOPES},")
-        flags = [pattern.search(name) is not None for name in names]
+    flags = _scope_flags(scope, names)
     if not any(flags):
         message = (
             f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"
         )
         raise InputError(message, hint="e.g. last:4, or a regular expression that finds such names")
-    if narrower is not None:
-        flags = [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
-        if not any(flags):
-            message = (
-                f"scope '{narrower}' has no normalisation layer within the model's own, '{scope}'"
-            )
-            raise InputError(message, hint="leave --scope out, or give another")
-    return flags
+    if narrower is None:
+        return flags
+    narrower_flags = in_scope(narrower, names)
+    in_both = [
+        is_inside and is_chosen for is_inside, is_chosen in zip(flags, narrower_flags, strict=True)
+    ]
+    if not any(in_both):
+        message = f"scope '{narrower}' has no normalisation layer within the model's own, '{scope}'"
+        raise InputError(message, hint="leave --scope out, or give another")
+    return in_both
+
+
+def _scope_flags(scope: str, names: Sequence[str]) -> list[bool]:
+    """Return for each name of a normalisation layer whether it lies in the scope."""
+    if scope == "all":
+        return [True] * len(names)
+    if scope in ("encoder", "decoder"):
+        in_encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
+        if not any(in_encoder):
+            message = f"scope '{scope}' needs a network with a part named encoder or backbone"
+            raise InputError(message, hint="give a regular expression")
+        return [inside == (scope == "encoder") for inside in in_encoder]
+    counted = re.fullmatch(r"(last|every):(\d{1,9})", scope)
+    if counted is not None:
+        count = int(counted[2])
+        if counted[1] == "last":
+            return [index >= len(names) - count for index in range(len(names))]
+        return [count > 0 and index % count == 0 for index in range(len(names))]
+    # It may come from the file of a posterior, so it is searched in bounded time.
+    pattern = pattern_of_file(scope, f"scope '{shortened(scope)}', none of {SCOPES},")
+    return [pattern.search(name) is not None for name in names]
 
 
 class AffineLayout:
@@ -136,30 +161,35 @@ class AffineLayout:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        sites = {
-            name: module
-            for name, module in network.named_modules()
-            if isinstance(module, StochasticSite)
-        }
+        sites: dict[str, Any] = {}
+        dropout: dict[str, Any] = {}
+        for name, module in network.named_modules():
+            if isinstance(module, StochasticSite):
+                sites[name] = module
+            if hasattr(module, "segunc_dropout"):
+                dropout[name] = module
         if not sites:
             raise InputError("the network is not converted", hint="call segunc.convert on it first")
-        layers: list[Any] = list(sites.values())
         self.names = tuple(sites)
-        self.channels = tuple(int(layer.weight.numel()) for layer in layers)
-        self._states: list[SiteState] = [layer.segunc_site for layer in layers]
-        self._layers = layers
-        self.weight, self.bias = map(torch.cat, zip(*map(own_affine, layers), strict=True))
-        self.has_bias = self._site_mask(
-            [getattr(layer, "bias", None) is not None for layer in layers]
-        )
-        folded = [
-            statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)
-        ]
-        self.mean, self.inverse = map(torch.cat, zip(*folded, strict=True))
-        dropout: dict[str, Any] = {
-            n: m for n, m in network.named_modules() if hasattr(m, "segunc_dropout")
-        }
-        self.dropout_names, self._dropout = tuple(dropout), list(dropout.values())
+        self._layers = list(sites.values())
+        self.channels = tuple(int(layer.weight.numel()) for layer in self._layers)
+        self._states: list[SiteState] = [layer.segunc_site for layer in self._layers]
+        gammas, betas, means, inverses, have_bias = [], [], [], [], []
+        for layer, state in zip(self._layers, self._states, strict=True):
+            gamma, beta = own_affine(layer)
+            mean, inverse = statistics(layer, state.kind)
+            gammas.append(gamma)
+            betas.append(beta)
+            means.append(mean)
+            inverses.append(inverse)
+            have_bias.append(getattr(layer, "bias", None) is not None)
+        self.weight = torch.cat(gammas)
+        self.bias = torch.cat(betas)
+        self.mean = torch.cat(means)
+        self.inverse = torch.cat(inverses)
+        self.has_bias = self._site_mask(have_bias)
+        self.dropout_names = tuple(dropout)
+        self._dropout = list(dropout.values())
         self._masks: dict[tuple[str, str | None], Tensor] = {}
 
     @property
@@ -178,10 +208,9 @@ class AffineLayout:
 
     def _site_mask(self, chosen: Sequence[bool]) -> Tensor:
         """Return ``[T]`` from one flag a site."""
-        each = torch.tensor(self.channels)
-        return torch.repeat_interleave(torch.tensor(chosen), each, output_size=self.total).to(
-            self.device
-        )
+        channels = torch.tensor(self.channels)
+        mask = torch.repeat_interleave(torch.tensor(chosen), channels, output_size=self.total)
+        return mask.to(self.device)
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
         """Return ``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one,
@@ -202,46 +231,65 @@ class AffineLayout:
 
     @torch.no_grad()
     def store(self, weight: Tensor, bias: Tensor) -> None:
-        """Make gamma and beta ``[T]`` those of the network's layers; one without beta
-        keeps none.
-        """
-        parts = (torch.split(values, list(self.channels)) for values in (weight, bias))
-        for layer, w, b in zip(self._layers, *parts, strict=True):
-            layer.weight.copy_(w.view_as(layer.weight))
+        """Make gamma and beta ``[T]`` those of the network's layers; one without beta keeps none."""
+        gammas = torch.split(weight, list(self.channels))
+        betas = torch.split(bias, list(self.channels))
+        for layer, gamma, beta in zip(self._layers, gammas, betas, strict=True):
+            layer.weight.copy_(gamma.view_as(layer.weight))
             if getattr(layer, "bias", None) is not None:
-                layer.bias.copy_(b.view_as(layer.bias))
+                layer.bias.copy_(beta.view_as(layer.bias))
 
     def fold(
         self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False
     ) -> FoldedDraws:
-        """Return statistics folded into the affine and cut by site, once for a run, for activations
-        of ``dtype`` (None: that of the draws). With ``share`` one row is kept where all draws
-        agree, so that what lies before the first other site can be computed once.
+        """Return draws with the statistics folded into their affine, cut by layer, once for a run.
+
+        Args:
+            draws: over this layout.
+            dtype: of the activations; None is that of the draws.
+            share: keep one row where all draws agree, so that what lies before the first layer in
+                which they differ can be computed once.
+
+        Raises:
+            InputError: draws of another layout.
         """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
-            message = f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are"
-            raise InputError(message, hint="make them from its layout")
+            raise InputError(
+                f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this "
+                "network's are",
+                hint="make them from its layout",
+            )
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
+        agreeing = self._agreeing_sites(scale, shift) if share else [False] * len(self.names)
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's
         # size.
-        sites, agreeing = [], [False] * len(self.names)
-        if share:  # read back at once: a GPU is waited for
-            same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
-            agreeing = torch.stack(
-                [of_site.all() for of_site in torch.split(same, list(self.channels))]
-            ).tolist()
-        scales, shifts = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
-        for of_scale, of_shift, agree in zip(scales, shifts, agreeing, strict=True):
-            of_scale, of_shift = (
-                v[: 1 if agree else None].to(dtype or v.dtype) for v in (of_scale, of_shift)
+        scales = torch.split(scale, list(self.channels), 1)
+        shifts = torch.split(shift, list(self.channels), 1)
+        sites = []
+        for site_scale, site_shift, agree in zip(scales, shifts, agreeing, strict=True):
+            rows = slice(1) if agree else slice(None)
+            sites.append(
+                FoldedSite(
+                    site_scale[rows].to(dtype or site_scale.dtype),
+                    site_shift[rows].to(dtype or site_shift.dtype),
+                    agree,
+                )
             )
-            sites.append(FoldedSite(of_scale, of_shift, agree))
         return FoldedDraws(tuple(sites), len(draws), draws.dropout)
+
+    def _agreeing_sites(self, scale: Tensor, shift: Tensor) -> list[bool]:
+        """Return for each layer whether all draws ``[S, T]`` have the same scale and shift."""
+        same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
+        by_site = [of_site.all() for of_site in torch.split(same, list(self.channels))]
+        agreeing: list[bool] = torch.stack(by_site).tolist()  # at once: a GPU is waited for
+        return agreeing
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
-        """While open, the network computes with these draws, draw-major: S times n frames;
-        InputError for another layout, or within others.
+        """While open, the network computes with these draws, draw-major: S times n frames.
+
+        Raises:
+            InputError: draws of another layout, or within other draws.
         """
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
@@ -251,17 +299,18 @@ class AffineLayout:
         torch.backends.mha.set_fastpath_enabled(False)
         try:
             for state, site in zip(self._states, folded.sites, strict=True):
-                state.scale, state.shift = site.scale, site.shift
-            for layer, dropped in zip(
-                self._dropout if folded.dropout else (), folded.dropout, strict=True
-            ):
-                # A draw that drops nothing gets masks of ones: they mark where draws differ
-                # (sampling.shortcuts).
-                layer.segunc_dropout = replace(dropped, calls=0) if dropped.p > 0 else None
+                state.scale = site.scale
+                state.shift = site.shift
+            if folded.dropout:
+                for layer, dropped in zip(self._dropout, folded.dropout, strict=True):
+                    # A draw that drops nothing gets masks of ones: they mark where draws differ
+                    # (sampling.shortcuts).
+                    layer.segunc_dropout = replace(dropped, calls=0) if dropped.p > 0 else None
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             for state in self._states:
-                state.scale = state.shift = None
+                state.scale = None
+                state.shift = None
             for layer in self._dropout:
                 layer.segunc_dropout = None

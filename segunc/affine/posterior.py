@@ -25,8 +25,9 @@ PriorMean = Literal["base", "zero"]
 
 
 class Stored(Protocol):
-    """What a model folder keeps beside its base network. A subclass with one attribute for each
-    argument needs to write no method.
+    """What a model folder keeps beside its base network.
+
+    A subclass with one attribute for each argument needs to write no method.
     """
 
     method: ClassVar[str]  # its name in files and on the command line
@@ -45,26 +46,37 @@ class Stored(Protocol):
 
 @runtime_checkable
 class Posterior(Stored, Protocol):
-    """A way to make affine draws over one network. One whose draws differ in other layers, too, has
-    a method ``prepare(network)``, which makes these layers of a network just loaded drawable, in
-    place.
+    """A way to make affine draws over one network.
+
+    A posterior whose draws differ in other layers, too, has a method ``prepare(network)``. It makes
+    these layers of a network just loaded drawable, in place.
     """
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        """Return the draws with the given numbers, over the layout of the posterior's network; each
-        depends on (seed, number) alone. The seed may be a source of noise whose scheme couples the
-        draws; the scope is narrower than the posterior's own, or None.
+        """Return the draws with these numbers; each depends on (seed, number) alone.
+
+        Args:
+            layout: of the posterior's network.
+            draws: their numbers.
+            seed: of the noise, or a source of noise whose scheme couples the draws.
+            scope: narrower than the posterior's own, or None.
         """
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        """Return the posterior that gave these :meth:`tensors` and :meth:`settings` (among other
-        keys); a KeyError for one that lacks.
+        """Return the posterior that gave these :meth:`tensors` and :meth:`settings`.
+
+        The settings may have further keys.
+
+        Raises:
+            KeyError: a tensor or a setting is missing.
         """
-        names = signature(cls).parameters
-        return cls(**{name: tensors[name] if name in tensors else settings[name] for name in names})
+        arguments = {}
+        for name in signature(cls).parameters:
+            arguments[name] = tensors[name] if name in tensors else settings[name]
+        return cls(**arguments)
 
 
 class Deterministic(Posterior):
@@ -83,35 +95,40 @@ class Deterministic(Posterior):
 @dataclass(frozen=True)
 class Prior:
     """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log
-    prior] / T``. N_eff says for how many independent pixels the labelled ones, which are far from
-    independent, count. T below 1 is a cold posterior.
+    prior] / T``.
+
+    Attributes:
+        scale: s, the standard deviation, above 0.
+        effective_pixels: N_eff, above 0: for how many independent pixels the labelled ones, which
+            are far from independent, count.
+        mean: ``base`` centres the prior on the trained values, ``zero`` is plain weight decay.
+        temperature: T, at least 0; below 1 it is a cold posterior.
     """
 
-    scale: float = 0.1  # s, the standard deviation, above 0
-    effective_pixels: float = 100_000.0  # N_eff, above 0
-    mean: PriorMean = "base"  # centres it on the trained values; zero is plain weight decay
-    temperature: float = 1.0  # T, at least 0
+    scale: float = 0.1
+    effective_pixels: float = 100_000.0
+    mean: PriorMean = "base"
+    temperature: float = 1.0
 
     def centre(self, layout: AffineLayout) -> Tensor:
         """Return ``[2, T]`` gamma (row 0) and beta (row 1) at the prior's mean."""
         return (1.0 if self.mean == "base" else 0.0) * layout.affine
 
     def energy(self, affine: Tensor, layout: AffineLayout, scope: str) -> Tensor:
-        """Return ``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar:
-        what a mean-pixel loss is added.
+        """Return ``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar
+        that is added to a mean-pixel loss.
         """
-        square = (affine - self.centre(layout)).square()
-        gamma, beta = (
-            row[free].sum() for row, free in zip(square, layout.free(scope), strict=True)
-        )
-        distance: Tensor = gamma + beta
+        gamma_squares, beta_squares = (affine - self.centre(layout)).square()
+        free_gammas, free_betas = layout.free(scope)
+        distance: Tensor = gamma_squares[free_gammas].sum() + beta_squares[free_betas].sum()
         return distance / (2.0 * self.scale**2 * self.effective_pixels)
 
 
 class Trainable(nn.Module, ABC, Generic[P]):
-    """The parameters of a posterior while gradient steps train them; they start at the trained
-    values, and are what a checkpoint holds. Sites outside the scope keep the base's affine. Of M
-    members, member m = step mod M trains at a step.
+    """The parameters of a posterior while gradient steps train them.
+
+    They start at the trained values, and are what a checkpoint holds. Layers outside the scope keep
+    the base's affine. Of M members, member m = step mod M trains at a step.
     """
 
     members = 1
@@ -119,7 +136,8 @@ class Trainable(nn.Module, ABC, Generic[P]):
 
     def __init__(self, scope: str = "all", prior: Prior | None = None) -> None:
         super().__init__()
-        self.scope, self.prior = scope, Prior() if prior is None else prior
+        self.scope = scope
+        self.prior = Prior() if prior is None else prior
 
     @abstractmethod
     def posterior(self, layout: AffineLayout) -> P:
@@ -136,21 +154,23 @@ class Trainable(nn.Module, ABC, Generic[P]):
         return torch.where(layout.free(self.scope), affine, layout.affine)
 
     def class_weights(self, weights: Tensor, member: int) -> Tensor:
-        return weights  # [C], in the cross-entropy of a member's step
+        """Return the class weights ``[C]`` in the cross-entropy of a member's step."""
+        return weights
 
     def others(self, member: int) -> list[nn.Parameter]:
-        return []  # the parameters that do not train while a member does
+        """Return the parameters that do not train while a member does."""
+        return []
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        return [
-            {"params": list(self.parameters())}
-        ]  # of the optimiser; a group may have an ``lr`` of its own
+        """Return the groups of the optimiser; a group may have an ``lr`` of its own."""
+        return [{"params": list(self.parameters())}]
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler | None:
-        return None  # of its own, in place of the one that the settings name
+        """Return a schedule in place of the one that the settings name, or None."""
+        return None
 
     def check_steps(self, steps: int) -> None:
-        """Raise an InputError before the first step if this many cannot do."""
+        """Raise an InputError before the first step if so many steps cannot work."""
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
         """Look at the parameters after an optimiser step, the first of which is 1."""

@@ -30,42 +30,50 @@ SAME_BYTES = "it has the bytes of a frame that a threshold of --flag was calibra
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which value on pixels are flagged and, of a file of segunc threshold, what it
-    promises.
+    """The value from which on pixels are flagged, and what it promises if it comes from a file of
+    segunc threshold.
     """
 
     value: float
-    source: str = ""
+    source: str = ""  # name of the file; empty without one
     promise: str = ""
     short: str = ""  # the promise in few words
-    guarantee: GuaranteedThreshold | None = None
-    found_share: float = 0.5  # of an object's pixels, the least that is flagged
-    smallest: int = SMALLEST_REGION
+    guarantee: GuaranteedThreshold | None = None  # the content of the file
+    found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
+    smallest: int = SMALLEST_REGION  # pixels of a flagged region
 
     @property
     def statement(self) -> str:
         """The promise with its condition, without which it means nothing; empty where there is
         none."""
-        return f"{self.promise} {self.guarantee.condition}" if self.guarantee else ""
+        if self.guarantee is None:
+            return ""
+        return f"{self.promise} {self.guarantee.condition}"
 
     def claims(self, run: Mapping[str, Any]) -> bool:
-        """Return whether the promise may be claimed for the frames of a run without its condition:
-        the run is of the calibration's own input. Whether other frames are like these no record
-        says."""
+        """Return whether the promise may be claimed for the frames of a run without its condition.
+
+        It may where the run is of the calibration's own input. No record says whether other frames
+        are like those of the calibration.
+        """
         source = self.guarantee.source if self.guarantee else ""
         return bool(source) and source == source_of(run)
 
 
 def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:
-    """Return the threshold of each score, of words ``SCORE=VALUE`` or ``threshold.json[:GROUP]``,
-    which segunc threshold wrote.
+    """Return the threshold of each score.
+
+    Args:
+        words: ``SCORE=VALUE`` or ``threshold.json[:GROUP]``, a file that segunc threshold wrote; or
+            a mapping from scores to values.
+
+    Raises:
+        InputError: a word is neither, a file cannot be used, or a score has two thresholds.
     """
+    if isinstance(words, Mapping):
+        words = [f"{name}={value}" for name, value in words.items()]
     thresholds: dict[str, Threshold] = {}
-    for word in (
-        [f"{name}={value}" for name, value in words.items()]
-        if isinstance(words, Mapping)
-        else words
-    ):
+    for word in words:
         # The name of a group may hold colons, as a time of day does.
         file = re.fullmatch(r"(.+?\.json)(?::(.*))?", word)
         name, threshold = _of_file(Path(file[1]), file[2]) if file else _of_value(word)
@@ -76,7 +84,8 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
 
 
 def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any]) -> None:
-    """Check the promise of each threshold as ``check_run`` does."""
+    """Raise InputError for a threshold that was calibrated on maps of another model, tool or
+    setting than those of a run; see :meth:`GuaranteedThreshold.check_run`."""
     for threshold in flag.values():
         if threshold.guarantee:
             threshold.guarantee.check_run(run, threshold.source)
@@ -85,7 +94,7 @@ def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any]) -> Non
 def calibrated_frames(
     flag: Mapping[str, Threshold], frames_of: Callable[[str], Sequence[tuple[str, str]]]
 ) -> dict[str, str]:
-    """Return the frames that cannot test a promise, and of each the reason.
+    """Return the frames that cannot test a promise, each with the reason.
 
     Args:
         flag: score -> threshold.
@@ -98,20 +107,22 @@ def calibrated_frames(
     names: set[str] = set()
     sources: list[str] = []
     for score, threshold in flag.items():
-        if threshold.guarantee:
-            sources.append(threshold.source)
-            frames = frames_of(score)
-            names.update(name for name, _ in frames)
-            matched = calibration_frames(threshold.guarantee.frames, frames)
-            if matched and len(matched) == len(frames):
-                number = len(threshold.guarantee.frames)
-                raise InputError(
-                    f"{len(matched)} of these frames, first {frames[0][0]}, are among the {number} "
-                    f"that {threshold.source} was calibrated on, so they cannot test its promise",
-                    hint="evaluate other frames",
-                )
-            for name, same_name in matched.items():
-                reasons.setdefault(name, CALIBRATED_ON if same_name else SAME_BYTES)
+        if threshold.guarantee is None:
+            continue
+        calibrated = threshold.guarantee.frames
+        sources.append(threshold.source)
+        frames = frames_of(score)
+        names.update(name for name, _ in frames)
+        matched = calibration_frames(calibrated, frames)
+        if matched and len(matched) == len(frames):
+            first, _ = frames[0]
+            raise InputError(
+                f"{len(matched)} of these frames, first {first}, are among the {len(calibrated)} "
+                f"that {threshold.source} was calibrated on, so they cannot test its promise",
+                hint="evaluate other frames",
+            )
+        for name, has_same_name in matched.items():
+            reasons.setdefault(name, CALIBRATED_ON if has_same_name else SAME_BYTES)
     if names and names == reasons.keys():
         raise InputError(
             f"each of these {len(names)} frames is among those that {' or '.join(sources)} was "
@@ -122,11 +133,13 @@ def calibrated_frames(
 
 
 def smallest_object_of(flag: Mapping[str, Threshold], asked: int | None = None) -> int:
-    """Return the pixels of the smallest labelled object: what is ``asked`` for, else what the files
-    of segunc threshold record, else :data:`SMALLEST_OBJECT`.
+    """Return the pixels of the smallest labelled object.
+
+    It is what is ``asked`` for, else what the files of segunc threshold record, else
+    :data:`SMALLEST_OBJECT`.
 
     Raises:
-        InputError: two of them differ, for one result has one kind of object.
+        InputError: two of these differ, and one result has one kind of object.
     """
     chosen = asked
     source = "--smallest-object"
@@ -135,9 +148,9 @@ def smallest_object_of(flag: Mapping[str, Threshold], asked: int | None = None) 
             continue
         size = threshold.guarantee.smallest_object
         if chosen is not None and size != chosen:
-            message = f"{threshold.source} counts labelled objects from {size} pixels on"
             raise InputError(
-                f"{message}, and {source} from {chosen}",
+                f"{threshold.source} counts labelled objects from {size} pixels on, "
+                f"and {source} from {chosen}",
                 hint=f"--smallest-object {size}, and one --flag of these",
             )
         chosen = size
@@ -146,38 +159,53 @@ def smallest_object_of(flag: Mapping[str, Threshold], asked: int | None = None) 
 
 
 def _of_value(word: str) -> tuple[str, Threshold]:
+    """Return the score and its threshold of ``SCORE=VALUE``."""
     name, _, text = word.partition("=")
     try:
         value = float(text)
     except ValueError:
         value = np.nan
     if not name or not np.isfinite(value):
-        message = f"--flag {word} is neither SCORE=VALUE nor threshold.json[:GROUP]"
-        raise InputError(message, hint="--flag entropy=0.5, or --flag threshold.json")
-    low, high = (SCORES[name].lower, SCORES[name].upper) if name in SCORES else (None, None)
-    if (low is not None and value < low) or (high is not None and value > high):
         raise InputError(
-            f"--flag {word}: {name} lies in {low:g} to {np.inf if high is None else high:g}"
+            f"--flag {word} is neither SCORE=VALUE nor threshold.json[:GROUP]",
+            hint="--flag entropy=0.5, or --flag threshold.json",
         )
+    if name in SCORES:
+        lower = SCORES[name].lower
+        upper = SCORES[name].upper
+        smallest = -np.inf if lower is None else lower
+        largest = np.inf if upper is None else upper
+        if not smallest <= value <= largest:
+            raise InputError(f"--flag {word}: {name} lies in {smallest:g} to {largest:g}")
     return name, Threshold(value)
 
 
-def _of_file(path: Path, which: str | None) -> tuple[str, Threshold]:
-    made = read_threshold(path)
-    value, promise, short = made.value, made.promise, made.short
-    if which:
-        groups_by_name = {composed(name): name for name in made.groups}
-        which = groups_by_name.get(composed(which), which)
-        if which not in made.groups:
-            groups = f"its groups are {', '.join(made.groups) or 'none'}"
+def _of_file(path: Path, group: str | None) -> tuple[str, Threshold]:
+    """Return the score and its threshold of a file of segunc threshold, or of a group in it."""
+    guarantee = read_threshold(path)
+    value = guarantee.value
+    promise = guarantee.promise
+    short = guarantee.short
+    if group:
+        # The names of groups may be composed otherwise than what was typed.
+        names = {composed(name): name for name in guarantee.groups}
+        name = names.get(composed(group), group)
+        if name not in guarantee.groups:
             raise InputError(
-                f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups
+                f"--flag {path}:{name}: the threshold has no group '{name}'",
+                hint=f"its groups are {', '.join(guarantee.groups) or 'none'}",
             )
-        value, words = (
-            made.groups[which]["value"],
-            f"group {which}, calibrated on {made.groups[which]['units']:g} units",
-        )
-        promise, short = f"{promise} This is {words}.", f"{short}, {words}"
-    return made.score, Threshold(
-        value, path.name, promise, short, made, made.found_share, made.smallest
+        numbers = guarantee.groups[name]
+        value = numbers["value"]
+        calibrated_on = f"group {name}, calibrated on {numbers['units']:g} units"
+        promise = f"{promise} This is {calibrated_on}."
+        short = f"{short}, {calibrated_on}"
+    return guarantee.score, Threshold(
+        value=value,
+        source=path.name,
+        promise=promise,
+        short=short,
+        guarantee=guarantee,
+        found_share=guarantee.found_share,
+        smallest=guarantee.smallest,
     )

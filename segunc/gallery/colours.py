@@ -22,9 +22,9 @@ from segunc.maps.labelled import choose_scores
 from segunc.maps.reader import MapsReader
 from segunc.scores import SCORES, first_shown
 
-_SAMPLED_FRAMES = (
-    32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
-)
+# Frames that the range of an unbounded score is taken from, evenly spaced over the set.
+_SAMPLED_FRAMES = 32
+_PERCENTILES = (1, 99)
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,8 @@ class DisplayRange:
     high: float
     open_below: bool = False
     open_above: bool = False
-    measured_to: float | None = (
-        None  # in the middle of the bar: what is beyond is extrapolated, in its upper half
-    )
+    # in the middle of the bar: what is beyond is extrapolated, in its upper half
+    measured_to: float | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -51,8 +50,9 @@ class DisplayRange:
     def ticks(self) -> tuple[str, str, str]:
         """Labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
         middle = (self.low + self.high) / 2 if self.measured_to is None else self.measured_to
-        below, above = "<= " if self.open_below else "", ">= " if self.open_above else ""
-        return f"{below}{self.low:g}", f"{middle:g}", f"{above}{self.high:g}"
+        low = f"<= {self.low:g}" if self.open_below else f"{self.low:g}"
+        high = f">= {self.high:g}" if self.open_above else f"{self.high:g}"
+        return low, f"{middle:g}", high
 
     def share(self, values: Any) -> Any:
         """Return the places of float32 values on the bar, 0..1 within the range."""
@@ -62,20 +62,34 @@ class DisplayRange:
         return np.interp(values, ends, np.array([0, 0.5, 1], np.float32)).astype(np.float32)
 
 
-def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
-    """Return the range of a score, the one given or else its fixed one; InputError where there is
-    neither. An end is open where values can lie beyond it.
+def display_range(score: str, asked: tuple[float, float] | None = None) -> DisplayRange:
+    """Return the range of a score: the one asked for, or else its fixed one.
+
+    An end is open where values can lie beyond it.
+
+    Raises:
+        InputError: there is neither.
     """
-    entry = SCORES.get(score)
-    shown = given or (entry.colours if entry else None)
+    known = SCORES.get(score)
+    shown = asked
+    lower = None
+    upper = None
+    if known is not None:
+        shown = asked or known.colours
+        lower = known.lower
+        upper = known.upper
     if shown is None:
         raise InputError(
             f"the score '{score}' has no fixed display range",
             hint=f"give one, e.g. --range {score}=0:1",
         )
     low, high = shown
-    lower, upper = (entry.lower, entry.upper) if entry else (None, None)
-    return DisplayRange(low, high, lower is None or low > lower, upper is None or high < upper)
+    return DisplayRange(
+        low,
+        high,
+        open_below=lower is None or low > lower,
+        open_above=upper is None or high < upper,
+    )
 
 
 @cache
@@ -109,51 +123,71 @@ def usual_scores(reader: MapsReader) -> list[str]:
     """Return the scores that a page shows where nobody names any: the first to show, entropy and
     epistemic.
     """
-    scores = choose_scores(reader, None)
-    return [
-        score
-        for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic"))
-        if score in scores
-    ]
+    available = choose_scores(reader, None)
+    usual = dict.fromkeys((first_shown(available), "entropy", "epistemic"))
+    return [score for score in usual if score in available]
 
 
 def page_ranges(
     reader: MapsReader,
     scores: Sequence[str],
-    given: Mapping[str, tuple[float, float]] | None = None,
+    asked: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, DisplayRange]:
-    """Return the range of each of some scores of a maps folder; it is the same for all frames. A
-    range that is given comes first, then the fixed range of the score. Whole numbers of other tools
-    lie in 0..1. An unbounded score gets the 1st to the 99th percentile of evenly spaced frames of
-    the whole set, rounded outwards.
+    """Return the range of each of some scores of a maps folder; it is the same for all frames.
+
+    A range that is asked for comes first, then the fixed range of the score. Whole numbers of other
+    tools lie in 0..1. An unbounded score gets the 1st to the 99th percentile of evenly spaced
+    frames of the whole set, rounded outwards.
     """
-    fixed = {score: SCORES[score].colours for score in scores if score in SCORES}
-    own = dict.fromkeys(scores) | fixed | dict(given or {})
-    choose_scores(reader, list(given or {}))  # each has maps
-    ranges = {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
-    described = (reader.manifest or {}).get("maps", {})
+    asked = asked or {}
+    choose_scores(reader, list(asked))  # each has maps
+    ranges = {}
     for score in scores:
-        measured, shown = SCORES[score].measured_to if score in SCORES else None, ranges[score]
-        measured = described.get(score, {}).get("measured_to", measured)  # older maps do not say
-        if measured is not None and score not in (given or {}):
-            # Up to the largest value of the run, so that what lies beyond the fixed range is told
-            # apart.
-            largest = (record.get("max", {}).get(score, 0.0) for record in reader.records.values())
-            high = max(
-                shown.high,
-                math.floor(measured) + 1,
-                *(math.ceil(v) for v in largest if math.isfinite(v)),
-            )
-            ranges[score] = DisplayRange(shown.low, high, measured_to=measured)
+        fixed = SCORES[score].colours if score in SCORES else None
+        if score in asked or fixed is not None:
+            shown = display_range(score, asked.get(score, fixed))
+        else:
+            shown = _range_of_set(reader, score)
+        ranges[score] = shown
+    for score, shown in ranges.items():
+        measured = _measured_to(reader, score)
+        if measured is not None and score not in asked:
+            ranges[score] = _up_to_largest(reader, score, shown, measured)
         elif measured is not None and shown.low < measured < shown.high:
             ranges[score] = replace(shown, measured_to=measured)
     return ranges
 
 
+def _measured_to(reader: MapsReader, score: str) -> float | None:
+    """Return up to which value a score was measured; beyond it is extrapolated. None where it is
+    measured everywhere.
+    """
+    described = (reader.manifest or {}).get("maps", {}).get(score, {})
+    usual = SCORES[score].measured_to if score in SCORES else None  # older maps do not say
+    measured: float | None = described.get("measured_to", usual)
+    return measured
+
+
+def _up_to_largest(
+    reader: MapsReader, score: str, shown: DisplayRange, measured: float
+) -> DisplayRange:
+    """Return a range up to the largest value of the run, so that what lies beyond the fixed range
+    is told apart.
+    """
+    high = max(shown.high, math.floor(measured) + 1)
+    for record in reader.records.values():
+        largest = record.get("max", {}).get(score, 0.0)
+        if math.isfinite(largest):
+            high = max(high, math.ceil(largest))
+    return DisplayRange(shown.low, high, measured_to=measured)
+
+
 def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
+    """Return the range of a score without a fixed one, of evenly spaced frames of the set."""
     names = [name for name in reader.frames if reader.has(name, score)]
+    every = max(1, math.ceil(len(names) / _SAMPLED_FRAMES))
     ends: list[float] = []
-    for name in names[:: max(1, -(-len(names) // _SAMPLED_FRAMES))]:
+    for name in names[::every]:
         try:
             stored = reader.read_stored(name, score)
         except InputError:
@@ -162,15 +196,23 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
             return DisplayRange(0, 1)
         finite = stored[np.isfinite(stored)].astype(np.float32)
         if finite.size:
-            ends += np.percentile(finite, (1, 99)).tolist()
+            ends += np.percentile(finite, _PERCENTILES).tolist()
     if not ends or not min(ends) < max(ends):
         return DisplayRange(0, 1, open_below=True, open_above=True)
-    low, high = min(ends), max(ends)
+    low = min(ends)
+    high = max(ends)
     step = 10.0 ** (np.floor(np.log10(high - low)) - 1)
-    low, high = (
-        float(f"{end:.9g}") for end in (np.floor(low / step) * step, np.ceil(high / step) * step)
+    return DisplayRange(
+        _nine_digits(np.floor(low / step) * step),
+        _nine_digits(np.ceil(high / step) * step),
+        open_below=True,
+        open_above=True,
     )
-    return DisplayRange(low, high, open_below=True, open_above=True)
+
+
+def _nine_digits(value: float) -> float:
+    """Round away what the binary form of a decimal step adds."""
+    return float(f"{value:.9g}")
 
 
 def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
@@ -181,13 +223,18 @@ def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list
     names: Sequence[str] = recorded.get("names", [])
     palette: Sequence[Sequence[int]] = recorded.get("palette", [])
     if label_map is not None and not names:
-        names, palette = label_map.classes, label_map.palette
-    names = names or [f"class {index}" for index in range(255)]
-    palette = [
-        *palette,
-        *(colour_table()[97 * i % 256].tolist() for i in range(len(palette), len(names))),
-    ]
-    return [
-        {"name": str(name), "colour": list(colour)}
-        for name, colour in zip(names, palette, strict=False)
-    ]
+        names = label_map.classes
+        palette = label_map.palette
+    if not names:
+        names = [f"class {index}" for index in range(255)]
+    classes = []
+    for index, name in enumerate(names):
+        colour = palette[index] if index < len(palette) else _distant_colour(index)
+        classes.append({"name": str(name), "colour": list(colour)})
+    return classes
+
+
+def _distant_colour(index: int) -> list[int]:
+    """Return a colour that lies far from those of the neighbouring indices."""
+    colour: list[int] = colour_table()[97 * index % 256].tolist()
+    return colour

@@ -59,7 +59,7 @@ def condense(
     steps_per_unit = STEPS / (high - low) if high > low else 0
     steps = (np.where(finite, small, low) - low) * steps_per_unit
     shift = 0.0
-    first_flagged = 0
+    first_flagged = 0  # code of the lowest values at or above the threshold; 0 for no such code
     if threshold is not None and low < threshold <= high:
         steps_below = (threshold - low) / (high - low) * STEPS
         first_flagged = math.ceil(steps_below)
@@ -67,12 +67,13 @@ def condense(
     codes = np.clip(np.rint(steps - np.float32(shift)), 0, STEPS)
     if threshold is not None and first_flagged:
         # Float32 may round a value that lies next to the threshold to the wrong side.
-        flagged = is_flagged(small, threshold)
-        at_or_above = np.maximum(codes, first_flagged)
-        below = np.minimum(codes, first_flagged - 1)
-        codes = np.where(flagged, at_or_above, below)
-    ends = {"low": low, "high": high, "shift": shift}
-    return np.where(finite, codes, NO_NUMBER).astype(np.uint8), ends
+        codes = np.where(
+            is_flagged(small, threshold),
+            np.maximum(codes, first_flagged),
+            np.minimum(codes, first_flagged - 1),
+        )
+    codes = np.where(finite, codes, NO_NUMBER).astype(np.uint8)
+    return codes, {"low": low, "high": high, "shift": shift}
 
 
 def map_script(key: str, codes: Codes, ends: Mapping[str, float]) -> bytes:

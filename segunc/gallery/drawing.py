@@ -27,28 +27,39 @@ Strokes = tuple[tuple[Colour, int], ...]
 Outlines = list[tuple[str, Strokes]]
 NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
-LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
 BLACK = (0, 0, 0)
+LABELLED = (255, 255, 255)  # RGB of outlines
+FLAGGED = (0, 229, 255)
 # The strokes of each outline, the lowest first, with their widths as multiples of one thickness. As
 # on the review page the label has two lines and what is flagged has one, so that nobody needs to
 # tell their colours apart.
 LABELLED_STROKES: Strokes = ((BLACK, 7), (LABELLED, 5), (BLACK, 2))
 FLAGGED_STROKES: Strokes = ((BLACK, 3), (FLAGGED, 1))
-LEAST_WIDTH = (
-    640  # in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
-)
+# In pixels. Smaller pictures are enlarged by a whole factor, so that their legend can be read.
+MINIMUM_WIDTH = 640
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
-_LUMINANCE = np.array(
-    [0.299, 0.587, 0.114], np.float32
-)  # ITU-R BT.601 weights of red, green and blue
+# ITU-R BT.601 weights of red, green and blue
+_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
-PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
-"""Colours of strips, of the text on them, and of minor text and edges."""
+PAPER = (22, 22, 26)  # colour of strips
+INK = (236, 236, 240)  # of the text on them
+FAINT = (168, 168, 178)  # of minor text and edges
 
 
 def text_width(text: str, size: int) -> int:
     """Return the width in pixels of text with capitals ``size`` pixels high."""
-    return int(cv2.getTextSize(text, _FONT, cv2.getFontScaleFromHeight(_FONT, size, 1), 1)[0][0])
+    scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
+    (width, _), _ = cv2.getTextSize(text, _FONT, scale, 1)
+    return int(width)
+
+
+def printable(words: str) -> str:
+    """Return text in the characters of OpenCV's font, which has no accents; ``?`` stands for all
+    other characters.
+    """
+    decomposed = unicodedata.normalize("NFKD", words.replace("−", "-"))
+    letters = [letter for letter in decomposed if not unicodedata.combining(letter)]
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in letters)
 
 
 class Sheet:
@@ -64,17 +75,10 @@ class Sheet:
     def write(
         self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK
     ) -> None:
-        """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for
-        all other characters.
-        """
+        """Write text, cut to ``width`` pixels."""
         if not words:
             return
-        plain = (
-            c
-            for c in unicodedata.normalize("NFKD", words.replace("−", "-"))
-            if not unicodedata.combining(c)
-        )
-        words = "".join(c if " " <= c <= "~" else "?" for c in plain)
+        words = printable(words)
         if text_width(words, size) > width:
             while words and text_width(words + "...", size) > width:
                 words = words[:-1]
@@ -115,34 +119,40 @@ class Sheet:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark
         at the threshold.
         """
-        height, shown, ticks = round(size * 1.1), legend.shown, legend.shown.ticks
+        shown = legend.shown
+        height = round(size * 1.1)
         self.bar(colours, left, top, width, height)
-        if shown.measured_to is not None:  # hatched: extrapolated
-            for x in range(left + width // 2 + 2, left + width - height, 2 * height):
-                cv2.line(
-                    self.pixels, (x, top + height - 1), (x + height - 1, top), PAPER, 1, cv2.LINE_AA
-                )
-        for index, tick in enumerate(ticks):
-            share = index / (len(ticks) - 1)
+        if shown.measured_to is not None:
+            self._hatch(left + width // 2 + 2, left + width, top, height)
+        baseline = top + height + round(size * 1.7)
+        for index, tick in enumerate(shown.ticks):
+            share = index / (len(shown.ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
-            self.write(tick, x, top + height + round(size * 1.7), size, width, FAINT)
+            self.write(tick, x, baseline, size, width, FAINT)
         if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
             x = left + round(float(shown.share(np.float32(legend.threshold))) * width)
-            thick = max(4, size // 4)
-            self.bar(
-                np.array([FLAGGED], np.uint8),
-                x - thick // 2,
-                top - size // 3,
-                thick,
-                height + 2 * (size // 3),
-            )
+            thickness = max(4, size // 4)
+            margin = size // 3
+            mark = np.array([FLAGGED], np.uint8)
+            self.bar(mark, x - thickness // 2, top - margin, thickness, height + 2 * margin)
+
+    def _hatch(self, left: int, right: int, top: int, height: int) -> None:
+        """Draw slanted lines over a part of a colour bar whose values are extrapolated."""
+        for x in range(left, right - height, 2 * height):
+            start = (x, top + height - 1)
+            end = (x + height - 1, top)
+            cv2.line(self.pixels, start, end, PAPER, 1, cv2.LINE_AA)
 
 
 def _outline(
     picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]
 ) -> Outlines:
     """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly,
-    in light lines with dark edges, visible on any colour; say of each what it is."""
+    in light lines with dark edges, visible on any colour.
+
+    Returns:
+        The meaning and the strokes of each outline.
+    """
     outlined: list[tuple[Mask, str, Strokes]] = []
     if legend.threshold is not None:
         words = f"Flagged: {legend.flagged}"
@@ -172,18 +182,18 @@ def resize(picture: Image, width: int, height: int) -> Image:
 
 @dataclass(frozen=True)
 class Legend:
-    """What a legend says of a score: its unit, the fixed range of its colours, a line on the model,
-    and the threshold at or above which pixels are flagged, None where none are, with what is
-    promised of it, if anything, in few words. The promise stands there for maps of the
-    calibration's own input alone: a legend has no room for the condition under which it holds
-    elsewhere."""
+    """What a legend says of a score, its colours and what is flagged by it.
+
+    A promise stands there for maps of the calibration's own input alone: a legend has no room for
+    the condition under which it holds elsewhere.
+    """
 
     score: str
     unit: str
-    shown: DisplayRange
-    note: str = ""
-    threshold: float | None = None
-    promise: str = ""
+    shown: DisplayRange  # of the colours
+    note: str = ""  # a line on the model
+    threshold: float | None = None  # at or above which pixels are flagged; None where none are
+    promise: str = ""  # what is promised of the threshold, in few words
     source: str = ""  # name of the file of the threshold
 
     @classmethod
@@ -204,8 +214,7 @@ class Legend:
 
     @property
     def flagged(self) -> str:
-        """What a flagged pixel is: the promise, or else the threshold and the file that it comes
-        from."""
+        """What a flagged pixel is: the promise, or else the threshold and its file."""
         if self.promise or self.threshold is None:
             return self.promise
         words = f"{title_of(self.score, capital=False)} >= {self.threshold:g}"
@@ -237,13 +246,16 @@ def model_words(manifest: Mapping[str, Any] | None) -> str:
     """Describe the model for a reviewer in words, ``ABNN, 3 members, 8 draws``; empty where a
     manifest records none.
     """
-    model, run = ((manifest or {}).get(name, {}) for name in ("model", "run"))
+    model = (manifest or {}).get("model", {})
+    run = (manifest or {}).get("run", {})
     method = str(model.get("method") or "")
     if not method or method == "deterministic":
         return METHOD_WORDS.get(method, "")
-    counts = ((model.get("members"), "member"), (run.get("draws"), "draw"))
-    words = [f"{count} {word}{'' if int(count) == 1 else 's'}" for count, word in counts if count]
-    return ", ".join([METHOD_WORDS.get(method, method.replace("-", " ")), *words])
+    words = [METHOD_WORDS.get(method, method.replace("-", " "))]
+    for count, noun in ((model.get("members"), "member"), (run.get("draws"), "draw")):
+        if count:
+            words.append(f"{count} {noun}" if int(count) == 1 else f"{count} {noun}s")
+    return ", ".join(words)
 
 
 def draw_overlay(
@@ -254,60 +266,83 @@ def draw_overlay(
     anomaly: Mask | None = None,
     caption: str = "",
 ) -> Image:
-    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns
-    RGB uint8. The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10
-    % of it at the low end of the score's range and 85 % at the high end; the legend's bar is
-    painted by the same rule over mid-grey.
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
+
+    The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10 % of it at
+    the low end of the score's range and 85 % at the high end; the legend's bar is painted by the
+    same rule over mid-grey.
 
     Args:
+        image: RGB uint8 ``[H, W, 3]``.
         values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend
             flags is outlined.
+        legend: of the score.
         anomaly: labelled pixels ``[H, W]`` to outline.
+        caption: a line on the frame.
+
+    Returns:
+        RGB uint8.
+
+    Raises:
+        InputError: a label of another size than the image, or a picture that is too large.
     """
-    factor = math.ceil(LEAST_WIDTH / image.shape[1])
-    height, width = image.shape[0] * factor, image.shape[1] * factor
-    size = max(MINIMUM_TEXT, width // 72)
     if anomaly is not None and anomaly.shape != image.shape[:2]:
-        label, frame = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
-        raise InputError(f"the anomaly label has {label} pixels for an image of {frame}")
-    if (
-        width * (height + 9 * size) > MOST_PIXELS
-    ):  # that of a frame of few columns becomes very tall
         raise InputError(
-            f"a picture of {width} x {height + 9 * size} pixels is too large: at most {MOST_PIXELS:,} are drawn"
+            f"the anomaly label has {anomaly.shape[1]}x{anomaly.shape[0]} pixels for an image of "
+            f"{image.shape[1]}x{image.shape[0]}"
+        )
+    factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
+    height = image.shape[0] * factor
+    width = image.shape[1] * factor
+    size = max(MINIMUM_TEXT, width // 72)
+    whole_height = height + 9 * size
+    if width * whole_height > MOST_PIXELS:  # that of a frame of few columns becomes very tall
+        raise InputError(
+            f"a picture of {width} x {whole_height} pixels is too large: "
+            f"at most {MOST_PIXELS:,} are drawn"
         )
     # Darkened, so that a white lane marking cannot be taken for a high score.
-    grey = resize(image, width, height).astype(np.float32) @ (
-        _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
-    )
+    darkened = _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
+    grey = resize(image, width, height).astype(np.float32) @ darkened
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
     outlines = _outline(picture, anomaly, legend, values)
-    colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    sheet = Sheet(
-        height + round(size * (6.5 + 1.9 * max(len(outlines), bool(caption)))), width, picture
-    )
-    first, second, third = (height + round(size * row) for row in (1.9, 3.8, 5.7))
-    middle = round(width * 0.55)
-    room, left = width - size - middle, middle - 2 * size
-    sheet.write(title_of(legend.score), size, first, size, left)
-    sheet.write(legend.note, size, second, size, left, FAINT)
-    sheet.write(caption, size, third, size, left if outlines else width - 2 * size)
-    sheet.write(
-        legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT
-    )
-    for row, (meaning, strokes) in enumerate(outlines):
-        baseline = third + round(1.9 * size * row)
-        sheet.line_sample(meaning, strokes, middle, baseline, size, room)
-    sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
+    caption_lines = 1 if caption else 0
+    lines = max(len(outlines), caption_lines)
+    sheet = Sheet(height + round(size * (6.5 + 1.9 * lines)), width, picture)
+    _write_legend(sheet, legend, outlines, caption, height, size)
     return sheet.pixels
 
 
+def _write_legend(
+    sheet: Sheet, legend: Legend, outlines: Outlines, caption: str, top: int, size: int
+) -> None:
+    """Write the legend strip of a picture from the row ``top`` on: on the left the score, the model
+    and the frame, on the right the colours and the outlines.
+    """
+    height, width = sheet.pixels.shape[:2]
+    middle = round(width * 0.55)
+    left_width = middle - 2 * size
+    right_width = width - size - middle
+    third_line = top + round(size * 5.7)
+    sheet.write(title_of(legend.score), size, top + round(size * 1.9), size, left_width)
+    sheet.write(legend.note, size, top + round(size * 3.8), size, left_width, FAINT)
+    caption_width = left_width if outlines else width - 2 * size
+    sheet.write(caption, size, third_line, size, caption_width)
+    last_line = height - round(0.8 * size)
+    sheet.write(legend.words, size, last_line, size, width - 2 * size, FAINT)
+    for row, (meaning, strokes) in enumerate(outlines):
+        baseline = third_line + round(1.9 * size * row)
+        sheet.line_sample(meaning, strokes, middle, baseline, size, right_width)
+    mid_grey = np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32)
+    colours = blend(mid_grey, np.arange(256))
+    sheet.scale(colours, legend, middle, top + round(size * 0.8), right_width, size)
+
+
 def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Image:
-    """Lay the colours of levels 0..255 over grey values 0..255, both ``[...]``; returns RGB uint8
+    """Lay the colours of levels 0..255 over grey values 0..255, both ``[...]``; return RGB uint8
     ``[..., 3]``.
     """
     cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
-    mixed = (
-        grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]
-    )
-    return np.asarray(np.rint(mixed), np.uint8)
+    uncovered = grey[..., None] * (1 - cover)[level]
+    colours = (colour_table().astype(np.float32) * cover)[level]
+    return np.asarray(np.rint(uncovered + colours), np.uint8)

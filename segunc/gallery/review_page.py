@@ -19,7 +19,9 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
+from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
+from segunc.frames.source import FrameSource
 from segunc.gallery.alarms import join_alarms
 from segunc.gallery.colours import class_colours, page_ranges, usual_scores
 from segunc.gallery.drawing import NO_LABELS
@@ -34,7 +36,6 @@ from segunc.gallery.frame_files import (
 )
 from segunc.gallery.page_facts import facts_of, notices as page_notices, version_words
 from segunc.maps import labelled
-from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
@@ -93,44 +94,76 @@ def write_review(
     record = _begin(reader, files)
     record["scores"] = shown
     record["frames"] = len(rows)
-
     ranges = page_ranges(reader, shown)
     longest = _longest_side(reader)
     writer = FrameFiles(files, reader, shown, ranges, frame_labels, longest, flag)
+    _write_frames(writer, rows, source, on_frame)
+    notices.extend(_image_notices(rows, missing))
+    page = facts_of(reader, ranges, longest, flag)
+    page |= {
+        "run": record["run"],
+        "written": record["tool"],
+        "classes": class_colours(reader, labels.label_map),
+        "fps": _shown_rate(reader, fps),
+        "apart": apart,
+        "blind": {"yes": True, "no": False}.get(blind),
+        "notices": notices,
+        "events": _events(reader, rows),
+        "objects": {"smallest": smallest_object_of(flag)},
+    }
+    return _finish(files, record, page, rows)
+
+
+def _write_frames(
+    writer: FrameFiles,
+    rows: Sequence[FrameRow],
+    source: FrameSource | None,
+    on_frame: Callable[[int, int], None],
+) -> None:
+    """Write the files of all frames and fill in their rows."""
     by_name = {row.name: row for row in rows}
-    for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
+    frames = labelled.with_images(list(by_name), source)
+    for done, (name, image, error) in enumerate(frames, start=1):
+        row = by_name[name]
         if error is not None:
-            by_name[name].problems.append(error)
-        writer.write(by_name[name], image)
+            row.problems.append(error)
+        writer.write(row, image)
         on_frame(done, len(rows))
 
-    without_image = sum(IMAGE not in row.contents for row in rows)
+
+def _image_notices(rows: Sequence[FrameRow], missing: str | None) -> list[str]:
+    """Return a line where frames have no image; ``missing`` is what opening the images said."""
     if missing:
-        notices.append(missing)
-    elif without_image:
-        notices.append(
-            f"{without_image} of {len(rows)} frames have no image; their maps are shown alone."
-        )
-    page = facts_of(reader, ranges, longest, flag)
-    page["run"] = record["run"]
-    page["written"] = record["tool"]
-    page["classes"] = class_colours(reader, labels.label_map)
-    page["fps"] = _shown_rate(reader, fps)
-    page["apart"] = apart
-    page["blind"] = {"yes": True, "no": False}.get(blind)
-    page["notices"] = notices
-    # Frames that are left out, or have no times, are no sequence.
-    sequence = len(rows) == len(reader.frames) and all(row.time is not None for row in rows)
-    page["events"] = join_alarms(rows) if sequence else []
-    page["objects"] = {"smallest": smallest_object_of(flag)}
+        return [missing]
+    without = sum(IMAGE not in row.contents for row in rows)
+    if not without:
+        return []
+    return [f"{without} of {len(rows)} frames have no image; their maps are shown alone."]
+
+
+def _events(reader: MapsReader, rows: Sequence[FrameRow]) -> list[dict[str, int]]:
+    """Return the alarms that are followed over frames; none where frames are no sequence, because
+    some are left out or have no time.
+    """
+    if len(rows) < len(reader.frames) or any(row.time is None for row in rows):
+        return []
+    return join_alarms(rows)
+
+
+def _finish(
+    files: Ledger, record: dict[str, Any], page: Mapping[str, Any], rows: Sequence[FrameRow]
+) -> Path:
+    """Write the tables, the record and, so that a page that opens is whole, ``index.html`` last;
+    return its path.
+    """
     write_data(files, "page", page)
     write_data(files, "frames", [asdict(row) for row in rows])
-    write_verdicts(out, record["run"], [], files)
+    write_verdicts(files.folder, record["run"], [], files)
     record["status"] = "finished"
-    record["notices"] = notices
+    record["notices"] = page["notices"]
     record["problems"] = {row.name: row.problems for row in rows if row.problems}
     files.write(PAGE_NAME, json_bytes(record))
-    return _write_assets(files, str(page["title"]))  # last, so that a page that opens is whole
+    return _write_assets(files, str(page["title"]))
 
 
 def run_id(reader: MapsReader) -> str:

@@ -1,4 +1,6 @@
-"""Statistics of maps over the pixels that count, and the frames that stand out by them."""
+"""Regions of maps: the region of interest whose pixels count, and the connected regions of pixels
+above a threshold, with the statistics that a frame's line holds of them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ ASPECT_TOLERANCE = 0.02
 a mistake.
 """
 
-MAX_LISTED_REGIONS = 5  # of a frame that are listed
-SMALLEST_SHARE = 1e-4  # of the frame's pixels: smaller regions are not listed
+MAX_LISTED_REGIONS = 5  # of a frame
+MIN_REGION_SHARE = 1e-4  # of the frame's pixels: smaller regions are not listed
 Mask = npt.NDArray[np.bool_]
 
 
@@ -33,14 +35,20 @@ class Region:
     """A region of interest: pixels outside of it (the vehicle's own bonnet, a time stamp burnt in)
     count for nothing.
 
-    It comes from a PNG (a JPEG's black is not 0): black is left out, any other value counts.
-    ``kept`` is bool ``[H, W]`` at the size of the file; ``sha256`` is of size and pixels, whatever
-    the file's encoding.
+    Attributes:
+        kept: which pixels count, bool ``[H, W]`` at the size of the file.
+        sha256: hash of size and pixels, whatever the file's encoding.
     """
 
     def __init__(self, path: Path) -> None:
+        """Read a mask: black is left out, any other value counts.
+
+        It must be a PNG, because a JPEG's black is not exactly 0.
+        """
         if path.suffix.lower() != ".png":
-            raise InputError(f"mask {path} is no PNG, whose black is exactly 0", hint="convert it")
+            raise InputError(
+                f"mask {path} is not a PNG, whose black is exactly 0", hint="convert it to PNG"
+            )
         with reading(f"mask {path}", "a PNG"):
             picture = read_image(path)
         self.kept: Mask = picture.max(axis=2) > 0
@@ -53,8 +61,10 @@ class Region:
         ).hexdigest()
 
     def at(self, height: int, width: int) -> Mask:
-        """Return the region at a frame's size, bool ``[height, width]``; raise InputError where it
-        does not fit the frame.
+        """Return the region at a frame's size, bool ``[height, width]``.
+
+        Raises:
+            InputError: its sides have another ratio than the frame's, or it leaves no pixel.
         """
         rows, columns = self.kept.shape
         if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
@@ -66,21 +76,29 @@ class Region:
         return resized
 
     def clear(self, maps: Mapping[str, Array]) -> dict[str, Array]:
-        """Return maps ``[H, W]`` of one frame, all of one size, with 0 outside of the region, each
-        in its own type.
+        """Return maps ``[H, W]`` of one frame, all of one size, with 0 outside of the region; each
+        keeps its type.
         """
-        kept = self.at(*next(iter(maps.values())).shape)
-        return {name: np.where(kept, values, values.dtype.type(0)) for name, values in maps.items()}
+        height, width = next(iter(maps.values())).shape
+        kept = self.at(height, width)
+        cleared = {}
+        for name, values in maps.items():
+            zero = values.dtype.type(0)
+            cleared[name] = np.where(kept, values, zero)
+        return cleared
 
 
 def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
-    """Return the region of a maps folder, None where all pixels count; raise DamageError where its
-    mask was changed.
+    """Return the region of a maps folder; None where all pixels count.
+
+    Raises:
+        DamageError: its mask was changed.
     """
     described = (manifest or {}).get("mask")
     if described is None:
         return None
-    region = Region(path := inside(folder, MASK_NAME))
+    path = inside(folder, MASK_NAME)
+    region = Region(path)
     if region.sha256 != described.get("sha256"):
         raise DamageError(
             f"{path} was changed since it was written",
@@ -92,22 +110,29 @@ def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
 def map_statistics(
     stored: Array, threshold: float | None = None, kept: Mask | None = None
 ) -> dict[str, float]:
-    """Compute the statistics of one map that ``frames.jsonl`` holds, in real units. ``mean``, the
-    largest value ``max``, ``p99``, the smallest stored value that at least 99 % of the pixels do
-    not exceed, and, where there is a threshold, of the connected regions (8 neighbours) of values
-    at or above it: ``component``, the pixels of the largest, and ``region``, the excess of the
-    strongest, see :func:`regions_of`. ``stored`` are uint16 codes of a score in 0..1 or float16
-    values ``[H, W]``, ``kept`` the pixels that count.
+    """Compute the statistics of one map that ``frames.jsonl`` holds, in real units.
+
+    Args:
+        stored: uint16 codes of a score in 0..1, or float values, ``[H, W]``.
+        threshold: from which on pixels form regions; None for no regions.
+        kept: which pixels count, bool ``[H, W]``; None for all.
+
+    Returns:
+        ``mean``; ``max``, the largest value; ``p99``, the smallest stored value that at least 99 %
+        of the pixels do not exceed; and with a threshold, of the connected regions (8 neighbours)
+        of values at or above it: ``component``, the pixels of the largest, and ``region``, the
+        excess of the strongest, see :func:`regions_of`.
     """
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     pixels = values if kept is None else values[kept]
-    last = -(-99 * pixels.size // 100) - 1  # of the 99 % that the percentile is not below
+    last = -(-99 * pixels.size // 100) - 1  # index of the percentile among the sorted pixels
     percentile = np.partition(pixels, last, axis=None)[last]
-    numbers = {"mean": pixels.mean(dtype=np.float64), "max": pixels.max(), "p99": percentile}
-    # Nine digits hold a float32; more would be rounding noise of the summation. A zero has no sign.
+    # Nine digits hold a float32; more would be rounding noise of the summation.
     digits = 17 if values.dtype == np.float64 else 9
     statistics = {
-        name: float(f"{float(number):.{digits}g}") + 0.0 for name, number in numbers.items()
+        "mean": _rounded(pixels.mean(dtype=np.float64), digits),
+        "max": _rounded(pixels.max(), digits),
+        "p99": _rounded(percentile, digits),
     }
     if threshold is not None:
         _, boxes, strengths = regions_of(values, threshold, kept)
@@ -116,21 +141,36 @@ def map_statistics(
     return statistics
 
 
+def _rounded(number: np.floating, digits: int) -> float:
+    """Return a number with so many significant digits; a zero has no sign."""
+    return float(f"{float(number):.{digits}g}") + 0.0
+
+
 def regions_of(
     values: npt.NDArray[np.floating], threshold: float, kept: Mask | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the connected regions (8 neighbours) of values ``[H, W]`` at or above a threshold: the
-    number of each pixel's region ``[H, W]``, 0 for none, and of the regions 1, 2, ... left, top,
-    width, height and area ``[R, 5]`` and strength ``[R]``. The strength is the sum over the pixels
-    of a region of what they exceed the threshold by: area times mean excess. A mean over the frame
-    hides a small object, and a maximum takes one pixel of noise for one.
+    """Find the connected regions (8 neighbours) of values at or above a threshold.
+
+    The strength of a region is the sum over its pixels of what they exceed the threshold by: area
+    times mean excess. A mean over the frame hides a small object, and a maximum takes one pixel of
+    noise for one.
+
+    Args:
+        values: of a score, ``[H, W]``.
+        threshold: the smallest value of a region's pixels.
+        kept: which pixels count, bool ``[H, W]``; None for all.
+
+    Returns:
+        The number of each pixel's region ``[H, W]``, 0 for none; and of the regions 1, 2, ... left,
+        top, width, height and area ``[R, 5]``, and their strengths ``[R]``.
     """
     high = is_flagged(values, threshold)
     if kept is not None:
         high &= kept
     _, numbers, boxes, _ = cv2.connectedComponentsWithStats(high.astype(np.uint8), connectivity=8)
     excess = values[high].astype(np.float64) - threshold
-    return numbers, boxes[1:], np.bincount(numbers[high], weights=excess, minlength=len(boxes))[1:]
+    strengths = np.bincount(numbers[high], weights=excess, minlength=len(boxes))
+    return numbers, boxes[1:], strengths[1:]  # without the background, which is number 0
 
 
 class StrongRegion(NamedTuple):
@@ -151,7 +191,9 @@ class StrongRegion(NamedTuple):
         """Return the class id that most of its pixels have in a prediction ``[H, W]``; None without
         one.
         """
-        return None if prediction is None else int(np.bincount(self.pixels(prediction)).argmax())
+        if prediction is None:
+            return None
+        return int(np.bincount(self.pixels(prediction)).argmax())
 
 
 def strongest_regions(
@@ -162,25 +204,51 @@ def strongest_regions(
     kept: Mask | None = None,
     most: int | None = None,
 ) -> list[StrongRegion]:
-    """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at
-    or above a threshold, of at least ``smallest`` pixels. Without ``most`` at most
-    :data:`MAX_LISTED_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds uint16
-    codes or real values.
+    """Return the strongest regions of a map, the strongest first.
+
+    Args:
+        stored: uint16 codes of a score in 0..1, or real values, ``[H, W]``.
+        threshold: the smallest value of a region's pixels.
+        smallest: pixels that a region has at least.
+        kept: which pixels count, bool ``[H, W]``; None for all.
+        most: number of regions at most. None stands for :data:`MAX_LISTED_REGIONS`, of at least
+            :data:`MIN_REGION_SHARE` of the frame each.
     """
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     numbers, boxes, strengths = regions_of(values, threshold, kept)
-    strongest = np.argsort(-strengths, kind="stable")
-    smallest = smallest if most else max(smallest, int(SMALLEST_SHARE * values.size))
-    regions = []
-    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][
-        : most or MAX_LISTED_REGIONS
-    ].tolist():
-        left, top, width, height, area = map(int, boxes[number])
-        window = np.s_[top : top + height, left : left + width]
-        inside = numbers[window] == number + 1
-        y, x = np.unravel_index(np.argmax(np.where(inside, values[window], -np.inf)), inside.shape)
-        peak = left + int(x), top + int(y)
-        regions.append(
-            StrongRegion((left, top, width, height), inside, area, float(strengths[number]), peak)
-        )
-    return regions
+    if not most:
+        most = MAX_LISTED_REGIONS
+        smallest = max(smallest, int(MIN_REGION_SHARE * values.size))
+    strongest_first = np.argsort(-strengths, kind="stable")
+    areas = boxes[strongest_first, cv2.CC_STAT_AREA]
+    chosen = strongest_first[areas >= smallest][:most]
+    return [
+        _region_in_box(values, numbers, place + 1, boxes[place], strengths[place])
+        for place in chosen.tolist()
+    ]
+
+
+def _region_in_box(
+    values: Array, numbers: npt.NDArray[Any], number: int, box: Array, strength: float
+) -> StrongRegion:
+    """Return a region cut out of its frame.
+
+    Args:
+        values: of the score, ``[H, W]``.
+        numbers: the number of each pixel's region, ``[H, W]``.
+        number: of this region.
+        box: its left, top, width, height and area.
+        strength: of this region.
+    """
+    left, top, width, height, area = map(int, box)
+    window = np.s_[top : top + height, left : left + width]
+    inside = numbers[window] == number
+    highest = np.argmax(np.where(inside, values[window], -np.inf))
+    row, column = np.unravel_index(highest, inside.shape)
+    return StrongRegion(
+        box=(left, top, width, height),
+        inside=inside,
+        area=area,
+        strength=float(strength),
+        peak=(left + int(column), top + int(row)),
+    )

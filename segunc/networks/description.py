@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
-from segunc.core.bounds import LARGEST_SIDE, Bound, PositiveFloat, Settings, from_plain
+from segunc.core.bounds import (
+    LARGEST_SIDE,
+    Bound,
+    PositiveFloat,
+    Settings,
+    first_equal_names,
+    from_plain,
+)
 from segunc.core.errors import InputError
 
 FORMAT = 2  # of ``network.json``: its hash is of the weights and of what is described
@@ -90,16 +96,18 @@ class NetworkDescription(Settings):
             )
 
     def check_names(self) -> None:
-        """Raise InputError where two classes bear one name: results are by name, and would hold one
-        number for both."""
-        number_of: dict[str, int] = {}
-        for number, name in enumerate(self.classes):
-            first = number_of.setdefault(unicodedata.normalize("NFC", name), number)
-            if first != number:
-                raise InputError(
-                    f"classes {first} and {number} of the network both have the name '{name}'",
-                    hint="give each class a name of its own",
-                )
+        """Raise InputError if two classes have one name.
+
+        Results are by name, so they would hold one number for both.
+        """
+        equal = first_equal_names(self.classes)
+        if equal is not None:
+            first, second = equal
+            raise InputError(
+                f"classes {first} and {second} of the network both have the name "
+                f"'{self.classes[second]}'",
+                hint="give each class a name of its own",
+            )
 
     @property
     def num_classes(self) -> int:

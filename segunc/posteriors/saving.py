@@ -1,4 +1,4 @@
-"""A posterior on the disk: its tensors and its record, beside the base network that it is bound to."""
+"""A posterior on the disk: tensors and record, beside the base network that they are bound to."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def save_posterior(
     """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
 
     Args:
+        posterior: over the base network.
         report: of the conversion; None for a network that is not converted.
-        base, folder: the model folder of the base network, and the new one.
+        base: the model folder of the base network.
+        folder: the new model folder; it may be the same.
         seed: that the posterior was made with.
         provenance: how it came to be: settings, measurements, dates.
     """
@@ -37,17 +39,20 @@ def save_posterior(
     if folder.resolve() != base.resolve():
         for name in (WEIGHTS, DESCRIPTION):
             link_or_copy(base / name, folder / name)
-    tensors = {
-        name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()
-    }
+    tensors = {}
+    for name, tensor in posterior.tensors().items():
+        tensors[name] = tensor.detach().cpu().contiguous().clone()
     check_finite(tensors, "the posterior to save")
     write_atomically(folder / TENSORS, save(tensors))
+    description = read_json(folder / DESCRIPTION, "the description of a network")
     record = {
-        **{"method": posterior.method, "members": posterior.members, **posterior.settings()},
+        "method": posterior.method,
+        "members": posterior.members,
+        **posterior.settings(),
         "seed": seed,
-        "base_sha256": read_json(folder / DESCRIPTION, "the description of a network")["sha256"],
+        "base_sha256": description["sha256"],
         "tensors_sha256": file_sha256(folder / TENSORS),
-        "parameters": sum(t.numel() for t in tensors.values()),
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
         "conversion": None if report is None else report.to_json(),
         "provenance": provenance,
     }

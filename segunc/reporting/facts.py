@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.files import file_sha256, flat
+from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.resampling import EvaluationResult
-from segunc.maps.manifest import environment, tool_commit, tool_version
+from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files

@@ -20,8 +20,11 @@ from segunc.core.errors import InputError
 
 @dataclass(frozen=True)
 class InputTransform:
-    """A transform of frames whose logits can be brought back: scaled by a factor above 0, to whole
-    pixels, and mirrored left to right.
+    """A transform of frames whose logits can be brought back.
+
+    Attributes:
+        scale: factor above 0 of height and width, which become whole pixels.
+        flip: whether frames are mirrored left to right.
     """
 
     scale: float = 1.0
@@ -33,7 +36,7 @@ class InputTransform:
 
     def apply(self, images: Tensor) -> Tensor:
         """Return frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages
-        (antialiased bilinear).
+        (antialiased bilinear interpolation).
         """
         if self.scale != 1.0:
             size = [max(1, round(side * self.scale)) for side in images.shape[-2:]]
@@ -57,15 +60,22 @@ IDENTITY = InputTransform()
 
 @dataclass(frozen=True)
 class Branch:
-    """One network with one posterior over it, seen through one input transform."""
+    """One network with one posterior over it, seen through one input transform.
 
-    network: nn.Module  # converted, unless the posterior is deterministic
+    Attributes:
+        network: converted, unless the posterior is deterministic.
+        posterior: over this network.
+        transform: of the frames.
+        networks: how many networks take turns: draw s of the whole is draw s // networks of this
+            network's posterior.
+        index: of this network among them; where there are several, each has noise of its own.
+    """
+
+    network: nn.Module
     posterior: Posterior
     transform: InputTransform = IDENTITY
-    networks: int = (
-        1  # take turns: draw s of the whole is draw s // networks of this network's posterior
-    )
-    index: int = 0  # of this network among them; where there are several, each has noise of its own
+    networks: int = 1
+    index: int = 0
 
     @property
     def stochastic(self) -> bool:
@@ -79,7 +89,9 @@ class Branch:
         """Return the source of this network's noise, given that of the whole."""
         if self.networks == 1:
             return noise
-        total = None if noise.total is None else len(range(self.index, noise.total, self.networks))
+        total = None
+        if noise.total is not None:
+            total = len(range(self.index, noise.total, self.networks))
         return replace(noise, seed=mix_seed(noise.seed, self.index), total=total)
 
 
@@ -99,20 +111,22 @@ class Mixture(ABC):
 
     @abstractmethod
     def branches(self, network: nn.Module) -> list[Branch]:
-        """Return its B branches, where ``network`` is the first network; draw s belongs to branch s
-        mod B.
+        """Return its B branches; draw s belongs to branch s mod B.
+
+        Args:
+            network: the first network.
         """
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return what decides its draws beside the networks, for records."""
+        """Return what decides its draws apart from the networks, for records."""
 
 
 AnyPosterior = Posterior | Mixture
 
 
 def branches_of(network: nn.Module, posterior: AnyPosterior | None) -> list[Branch]:
-    """Return the branches of any posterior over a network; None is the network itself."""
+    """Return the branches of a posterior or mixture over a network; None is the network itself."""
     if isinstance(posterior, Mixture):
         return posterior.branches(network)
     return [Branch(network, Deterministic() if posterior is None else posterior)]
@@ -124,13 +138,17 @@ def least_draws(posterior: AnyPosterior) -> int:
 
 
 def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
-    """Return how many draws ``draws`` come to: branches without noise have one each; others need at
-    least one a member.
+    """Return how many draws are made where ``draws`` are asked for: one for each branch where none
+    has noise.
+
+    Raises:
+        InputError: fewer draws than members.
     """
     if not any(branch.stochastic for branch in branches):
         return len(branches)
     assert posterior is not None
-    if draws < (least := least_draws(posterior)):
+    least = least_draws(posterior)
+    if draws < least:
         number = "1 draw is" if draws == 1 else f"{draws} draws are"
         raise InputError(
             f"{number} too few for {least} members", hint=f"use at least {least} draws"

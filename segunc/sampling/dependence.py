@@ -61,8 +61,9 @@ METADATA = {
     "stride",
     "type",
 }
-"""Functions that return no tensor and look at no value; those whose names begin with ``is_`` are
-further ones."""
+"""Functions that return no tensor and look at no value. Further ones are those whose names begin
+with ``is_``.
+"""
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _TRAINING_ARGUMENTS = ("training", "train")
 
@@ -83,7 +84,8 @@ class Memory:
 
     def holds(self, tensors: Iterable[Tensor]) -> bool:
         """Return whether one of some tensors lies in it; one without a storage (sparse, oneDNN)
-        may."""
+        counts as if it does.
+        """
         addresses = [_storage_address(tensor) for tensor in tensors]
         return any(address is None or address in self._storages for address in addresses)
 
@@ -179,17 +181,11 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _look_at_chance(self, func: Any, named: dict[str, Any], *, depends: bool) -> None:
         """Note whether an operator computes as in training, or draws random numbers."""
-        share = named.get("dropout_p", named.get("p"))
         # What an operator is made of may be told to train: an instance norm calls a batch norm so.
         asked_for = depends and self._composites == 0
-        in_training = any(named.get(name) is True for name in _TRAINING_ARGUMENTS)
-        drops = named.get("dropout_p", 0.0) != 0.0
-        if asked_for and (drops or (in_training and share != 0.0)):
+        if asked_for and _computes_as_in_training(named):
             self.training = self.training or f"{running_module()}, {func.overloadpacket}"
-            return
-        switches = [*_TRAINING_ARGUMENTS, "dropout_p", "p"]
-        is_off = any(name in named and not named[name] for name in switches)
-        if torch.Tag.nondeterministic_seeded in func.tags and not is_off:
+        elif torch.Tag.nondeterministic_seeded in func.tags and not _is_switched_off(named):
             self.random = self.random or f"{running_module()}, {func.overloadpacket}"
 
     def _is_read(self, func: Any, args: tuple[Any, ...]) -> bool:
@@ -199,11 +195,14 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.dynamic_output_shape in func.tags:
             if func.overloadpacket is not torch.ops.aten.index:
                 return True
-            masks = [t for t in tensors_in([args[1]]) if t.dtype in (torch.bool, torch.uint8)]
+            indices = tensors_in([args[1]])
+            masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
             return self.dependent.holds(masks)
+        if func.namespace in ("aten", "prim"):
+            return False
+        # Operators of other libraries have no tags.
         returned = [str(result.type) for result in func._schema.returns]
-        of_others = func.namespace not in ("aten", "prim")  # whose operators have no tags
-        return of_others and bool(returned) and not any("Tensor" in kind for kind in returned)
+        return bool(returned) and not any("Tensor" in kind for kind in returned)
 
     def _follow(
         self,
@@ -229,24 +228,39 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.dependent.add(tensors_in([output]))
 
 
-def arguments_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _computes_as_in_training(named: dict[str, Any]) -> bool:
+    """Return whether arguments of an operator ask for dropout or for statistics of the batch."""
+    if named.get("dropout_p", 0.0) != 0.0:
+        return True
+    share = named.get("dropout_p", named.get("p"))
+    in_training = any(named.get(name) is True for name in _TRAINING_ARGUMENTS)
+    return in_training and share != 0.0
+
+
+def _is_switched_off(named: dict[str, Any]) -> bool:
+    """Return whether arguments of an operator that may draw random numbers say that it does not."""
+    switches = (*_TRAINING_ARGUMENTS, "dropout_p", "p")
+    return any(name in named and not named[name] for name in switches)
+
+
+def arguments_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operator by the names of its schema, with their defaults."""
-    arguments = func._schema.arguments
-    defaults = {
-        argument.name: argument.default_value
-        for argument in arguments
-        if argument.has_default_value()
-    }
-    names = [argument.name for argument in arguments]
+    names = []
+    defaults = {}
+    for argument in operator._schema.arguments:
+        names.append(argument.name)
+        if argument.has_default_value():
+            defaults[argument.name] = argument.default_value
     return defaults | dict(zip(names, args, strict=False)) | kwargs
 
 
 def _is_composite(func: Any) -> bool:
     """Return whether an operator is made of others; those of TorchScript alone (``prim``) have no
-    kernels to ask for."""
-    return func.namespace != "prim" and torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), _COMPOSITE
-    )
+    kernels to ask for.
+    """
+    if func.namespace == "prim":
+        return False
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
 
 
 def _is_metadata(name: str) -> bool:

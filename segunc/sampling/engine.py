@@ -1,14 +1,16 @@
 """Passes of the draws of one branch, as cheap as the network allows, with the same result.
-Statistics, gamma, beta and eps fold once a run into a scale and a shift for each site and draw.
-Draws are the outermost part of the batch: a network that does not keep that order, or changes
-tensors in place, would give wrong maps without an error, so both are checked (:func:`check`).
+
+Statistics, gamma, beta and eps fold once a run into a scale and a shift for each normalisation
+layer and draw. Draws are the outermost part of the batch. A network that does not keep that order,
+or changes tensors in place, would give wrong maps without an error, so both are checked
+(:func:`check`).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -41,22 +43,30 @@ from segunc.sampling.shortcuts import (
 from segunc.uncertainty import largest_logit, relative_difference
 
 T = TypeVar("T")
-SIDE = 256  # longest side of the image of the self-check, which runs some twenty passes
-# Largest difference of logits, relative to the largest logit, that counts as rounding (float32).
+MAX_CHECK_SIDE = 256  # of the image of the self-check, which runs some twenty passes
 TOLERANCE = 1e-3
+"""Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
 SHARING_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a network raises where results are taken from another pass than its own."""
-BRANCHING = (
-    "the network's code reads values of its input, so that it may take another branch for another draw; "
+BRANCHING_NOTE = (
+    "the network's code reads values of its input, so it may take another branch for another draw; "
     "draws run one at a time, and nothing is shared"
 )
 
 
 class Engine:
-    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low
-    resolution; in bfloat16 a copy whose weights are bfloat16, or under autocast where that fails.
-    ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of networks that share
-    a prefix, ``copies`` what engines of such networks have copied.
+    """Runs a network for frames and draws, up to its logits at low resolution.
+
+    In bfloat16 a copy runs whose weights are bfloat16, or the network under autocast where that
+    fails.
+
+    Args:
+        network: in eval mode, converted or not.
+        precision: of weights and activations.
+        messages: the list to which notes for the user are added; None makes a new one.
+        own: names of the tensors in which networks that share a prefix differ, see
+            :func:`own_tensors`.
+        copies: what engines of such networks have copied, as of :func:`bfloat16_copy`.
     """
 
     def __init__(
@@ -67,7 +77,8 @@ class Engine:
         own: Collection[str] = (),
         copies: dict[int, Any] | None = None,
     ) -> None:
-        self.network, self.own = network, own
+        self.network = network
+        self.own = own
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
@@ -93,12 +104,13 @@ class Engine:
         return AffineLayout(self._run)
 
     @cached_property
-    def _own(self) -> list[Tensor]:
-        return list(
-            {
-                id(tensor): tensor for name, tensor in _named_tensors(self._run) if name in self.own
-            }.values()
-        )
+    def _own_tensors(self) -> list[Tensor]:
+        """The tensors in which networks that share a prefix differ, each once."""
+        tensors = {}
+        for name, tensor in _named_tensors(self._run):
+            if name in self.own:
+                tensors[id(tensor)] = tensor
+        return list(tensors.values())
 
     @property
     def shares(self) -> bool:
@@ -112,14 +124,17 @@ class Engine:
             self.messages.append(message)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
-        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass
-        that is watched. A bfloat16 copy that calls other sites than the network is not used: a
-        ``forward`` that was replaced on the object calls the original's layers."""
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, found by a full
+        pass that is watched.
+
+        A bfloat16 copy that calls other layers than the network is not used: a ``forward`` that was
+        replaced on the object calls the original's layers.
+        """
         key = tuple(images.shape)
         if key not in self._endings:
             logits, watch = self._watched(images, draws)
             self._endings[key] = watch.ending(logits)
-            self._take(watch.dependence, key, drawn=draws is not None)
+            self._note_dependence(watch.dependence, key, drawn=draws is not None)
         return self._endings[key]
 
     def _watched(
@@ -141,35 +156,37 @@ class Engine:
             logits, _ = self.logits(images, draws, None, watch=watch)
         return logits, watch
 
-    def _take(self, found: DependenceWatch, key: tuple[int, ...], *, drawn: bool) -> None:
-        """Take what the network's code does with values that depend on the frame, for images of one
-        shape."""
-        if found.reads:
-            self.branching.add(key)
+    def _note_dependence(
+        self, dependence: DependenceWatch, shape: tuple[int, ...], *, drawn: bool
+    ) -> None:
+        """Note what the network's code does with values that depend on the frame, for images of
+        one shape, and tell the user.
+        """
+        if dependence.reads:
+            self.branching.add(shape)
             if drawn:
-                self.say(BRANCHING)
-        if found.unseen:
-            self.unfollowed.add(key)
+                self.say(BRANCHING_NOTE)
+        if dependence.unseen:
+            self.unfollowed.add(shape)
             if self.shares:
                 self.say(
-                    f"a part of the network ({found.unseen}) runs code that cannot be followed, "
-                    "for instance TorchScript; everything is computed for every draw"
+                    f"a part of the network ({dependence.unseen}) runs code that cannot be "
+                    "followed, for instance TorchScript; everything is computed for every draw"
                 )
-        if found.training:
+        if dependence.training:
             self.say(
                 "a part of the network computes as in training although it is in eval mode "
-                f"({found.training}): dropout is drawn by no seed, or statistics are those of the "
-                "batch; switch it off in eval mode"
+                f"({dependence.training}): dropout is drawn by no seed, or statistics are those of "
+                "the batch; switch it off in eval mode"
             )
-        elif found.random and self.self_check is None:
+        elif dependence.random and self.self_check is None:
             self.say(
-                f"the network draws random numbers itself ({found.random}), which no seed decides "
-                "here; switch them off in eval mode"
+                f"the network draws random numbers itself ({dependence.random}), which no seed "
+                "decides here; switch them off in eval mode"
             )
 
     def stop_sharing(self, error: Exception) -> None:
-        """Compute everything for every draw from now on, because a pass that shares fails by an
-        error."""
+        """Compute everything for every draw from now on, because a pass that shares has failed."""
         self.unsharable = True
         self.say(
             f"what is common to all draws cannot be shared on this network ({one_line(error)}); "
@@ -184,106 +201,165 @@ class Engine:
         prefix: Prefix | None = None,
         watch: InterpolationWatch | None = None,
     ) -> tuple[Tensor, Upsampling]:
-        """Return logits ``[k * n, C, h, w]`` of k draws (None: of the network as it is) of images
-        ``[n, 3, H, W]``, draw-major, and what upsampling is left to be done. Without a prefix
-        everything is computed for every draw.
+        """Return logits of draws, and the upsampling that is left to be done.
+
+        Args:
+            images: ``[n, 3, H, W]``.
+            draws: k draws; None runs the network as it is, which counts as one draw.
+            ending: where the pass ends before the last upsampling; None runs it to its end.
+            prefix: results that draws share; None computes everything for every draw.
+            watch: follows the pass.
+
+        Returns:
+            Logits ``[k * n, C, h, w]``, draw-major, and their upsampling to the images.
         """
         count = 1 if draws is None else len(draws)
+        batch = self._batch(images, count, prefix)
         stop_at = None if ending is None else ending.call
-        narrow = not isinstance(self._run, SegmentationNetwork) and not self._autocast
-        batch = images.to(self.dtype) if narrow else images
-        if prefix is not None:
-            batch = mark(batch.detach(), FRAMES)  # a view of one frame would lose its memory format
-        elif count > 1:
-            batch = torch.cat([batch] * count)
-        with ExitStack() as stack:
-            stack.enter_context(
+        with ExitStack() as modes:
+            modes.enter_context(
                 torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast)
             )
             if draws is not None:
-                for site in draws.sites:
-                    if not site.agree:
-                        mark(site.scale, DRAWS)
-                        mark(site.shift, DRAWS)
-                stack.enter_context(self.layout.active(draws))
+                _mark_differing_sites(draws)
+                modes.enter_context(self.layout.active(draws))
             if prefix is not None:
-                for tensor in self._own:
-                    stack.callback(delattr, mark(tensor, DRAWS), ORIGIN)
-                stack.enter_context(SharePrefix(prefix, count, stop_at))
+                modes.enter_context(self._marked_own_tensors())
+                modes.enter_context(SharePrefix(prefix, count, stop_at))
             elif stop_at is not None:
-                stack.enter_context(InterpolationCounter(stop_at))
+                modes.enter_context(InterpolationCounter(stop_at))
             if watch is not None:
-                watch.dependence.dependent.add(self._dependent(batch, draws))
-                stack.enter_context(watch)
+                watch.dependence.dependent.add(_dependent_tensors(batch, draws))
+                modes.enter_context(watch)
             try:
                 logits = self._run(batch)
             except EndReachedError as end:
                 logits = end.args[0]
-        expected = len(images) * count
-        if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[0] != expected:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            message = f"the network returns {shape} for images {(expected, *images.shape[1:])}"
-            raise InputError(message, hint="wrap it to return logits [n, C, H, W]")
+        _check_shape(logits, (len(images) * count, *images.shape[1:]))
         if ending is not None and logits.shape[-2:] == ending.upsampling.source:
             return logits, ending.upsampling
         return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
 
-    def _dependent(self, batch: Tensor, draws: FoldedDraws | None) -> list[Tensor]:
-        """Return the tensors of a pass that another frame or another draw changes."""
-        dependent = [batch]
-        for site in () if draws is None else draws.sites:
-            dependent += [site.scale, site.shift]
-        return dependent
+    def _batch(self, images: Tensor, count: int, prefix: Prefix | None) -> Tensor:
+        """Return images as the network takes them: once where draws share a prefix, else once for
+        each draw.
+        """
+        casts_itself = isinstance(self._run, SegmentationNetwork) or self._autocast
+        batch = images if casts_itself else images.to(self.dtype)
+        if prefix is not None:
+            return mark(batch.detach(), FRAMES)  # a view of one frame would lose its memory format
+        return torch.cat([batch] * count) if count > 1 else batch
+
+    @contextmanager
+    def _marked_own_tensors(self) -> Iterator[None]:
+        """While open, tensors in which networks differ are marked as draws are."""
+        for tensor in self._own_tensors:
+            mark(tensor, DRAWS)
+        try:
+            yield
+        finally:
+            for tensor in self._own_tensors:
+                delattr(tensor, ORIGIN)
 
     def _use_autocast(self, error: Exception) -> None:
-        self._run, self._autocast = self.network, True
-        for of_the_copy in ("layout", "_own"):
-            self.__dict__.pop(of_the_copy, None)
+        """Run the network itself under autocast from now on, because its copy fails."""
+        self._run = self.network
+        self._autocast = True
+        for property_of_copy in ("layout", "_own_tensors"):
+            self.__dict__.pop(property_of_copy, None)
         why = f"the network does not run with bfloat16 weights ({one_line(error)})"
         self.messages.append(f"{why}; it runs under autocast")
 
 
+def _mark_differing_sites(draws: FoldedDraws) -> None:
+    """Mark scale and shift of the normalisation layers in which draws differ."""
+    for site in draws.sites:
+        if not site.agree:
+            mark(site.scale, DRAWS)
+            mark(site.shift, DRAWS)
+
+
+def _dependent_tensors(batch: Tensor, draws: FoldedDraws | None) -> list[Tensor]:
+    """Return the tensors of a pass that another frame or another draw changes."""
+    tensors = [batch]
+    if draws is not None:
+        for site in draws.sites:
+            tensors += [site.scale, site.shift]
+    return tensors
+
+
+def _check_shape(logits: Any, images: tuple[int, ...]) -> None:
+    """Raise an InputError where these are not dense logits of images of this shape."""
+    if isinstance(logits, Tensor):
+        if logits.ndim == 4 and logits.shape[0] == images[0]:
+            return
+        returned = str(tuple(logits.shape))
+    else:
+        returned = type(logits).__name__
+    message = f"the network returns {returned} for images {images}"
+    raise InputError(message, hint="wrap it to return logits [n, C, H, W]")
+
+
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
-    """Return a copy with bfloat16 weights but for norm sites and batch norms, and for how a
-    :class:`SegmentationNetwork` normalises its input. ``copies`` is the memo of several networks,
-    whose common modules are copied once. InputError where a copy would not do what the network
-    does.
+    """Return a copy whose weights are bfloat16, except those of batch norms and of normalisation
+    layers that draw, and how a :class:`SegmentationNetwork` normalises its input.
+
+    Args:
+        network: the original, which stays as it is.
+        copies: the memo of several networks, whose common modules are copied once.
+
+    Raises:
+        InputError: a copy would not do what the network does.
     """
     check_copyable(network)
     memo = {} if copies is None else copies
-    memo |= {id(t): t for t in (*network.parameters(), *network.buffers())}
+    for tensor in (*network.parameters(), *network.buffers()):
+        memo[id(tensor)] = tensor
     copied = copy.deepcopy(network, memo)
     body = copied.body if isinstance(copied, SegmentationNetwork) else copied
     for module in body.modules():
         if not isinstance(module, StochasticSite | _BatchNorm):
-            for name, parameter in module._parameters.items():
-                if parameter is not None and parameter.is_floating_point():
-                    module._parameters[name] = nn.Parameter(
-                        parameter.detach().bfloat16(), requires_grad=False
-                    )
-            for name, buffer in module._buffers.items():
-                if buffer is not None and buffer.is_floating_point():
-                    module._buffers[name] = buffer.bfloat16()
+            _tensors_to_bfloat16(module)
     if body is not copied:
-        body.register_forward_pre_hook(lambda module, inputs: tuple(t.bfloat16() for t in inputs))
+        body.register_forward_pre_hook(_inputs_to_bfloat16)
     return copied.eval()
+
+
+def _tensors_to_bfloat16(module: nn.Module) -> None:
+    """Replace the module's own floating-point parameters and buffers by their bfloat16 copies."""
+    for name, parameter in module._parameters.items():
+        if parameter is not None and parameter.is_floating_point():
+            narrow = parameter.detach().bfloat16()
+            module._parameters[name] = nn.Parameter(narrow, requires_grad=False)
+    for name, buffer in module._buffers.items():
+        if buffer is not None and buffer.is_floating_point():
+            module._buffers[name] = buffer.bfloat16()
+
+
+def _inputs_to_bfloat16(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(tensor.bfloat16() for tensor in inputs)
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """Differences of the base network and two draws over two frames, relative to the
-    largest logit.
+    """How far the logits of the base network and two draws, over two frames, lie apart when they
+    are computed in different ways: the largest difference, relative to the largest logit.
+
+    Attributes:
+        batched: of two draws as a batch from the same two one by one.
+        shared: of passes that share what is common to all draws from passes that do not.
+        reached: for each normalisation layer whether a drawn forward came through it.
+        repeated: of two passes of one frame and draw, in which random numbers of the network
+            differ.
+        differ: whether the draws differ at all. Those of alpha 0 do not, and leave no last layer to
+            run.
     """
 
-    batched: float  # largest difference of two draws as a batch from the same two one by one
-    shared: float  # the same for passes that share what is common to all draws
-    reached: list[bool]  # for each site whether a drawn forward came through it
-    repeated: float = (
-        0.0  # two passes of one frame and draw, in which random numbers of the network differ
-    )
-    differ: bool = (
-        True  # whether draws differ at all: those of alpha 0 do not, and leave no last layer to run
-    )
+    batched: float
+    shared: float
+    reached: list[bool]
+    repeated: float = 0.0
+    differ: bool = True
 
 
 def is_rounding(difference: float) -> bool:
@@ -291,73 +367,113 @@ def is_rounding(difference: float) -> bool:
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
-    """Compare the ways of running draws, two or more, in float32, on the first of images ``[n, 3,
-    H, W]`` at a small size.
+    """Compare the ways of running draws in float32, on the first image at a small size.
+
+    Args:
+        network: converted.
+        images: ``[n, 3, H, W]``.
+        draws: the network's own affine, and behind it one draw or more.
     """
     engine = Engine(network, "float32")
     return _on_two_frames(images, lambda frames: _check(engine, frames, draws))
 
 
 def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
-    last = min(3, len(draws))
-    plain, common = (
-        engine.layout.fold(draws, engine.dtype, share=share) for share in (False, True)
-    )
-
-    def run(folded: FoldedDraws, first: int, end: int, prefix: Prefix | None = None) -> Tensor:
-        return engine.logits(frames, folded.part(first, end), None, prefix)[0]
-
-    single = [run(plain, 0, 1)]
-    require_finite(single[0])
-    for draw in range(1, last):
-        single.append(run(plain, draw, draw + 1))
-        require_finite(single[draw], "a draw gives", "lower alpha")
-    size = max(largest_logit(logits) for logits in single)
-
-    def difference(logits: list[Tensor], expected: list[Tensor]) -> float:
-        return max(relative_difference(z, e, size) for z, e in zip(logits, expected, strict=True))
-
-    batched = shared = float("inf")  # differences that are not known stay infinite
-    repeated = difference([run(plain, 0, 1)], single[:1])
+    comparison = _DrawComparison(engine, frames, draws)
+    # Differences that are not known stay infinite.
+    batched = float("inf")
+    shared = float("inf")
+    repeated = comparison.repeated()
     if not is_rounding(repeated):
         return SelfCheck(batched, shared, engine.layout.reached(), repeated)
     with _Tolerating(InputError, RuntimeError):
-        batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
+        batched = comparison.batched()
     with _Tolerating(*SHARING_ERRORS):
+        shared = comparison.shared(with_batch=is_rounding(batched))
+    return SelfCheck(batched, shared, engine.layout.reached(), differ=comparison.draws_differ)
+
+
+class _DrawComparison:
+    """The logits of up to three draws over two frames, each in a pass of its own, and how far other
+    ways of computing them lie from these.
+
+    Raises:
+        NotFiniteError: the network or a draw gives NaN or infinite logits.
+    """
+
+    def __init__(self, engine: Engine, frames: Tensor, draws: AffineDraws) -> None:
+        self._engine = engine
+        self._frames = frames
+        self._count = min(3, len(draws))
+        self._plain = engine.layout.fold(draws, engine.dtype, share=False)
+        self._common = engine.layout.fold(draws, engine.dtype, share=True)
+        self._alone = [self._run(self._plain, 0, 1)]
+        require_finite(self._alone[0])
+        for draw in range(1, self._count):
+            self._alone.append(self._run(self._plain, draw, draw + 1))
+            require_finite(self._alone[draw], "a draw gives", "lower alpha")
+        self._largest = max(largest_logit(logits) for logits in self._alone)
+
+    @property
+    def draws_differ(self) -> bool:
+        return bool(self._common.dropout) or not all(site.agree for site in self._common.sites)
+
+    def repeated(self) -> float:
+        """Return the difference of two passes of the first draw."""
+        return self._difference(self._run(self._plain, 0, 1), self._alone[0])
+
+    def batched(self) -> float:
+        """Return the difference of the last two draws as a batch."""
+        return self._difference(self._run(self._plain, 1, self._count), torch.cat(self._alone[1:]))
+
+    def shared(self, *, with_batch: bool) -> float:
+        """Return the difference of passes that share results, of a batch among them where one
+        keeps the order of its rows.
+        """
         prefix = Prefix()
-        one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
-        # Networks that take the size of the batch from a tensor before the first draw, and use it
-        # after, fail here: Swin, DPT.
-        together = (
-            difference([run(common, 1, last, prefix)], [torch.cat(single[1:])])
-            if is_rounding(batched)
-            else 0.0
-        )
-        shared = max(one_by_one, together)
-    differ = bool(common.dropout) or not all(site.agree for site in common.sites)
-    return SelfCheck(batched, shared, engine.layout.reached(), differ=differ)
+        differences = []
+        for draw, expected in enumerate(self._alone):
+            logits = self._run(self._common, draw, draw + 1, prefix)
+            differences.append(self._difference(logits, expected))
+        if with_batch:
+            # Networks that take the size of the batch from a tensor before the first draw, and use
+            # it after, fail here: Swin, DPT.
+            together = self._run(self._common, 1, self._count, prefix)
+            differences.append(self._difference(together, torch.cat(self._alone[1:])))
+        return max(differences)
+
+    def _run(
+        self, draws: FoldedDraws, first: int, last: int, prefix: Prefix | None = None
+    ) -> Tensor:
+        logits, _ = self._engine.logits(self._frames, draws.part(first, last), None, prefix)
+        return logits
+
+    def _difference(self, logits: Tensor, expected: Tensor) -> float:
+        return relative_difference(logits, expected, self._largest)
 
 
 def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:
     """Compare passes on the first of some images, small, and its mirror image: broadcasting would
     hide a missing repetition of one.
     """
-    image = small = images[:1].float()
-    scale = SIDE / max(image.shape[-2:])
+    image = images[:1].float()
+    small = image
+    scale = MAX_CHECK_SIDE / max(image.shape[-2:])
     if scale < 1:
         # Whole multiples of the usual stride, so that a bare smp network takes them.
-        size = [max(64, 32 * round(s * scale / 32)) for s in image.shape[-2:]]
+        size = [max(64, 32 * round(side * scale / 32)) for side in image.shape[-2:]]
         small = F.interpolate(image, size, mode="bilinear", align_corners=False)
-
-    def pair(image: Tensor) -> Tensor:
-        return torch.cat([image, image.flip(-1)]).contiguous(memory_format=torch.channels_last)
-
     try:
-        return compare(pair(small))
+        return compare(_with_mirror_image(small))
     except Exception as error:
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
-        return compare(pair(image))  # some networks take frames of their own size only
+        return compare(_with_mirror_image(image))  # some networks take frames of their own size
+
+
+def _with_mirror_image(image: Tensor) -> Tensor:
+    pair = torch.cat([image, image.flip(-1)])
+    return pair.contiguous(memory_format=torch.channels_last)
 
 
 def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
@@ -370,26 +486,26 @@ def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
 
 def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
     """Return the names of the parameters and buffers in which networks of one build differ; none
-    where they have no parameter in common. A parameter is common as one object, a buffer, which
-    every move to a device replaces, by its values.
+    where they have no parameter in common.
+
+    A parameter is common as one object, a buffer, which every move to a device replaces, by its
+    values.
     """
     first, *others = [dict(_named_tensors(network)) for network in networks]
     if any(other.keys() != first.keys() for other in others):
         return frozenset()
-
-    def common(name: str, tensor: Tensor) -> bool:
-        by_value = not isinstance(tensor, nn.Parameter)
-        return all(
-            other[name] is tensor or (by_value and torch.equal(other[name], tensor))
-            for other in others
-        )
-
-    own = frozenset(name for name, tensor in first.items() if not common(name, tensor))
-    return (
-        own
-        if any(isinstance(t, nn.Parameter) and name not in own for name, t in first.items())
-        else frozenset()
-    )
+    own = set()
+    shares_a_parameter = False
+    for name, tensor in first.items():
+        counterparts = [other[name] for other in others]
+        is_common = all(counterpart is tensor for counterpart in counterparts)
+        if isinstance(tensor, nn.Parameter):
+            shares_a_parameter = shares_a_parameter or is_common
+        elif not is_common:
+            is_common = all(torch.equal(counterpart, tensor) for counterpart in counterparts)
+        if not is_common:
+            own.add(name)
+    return frozenset(own) if shares_a_parameter else frozenset()
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
@@ -410,14 +526,14 @@ def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Te
 
 
 class _Tolerating(suppress):
-    """Passes over errors of a network that cannot do what is asked of it; a lack of memory says
-    nothing of it.
+    """Passes over errors of a network that cannot do what is asked of it; a lack of memory is
+    raised, because it says nothing of the network.
     """
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        return super().__exit__(kind, error, trace) and not (
-            error is not None and is_out_of_memory(error)
-        )
+        if error is not None and is_out_of_memory(error):
+            return False
+        return super().__exit__(kind, error, trace)
 
 
 def require_finite(
@@ -436,11 +552,13 @@ class BranchRunner:
     """
 
     def __init__(self, branch: Branch, draws: range, engine: Engine) -> None:
-        self.branch, self.draws, self.engine = branch, draws, engine
-        self.folded: FoldedDraws | None = (
-            None  # the draws; None before :meth:`draw`, and for a branch without noise
-        )
-        self.base: FoldedDraws | None = None  # the network's own affine as one draw, likewise
+        self.branch = branch
+        self.draws = draws
+        self.engine = engine
+        # The draws; None before :meth:`draw`, and for a branch without noise.
+        self.folded: FoldedDraws | None = None
+        # The network's own affine as one draw, likewise.
+        self.base: FoldedDraws | None = None
         self._drawn: tuple[NoiseSource, str | None] | None = None
         # For each shape of images that was checked, whether its draws have to run one at a time
         # with nothing shared.
@@ -450,17 +568,18 @@ class BranchRunner:
         """Make the draws of the whole's noise, unless they are there; ``images`` are the first
         frames, for the self-check.
         """
-        branch, engine = self.branch, self.engine
+        branch = self.branch
+        engine = self.engine
         if not branch.stochastic or self._drawn == (noise, scope):
             return
-        drawn = branch.posterior.affine(
-            engine.layout, branch.numbers(self.draws), branch.noise(noise), scope
-        )
-        whole = drawn.after(engine.layout.weight, engine.layout.bias)
+        numbers = branch.numbers(self.draws)
+        drawn = branch.posterior.affine(engine.layout, numbers, branch.noise(noise), scope)
+        with_base = drawn.after(engine.layout.weight, engine.layout.bias)
         if images is not None and engine.self_check is None:
-            engine.self_check = check(engine.network, images, whole)
-        folded = engine.layout.fold(whole, engine.dtype, share=engine.shares)
-        self.base, self.folded = folded.part(0, 1), folded.part(1, len(folded))
+            engine.self_check = check(engine.network, images, with_base)
+        folded = engine.layout.fold(with_base, engine.dtype, share=engine.shares)
+        self.base = folded.part(0, 1)
+        self.folded = folded.part(1, len(folded))
         self._drawn = (noise, scope)  # where memory did not suffice, the next call draws again
 
     def untransformed(self) -> BranchRunner:
@@ -473,32 +592,29 @@ class BranchRunner:
         """Return scale and shift ``[2, S, T]`` of the layers in which the draws differ, one after
         the other; None where there is none.
         """
-        sites = [site for site in (self.folded.sites if self.folded else ()) if not site.agree]
-        return (
-            torch.stack(
-                [
-                    torch.cat(rows, 1)
-                    for rows in zip(*((s.scale, s.shift) for s in sites), strict=True)
-                ]
-            )
-            if sites
-            else None
-        )
+        if self.folded is None:
+            return None
+        differing = [site for site in self.folded.sites if not site.agree]
+        if not differing:
+            return None
+        scales = torch.cat([site.scale for site in differing], 1)
+        shifts = torch.cat([site.shift for site in differing], 1)
+        return torch.stack([scales, shifts])
 
     def with_draws(self, draws: Tensor) -> BranchRunner:
         """Return a runner of other draws in the form of :meth:`own_draws`."""
         assert self.folded is not None
-        other, own = copy.copy(self), [site for site in self.folded.sites if not site.agree]
-        rows = zip(
-            *(values.split([site.scale.shape[1] for site in own], 1) for values in draws),
-            strict=True,
-        )
-        sites = (
-            site
-            if site.agree
-            else replace(site, **dict(zip(("scale", "shift"), next(rows), strict=True)))
-            for site in self.folded.sites
-        )
+        channels = [site.scale.shape[1] for site in self.folded.sites if not site.agree]
+        scale_rows, shift_rows = draws.unbind()
+        scales = iter(torch.split(scale_rows, channels, 1))
+        shifts = iter(torch.split(shift_rows, channels, 1))
+        sites = []
+        for site in self.folded.sites:
+            if site.agree:
+                sites.append(site)
+            else:
+                sites.append(replace(site, scale=next(scales), shift=next(shifts)))
+        other = copy.copy(self)
         other.folded = replace(self.folded, sites=tuple(sites))
         return other
 
@@ -509,7 +625,8 @@ class Pass:
     """
 
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
-        self.runner, self.engine = runner, runner.engine
+        self.runner = runner
+        self.engine = runner.engine
         self.images = runner.branch.transform.apply(images)
         self.ending = self.engine.ending(self.images, runner.base)
         shape = tuple(self.images.shape)
@@ -544,16 +661,19 @@ class Pass:
         self.prefix = None
         size = f"{self.images.shape[-1]} x {self.images.shape[-2]}"
         self.engine.messages.append(
-            f"self-check failed for frames of {size}: a draw in a batch differs from the same alone by {difference:.1e} of "
-            "the largest logit; draws of frames of this size run one at a time"
+            f"self-check failed for frames of {size}: a draw in a batch differs from the same "
+            f"alone by {difference:.1e} of the largest logit; draws of frames of this size run one "
+            "at a time"
         )
         one_by_one = [self.logits(draw, draw + 1)[0] for draw in range(first, last)]
         return torch.cat(one_by_one), upsampling
 
     def _logits(self, draws: FoldedDraws | None) -> tuple[Tensor, Upsampling]:
-        """Return the logits of draws, sharing what is common to them where that goes. A pass that
-        fails while it shares, because the network keeps something from another frame for instance,
-        is computed in full: what it raises then is the network's own."""
+        """Return the logits of draws, sharing what is common to them where that goes.
+
+        A pass that fails while it shares, for instance because the network keeps something from
+        another frame, is computed in full: what it raises then is the network's own.
+        """
         if self.prefix is None:
             return self.engine.logits(self.images, draws, self.ending)
         try:
@@ -567,11 +687,12 @@ class Pass:
             return logits, upsampling
 
     def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
-        """Return how far some draws lie from the same draws each in a pass of its own that shares
-        nothing: the largest difference, relative to the largest logit of the draw. Networks that
-        cut large frames into tiles, or order a batch by its size, keep the order of the draws at
-        the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely
-        as draws may differ.
+        """Return how far draws lie from the same draws each in a pass of its own that shares
+        nothing: the largest difference, relative to the largest logit of the draw.
+
+        Networks that cut large frames into tiles, or order a batch by its size, keep the order of
+        the draws at the small size of the first self-check only. The comparison is in float32,
+        because bfloat16 rounds as coarsely as draws may differ.
 
         Raises:
             NotFiniteError: a draw gives NaN or infinite logits.
@@ -593,13 +714,16 @@ class Pass:
 
 
 class PassOfAnySize(Pass):
-    """A pass for a graph of frames of any size: what single sizes were found to allow is left, so
+    """A pass for a graph of frames of any size: what was found for single sizes is not used, so
     logits are of full resolution.
     """
 
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
-        self.runner, self.engine = runner, runner.engine
-        self.images, self.ending, self.alone = runner.branch.transform.apply(images), None, False
+        self.runner = runner
+        self.engine = runner.engine
+        self.images = runner.branch.transform.apply(images)
+        self.ending = None
+        self.alone = False
         self.prefix = common
         if runner.folded is not None and self.engine.shares:
             self.prefix = Prefix()

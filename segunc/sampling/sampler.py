@@ -1,5 +1,7 @@
-"""The sampler: it deals draws to branches, takes their logits from :mod:`segunc.sampling.engine`,
-adds them up in :mod:`segunc.sampling.tail`, and makes the maps of the scores that are asked for.
+"""The sampler: from frames to the maps of the scores that are asked for.
+
+It deals draws to branches, takes their logits from :mod:`segunc.sampling.engine`, and adds them up
+in :mod:`segunc.sampling.tail`.
 """
 
 from __future__ import annotations
@@ -45,12 +47,13 @@ from segunc.sampling.engine import (
     Engine,
     Pass,
     PassOfAnySize,
+    SelfCheck,
     check_common,
     is_rounding,
     own_tensors,
     require_finite,
 )
-from segunc.sampling.shortcuts import Prefix
+from segunc.sampling.shortcuts import Prefix, Upsampling
 from segunc.sampling.tail import (
     DrawAccumulator,
     add_draws,
@@ -63,6 +66,7 @@ from segunc.scores import (
     EVIDENCE,
     NEAREST,
     SCORES,
+    Score,
     Source,
     check_scores,
     with_parts,
@@ -71,66 +75,82 @@ from segunc.uncertainty import Calibrator
 
 PENDING_BYTES = 64 << 20  # logits that wait until several draws are added to the sums at once
 CHUNK_PIXELS = 1 << 19
-"""Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass
+"""Pixels of a batch on a CPU. With more, activations leave the cache between layers, and every pass
 gets slower.
 """
 ACTIVATION_BYTES = 512
-"""Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is
-halved.
+"""Estimated memory of activations for a pixel of input on a GPU, rather too high. A chunk that does
+not fit is halved.
 """
 CUDA_CHUNK_PIXELS = 1 << 22
-"""Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a
+"""Pixels of a batch of draws on a GPU. Half as many took 1.6 times as long, three times as many a
 tenth less (docs/benchmarks.md). Compiled passes, whose host does not slow them, are as fast with
 half of it, which takes half the memory.
 """
 CALLS = threading.RLock()
-"""Calls from several threads take turns, those of all samplers: draws are set in the layers of a
+"""Calls of all samplers take turns, also from several threads: draws are set in the layers of a
 network that samplers may share, and switches of torch (fused attention, the precision of float32)
-hold for the whole process."""
+hold for the whole process.
+"""
 Nearest = Callable[[Sequence[tuple[float, float]]], list[tuple[float, str]]]
-"""Gives distance and training frame of the feature that is nearest to that of each place (shares
-0..1 of the frame's height and width).
+"""Returns distance and training frame of the feature that is nearest to that of each position
+(y, x), shares 0..1 of the frame's height and width.
 """
 
 
 @dataclass(frozen=True)
 class Reasons:
-    """What made the sums of scores of one frame, asked for at single pixels while its maps are
-    written. Nothing is computed before.
+    """What made the sums of scores of one frame, for single pixels. It is asked while the maps of
+    the frame are written; nothing is computed before.
+
+    Attributes:
+        parts: maps ``[H, W]`` of the scores that are added up, by name.
+        sums: the providers of sums.
+        nearest: finds the training frame of the nearest feature; None where no feature names its
+            frame.
     """
 
-    parts: Mapping[str, Tensor]  # maps [H, W] of the scores that are added up
-    sums: Sequence[Any]  # providers of sums
-    nearest: Nearest | None  # None where no feature names its training frame
+    parts: Mapping[str, Tensor]
+    sums: Sequence[Any]
+    nearest: Nearest | None
 
     @torch.inference_mode()
     def __call__(self, pixels: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        """Return of pixels (x, y) each part in decades, and the training frame of the nearest
+        """Return for each pixel (x, y) its parts in decades, and the training frame of the nearest
         feature with its distance.
         """
-        reasons: list[dict[str, Any]] = [{"parts": {}} for _ in pixels]
-        for (x, y), of_pixel in zip(pixels, reasons, strict=True):
-            values = {name: float(of_part[y, x]) for name, of_part in self.parts.items()}
+        reasons: list[dict[str, Any]] = []
+        for x, y in pixels:
+            values = {name: float(part[y, x]) for name, part in self.parts.items()}
+            decades: dict[str, Any] = {}
             for provider in self.sums:
-                of_pixel["parts"] |= provider.decades(values)
+                decades |= provider.decades(values)
+            reasons.append({"parts": decades})
         if self.nearest is not None and pixels:
             height, width = next(iter(self.parts.values())).shape
-            nearest = self.nearest([((y + 0.5) / height, (x + 0.5) / width) for x, y in pixels])
-            for of_pixel, (distance, frame) in zip(reasons, nearest, strict=True):
-                of_pixel["nearest"] = {"frame": frame, "distance": round(distance, 3)}
+            positions = [((y + 0.5) / height, (x + 0.5) / width) for x, y in pixels]
+            for reason, (distance, frame) in zip(reasons, self.nearest(positions), strict=True):
+                reason["nearest"] = {"frame": frame, "distance": round(distance, 3)}
         return reasons
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Maps of n frames."""
+    """Maps of n frames.
 
-    prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
-    scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
-    probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
-    reasons: Sequence[Reasons] = ()  # of each frame, where a score is a sum of others
-    # float32 [k, 2], the smallest and the largest logit of each batch of draws; None where no draw
-    # was made for these frames.
+    Attributes:
+        prediction: uint8 ``[n, H, W]``, the class of the largest mean probability.
+        scores: float32 ``[n, H, W]`` by name; entropies are divided by ln C (0..1).
+        probabilities: float32 ``[n, C, H, W]``, mean over the draws, only when asked for.
+        reasons: of each frame, where a score is a sum of others.
+        extremes: float32 ``[k, 2]``, the smallest and the largest logit of each batch of draws;
+            None where no draw was made for these frames.
+    """
+
+    prediction: Tensor
+    scores: Mapping[str, Tensor]
+    probabilities: Tensor | None = None
+    reasons: Sequence[Reasons] = ()
     extremes: Tensor | None = field(default=None, repr=False)
 
     def require_finite(self) -> None:
@@ -140,67 +160,136 @@ class Prediction:
 
 
 class Provider(Protocol):
-    """Gives evidence that was fitted on a model. A sum of scores also names these, as its
-    ``parts``.
+    """Gives evidence that was fitted on a model.
+
+    A sum of scores also names these, as its ``parts``. A provider with a true attribute ``whole``
+    gets frames at their own size where the images have another.
     """
 
     @property
     def gives(self) -> frozenset[str]: ...
     def __call__(
-        self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
+        self, subject: Any, needs: Collection[str], precision: Precision, temperature: float, /
     ) -> dict[str, Any]:
-        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the
-        images ``[n, 3, H, W]`` in 0..1 maps ``[n, H, W]``, or a constant; or for the maps of its
-        parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that is
-        ``whole`` gets frames at their own size where the images have another.
+        """Return the evidence that is needed of it, by the names of :data:`segunc.scores.EVIDENCE`.
+
+        Args:
+            subject: images ``[n, 3, H, W]`` in 0..1; or, for a sum of scores, the maps of its parts
+                and the ``prediction``, ``[n, H, W]``, by name.
+            needs: names of evidence.
+
+        Returns:
+            Maps ``[n, H, W]`` of the subject's size, or constants.
         """
 
 
 @dataclass(frozen=True)
 class Fitted(Settings):
-    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator
-    changes mean probabilities, prediction, msp and entropy; aleatoric and epistemic are of the
-    draws as they are, so that entropy is no longer their sum.
+    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`.
+
+    A calibrator changes mean probabilities, prediction, msp and entropy. Aleatoric and epistemic
+    are of the draws as they are, so that entropy is no longer their sum.
+
+    Attributes:
+        temperature: T, by which logits of draws and base network are divided before the softmax.
+        calibrator: of the mean probabilities.
+        providers: of further evidence.
     """
 
-    temperature: PositiveFloat = (
-        1.0  # T, by which logits of draws and base network are divided before the softmax
-    )
+    temperature: PositiveFloat = 1.0
     calibrator: Calibrator | None = None
-    providers: Sequence[Provider] = ()  # of further evidence
+    providers: Sequence[Provider] = ()
 
 
 @dataclass
 class SamplerReport:
-    """What the sampler found out about the network, or all networks of an ensemble, on first use;
-    None before it.
+    """What the sampler found out about the network, or all networks of an ensemble, on first use.
+
+    Attributes:
+        batched: draws run as a batch: no network failed its self-check.
+        shared: what is the same for all draws is computed once, likewise.
+        self_check: largest relative difference between two draws as a batch and one by one; None
+            before the first call.
+        unreached: normalisation layers that no drawn forward came through, whose noise therefore
+            does nothing.
+        upsampled: whether the sampler does the network's last upsampling; None before the first
+            call.
+        messages: what a user should know; a call of the sampler gives each as a NoteWarning, once.
     """
 
-    batched: bool = True  # draws run as a batch: no network failed its self-check
-    shared: bool = True  # what is the same for all draws is computed once, likewise
-    self_check: float | None = (
-        None  # largest relative difference between two draws as a batch and one by one
-    )
-    unreached: tuple[
-        str, ...
-    ] = ()  # sites that no drawn forward came through, whose noise therefore does nothing
-    upsampled: bool | None = (
-        None  # whether the network's last upsampling was taken over by the sampler
-    )
-    # What a user should know; a call of the sampler gives each as a NoteWarning, once.
+    batched: bool = True
+    shared: bool = True
+    self_check: float | None = None
+    unreached: tuple[str, ...] = ()
+    upsampled: bool | None = None
     messages: list[str] = field(default_factory=list)
 
 
 class FrameEvidence(NamedTuple):
+    """What the maps of one frame are made of.
+
+    Attributes:
+        draws: sums over its draws.
+        base_scores: maps ``[H, W]`` of scores of the base network alone, by name.
+        others: evidence of the base network and of what was fitted on the model, by name.
+        nearest: see :class:`Reasons`.
+        extremes: ``[2]`` of each batch of draws, of all frames; see :class:`Prediction`.
+    """
+
     draws: DrawAccumulator
-    of_base: dict[str, Tensor]  # maps [H, W] of scores of the base network alone
-    others: dict[str, Any]  # evidence of the base network and of what was fitted on the model
+    base_scores: dict[str, Tensor]
+    others: dict[str, Any]
     nearest: Nearest | None
-    extremes: list[Tensor]  # [2] of each batch of draws, of all frames; see Prediction
+    extremes: list[Tensor]
+
+
+class _ScoresBySource:
+    """The scores of a run with the parts of sums, sorted by what they are made of.
+
+    Attributes:
+        of_base: scores of the base network and constants alone.
+        of_draws: scores of the draws, perhaps with other evidence.
+        sums: scores that are made of the maps of others.
+        needs: names of all evidence that they need.
+        needs_both: whether a score needs draws and base network.
+
+    Raises:
+        InputError: a score needs evidence that was not fitted.
+    """
+
+    def __init__(self, names: Sequence[str], providers: Sequence[Provider]) -> None:
+        self.of_base: list[Score] = []
+        self.of_draws: list[Score] = []
+        self.sums: list[Score] = []
+        self.needs: set[str] = set()
+        for name in with_parts(names, providers):
+            score = SCORES[name]
+            _check_evidence(score, providers)
+            self.needs.update(score.needs)
+            if score.sources <= {"base", "constant"}:
+                self.of_base.append(score)
+            elif "scores" in score.sources:
+                self.sums.append(score)
+            else:
+                self.of_draws.append(score)
+        self.needs_both = any("base" in score.sources for score in self.of_draws)
+
+
+def _check_evidence(score: Score, providers: Sequence[Provider]) -> None:
+    """Raise an InputError where a score needs evidence that was not fitted on the model."""
+    if score.sources <= {"draws", "base"}:
+        return
+    for need in score.needs:
+        evidence = EVIDENCE[need]
+        if evidence.without and not any(need in provider.gives for provider in providers):
+            message = f"score {score.name} of a model {evidence.without} cannot be made"
+            hint = f"make one: segunc finetune --method {evidence.method}"
+            raise InputError(message, hint=hint)
 
 
 class Sampler:
-    """Samples a converted network and returns the prediction and the scores that are asked for.
+    """Samples a converted network, and returns the prediction and the scores that are asked for.
+
     Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s
     belongs to branch s mod B. The draws of one branch after the other are added to the same sums,
     in the order of s. The same (posterior, seed, S) gives the same maps for any chunk size, batch
@@ -217,7 +306,7 @@ class Sampler:
             for each branch.
         seed: of the noise, or where it comes from: how draws of one member are spread
             (:class:`segunc.affine.noise.NoiseSource`).
-        scope: sample fewer sites than the posterior's own scope, or None.
+        scope: sample fewer normalisation layers than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory, for the first frame.
         precision: ``float32``, or ``bfloat16`` for weights and activations, of which the weights
             are copied at the first frame.
@@ -229,7 +318,7 @@ class Sampler:
 
     Raises:
         InputError: fewer draws than members, an unconverted network with a posterior, or a score
-            that is unknown or of what was not fitted.
+            that is unknown or needs what was not fitted.
     """
 
     def __init__(
@@ -246,57 +335,46 @@ class Sampler:
         fitted: Fitted = Fitted(),
         compiled: bool = False,
     ) -> None:
+        if isinstance(posterior, Deterministic):
+            posterior = None
         self.network = network
-        self.posterior = (
-            None if posterior is None or isinstance(posterior, Deterministic) else posterior
-        )
-        self._branches = branches_of(network, self.posterior)
+        self.posterior = posterior
+        self._branches = branches_of(network, posterior)
         for branch in self._branches:
             if branch.stochastic and not is_converted(branch.network):
                 raise InputError(
                     "the network of a posterior is not converted",
                     hint="call segunc.convert on it first",
                 )
-        self.draws = draws_of(self._branches, self.posterior, draws)
+        self.draws = draws_of(self._branches, posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(
-                f"a chunk of {chunk} draws is none", hint="leave it out to have it chosen by memory"
+                f"chunk {chunk}: a batch holds at least 1 draw",
+                hint="leave chunk out to have it chosen by memory",
             )
-        self.scores, self.fitted = check_scores(scores), fitted
-        table = [SCORES[name] for name in with_parts(self.scores, fitted.providers)]
-        there = frozenset[str]().union(*(provider.gives for provider in fitted.providers))
-        for score in table:
-            for need in score.needs if score.sources - {"draws", "base"} else ():
-                if (evidence := EVIDENCE[need]).without and need not in there:
-                    message = f"score {score.name} of a model {evidence.without} cannot be made"
-                    hint = f"make one: segunc finetune --method {evidence.method}"
-                    raise InputError(message, hint=hint)
-        self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
-        self._sums = [score for score in table if "scores" in score.sources]
-        self._of_draws = [
-            score for score in table if score not in self._of_base and score not in self._sums
-        ]
-        self._needs = {name for score in table for name in score.needs}
-        self._both = any("base" in score.sources for score in self._of_draws)
-        noise = (
-            seed if isinstance(seed, NoiseSource) else NoiseSource(seed, DEFAULT_SCHEME, self.draws)
-        )
-        self.noise = replace(noise, total=self.draws)
+        self.scores = check_scores(scores)
+        self.fitted = fitted
+        self._table = _ScoresBySource(self.scores, fitted.providers)
+        if not isinstance(seed, NoiseSource):
+            seed = NoiseSource(seed, DEFAULT_SCHEME, self.draws)
+        self.noise = replace(seed, total=self.draws)
         self.seed = self.noise.seed
-        self.scope, self.chunk, self.precision, self.compiled = scope, chunk, precision, compiled
+        self.scope = scope
+        self.chunk = chunk
+        self.precision = precision
+        self.compiled = compiled
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
-        self._runners: list[
-            BranchRunner
-        ] = []  # changed in place: copies with another chunk share them
-        self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
+        # Both are changed in place: copies with another chunk share them.
+        self._runners: list[BranchRunner] = []
+        self._engines: dict[int, Engine] = {}  # by the id of their network
         self._pass: type[Pass] = Pass
         self._stamp: list[Any] = []  # of the last call, see :meth:`_stamp_now`
         self.warns = True  # False where somebody else shows the messages of the report
         self.warned: set[str] = set()  # the messages that were given as warnings
-        self._backend, why = choose_backend(self.device)
-        if why:
-            self.report.messages.append(why)
+        self._backend, note = choose_backend(self.device)
+        if note:
+            self.report.messages.append(note)
 
     def __call__(
         self,
@@ -337,8 +415,11 @@ class Sampler:
         keep_probabilities: bool = False,
         whole: Sequence[Image] = (),
     ) -> Prediction:
-        """Return the same without waiting for a GPU that still computes them: whoever reads the
-        maps first calls :meth:`Prediction.require_finite`."""
+        """Return the same without waiting for a GPU that still computes the maps.
+
+        Whoever reads them first calls :meth:`Prediction.require_finite`. The arguments are those
+        of :meth:`__call__`.
+        """
         with CALLS, full_float32(), self._in_eval_mode(), torch.inference_mode():
             if self._runners and self._stamp != self._stamp_now():
                 self._begin_again()
@@ -374,9 +455,10 @@ class Sampler:
         return list({id(network): network for network in networks}.values())
 
     def _stamp_now(self) -> list[Any]:
-        """Return what changes where a network is another one than before: its modules with their
+        """Return what differs as soon as a network is not the one of before: its modules with their
         hooks and plain attributes, and its tensors with their memory and how often each was
-        written."""
+        written.
+        """
         stamp: list[Any] = []
         for network in self._networks():
             for module in network.modules():
@@ -388,8 +470,9 @@ class Sampler:
         return stamp
 
     def _begin_again(self) -> None:
-        """Forget what was made of a network that has changed since: draws, copies, compiled
-        passes and the self-check."""
+        """Forget what was made of a network that has changed since: draws, copies, compiled passes
+        and the self-check.
+        """
         self._runners.clear()
         self._engines.clear()
         report = self.report
@@ -429,75 +512,102 @@ class Sampler:
         evidence = self._sample(images, whole)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            ones = (slice(i, i + 1) for i in range(len(images)))
-            evidence = [frame for one in ones for frame in self._sample(images[one], whole[one])]
+            evidence = []
+            for number in range(len(images)):
+                row = slice(number, number + 1)
+                evidence += self._sample(images[row], whole[row])
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         prediction, maps = self._joined(frames)
-        sums: list[Any] = [
-            provider
-            for provider in self.fitted.providers
-            if self._sums and hasattr(provider, "decades")
-        ]
-        reasons = []
-        for number, frame in enumerate(evidence if sums else ()):
-            parts = {name: maps[name][number] for provider in sums for name in provider.parts}
-            reasons.append(Reasons(parts, sums, frame.nearest))
-        kept = None
+        reasons = self._reasons(evidence, maps)
+        probabilities = None
         if keep_probabilities:
-            kept = torch.stack([cast(Tensor, frame.probabilities) for frame in frames])
-        asked = {name: maps[name] for name in self.scores}
+            probabilities = torch.stack([cast(Tensor, frame.probabilities) for frame in frames])
         extremes: list[Tensor] = []
         for frame_evidence in evidence:
             extremes += frame_evidence.extremes
         return Prediction(
-            prediction, asked, kept, reasons, torch.stack(extremes) if extremes else None
+            prediction=prediction,
+            scores={name: maps[name] for name in self.scores},
+            probabilities=probabilities,
+            reasons=reasons,
+            extremes=torch.stack(extremes) if extremes else None,
         )
+
+    def _reasons(
+        self, evidence: Sequence[FrameEvidence], maps: Mapping[str, Tensor]
+    ) -> list[Reasons]:
+        """Return what made the sums of scores of each frame; none where no score is a sum."""
+        if not self._table.sums:
+            return []
+        sums: list[Any] = []
+        parts: dict[str, Tensor] = {}
+        for provider in self.fitted.providers:
+            if hasattr(provider, "decades"):
+                sums.append(provider)
+                for name in cast(Any, provider).parts:
+                    parts[name] = maps[name]
+        if not sums:
+            return []
+        reasons = []
+        for number, frame in enumerate(evidence):
+            of_frame = {name: values[number] for name, values in parts.items()}
+            reasons.append(Reasons(of_frame, sums, frame.nearest))
+        return reasons
 
     def _joined(self, frames: Sequence[Prediction]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return predictions and maps of all scores of frames, ``[n, H, W]``, sums of others among
         them.
         """
-        maps = {
-            name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores
-        }
+        maps = {}
+        for name in frames[0].scores:
+            maps[name] = torch.stack([frame.scores[name] for frame in frames])
         prediction = torch.stack([frame.prediction for frame in frames])
-        of_scores = (
-            self._evidence("scores", {**maps, "prediction": prediction}) if self._sums else {}
-        )
-        return prediction, maps | {score.name: score(of_scores) for score in self._sums}
+        if self._table.sums:
+            evidence = self._evidence("scores", {**maps, "prediction": prediction})
+            for score in self._table.sums:
+                maps[score.name] = score(evidence)
+        return prediction, maps
 
     def _finish(
         self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool
     ) -> Prediction:
-        """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over
-        the draws are used up. Entropy and aleatoric are resized bilinearly to (height, width)
-        ``size``, epistemic is their difference, and prediction and msp come from resized mean
-        probabilities: entropies of these would mix neighbouring classes and write that into
-        epistemic.
+        """Return one frame's maps of all scores except sums of others, each ``[H, W]``; its sums
+        over the draws are used up.
+
+        Entropy and aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their
+        difference, and prediction and msp come from resized mean probabilities: entropies of these
+        would mix neighbouring classes and write that into epistemic.
         """
         prediction, evidence = frame.draws.finish()
-        if (calibrator := self.fitted.calibrator) is not None:
+        calibrator = self.fitted.calibrator
+        if calibrator is not None:
             calibrate = calibrator.calibrate if self._backend == "traced" else calibrator
             probabilities, entropy = calibrate(evidence["probabilities"])
-            evidence |= {"probabilities": probabilities, "calibrated entropy": entropy}
+            evidence["probabilities"] = probabilities
+            evidence["calibrated entropy"] = entropy
         evidence |= frame.others
-        resize = size is not None and size != evidence["probabilities"].shape[-2:]
-        late = [score for score in self._of_draws if resize and score.resized == "evidence"]
-        maps = {
-            s.name: s(evidence)[0].float() for s in self._of_draws if s not in late
-        } | frame.of_base
-        if size is not None and resize:
+        resizes = size is not None and size != evidence["probabilities"].shape[-2:]
+        maps = {}
+        late = []  # scores of resized evidence
+        for score in self._table.of_draws:
+            if resizes and score.resized == "evidence":
+                late.append(score)
+            else:
+                maps[score.name] = score(evidence)[0].float()
+        maps |= frame.base_scores
+        if size is not None and resizes:
             if maps:
-                maps = dict(
-                    zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True)
-                )
-            needed = {"probabilities", *(name for score in late for name in score.needs)}
-            evidence = {name: _resized(evidence[name], size) for name in needed}
-            maps |= {score.name: score(evidence)[0].float() for score in late}
+                planes = _resized(torch.stack(list(maps.values())), size)
+                maps = dict(zip(maps, planes, strict=True))
+            needs = {"probabilities"}
+            for score in late:
+                needs.update(score.needs)
+            evidence = {name: _resized(evidence[name], size) for name in needs}
+            for score in late:
+                maps[score.name] = score(evidence)[0].float()
             prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
-        return Prediction(
-            prediction, maps, evidence["probabilities"][0] if keep_probabilities else None
-        )
+        kept = evidence["probabilities"][0] if keep_probabilities else None
+        return Prediction(prediction, maps, kept)
 
     def _evidence(
         self, source: Source, subject: Any, whole: Sequence[Image] = ()
@@ -505,18 +615,19 @@ class Sampler:
         """Return what is needed of one source of evidence, for images or maps; of whole frames it
         is resized to the images.
         """
-        needs = {name for name in self._needs if EVIDENCE[name].source == source}
+        needs = {name for name in self._table.needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
         for provider in self.fitted.providers:
-            if asked := needs & provider.gives:
-                resized = len(whole) > 0 and getattr(provider, "whole", False)
-                given = to_device(network_input(whole), self.device) if resized else subject
-                found = provider(given, asked, self.precision, self.fitted.temperature)
-                evidence |= (
-                    {k: _resized(v, subject.shape[-2:]) for k, v in found.items()}
-                    if resized
-                    else found
-                )
+            asked = needs & provider.gives
+            if not asked:
+                continue
+            if len(whole) > 0 and getattr(provider, "whole", False):
+                frames = to_device(network_input(whole), self.device)
+                at_own_size = provider(frames, asked, self.precision, self.fitted.temperature)
+                for name, values in at_own_size.items():
+                    evidence[name] = _resized(values, subject.shape[-2:])
+            else:
+                evidence |= provider(subject, asked, self.precision, self.fitted.temperature)
         return evidence
 
     def with_chunk(self, chunk: int | None) -> Sampler:
@@ -537,14 +648,25 @@ class Sampler:
     def one_frame(
         self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False
     ) -> Prediction:
-        """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at
-        no values, with all draws as a batch, so that a graph can be traced; ``draws`` stand in for
-        :meth:`drawn`. The sampler has been called on a frame before, of this size unless the graph
-        is for ``any_size``. InputError where the network's own code reads values, or where code
-        that cannot be followed may look at sizes."""
+        """Return the maps of one frame by plain operators of torch which look at no values, with all
+        draws as a batch, so that a graph can be traced.
+
+        The sampler has been called on a frame before, of this size unless the graph is for
+        ``any_size``.
+
+        Args:
+            images: ``[1, 3, H, W]``.
+            draws: stand in for :meth:`drawn`; None takes the sampler's own.
+            any_size: the graph is for frames of any size.
+
+        Raises:
+            InputError: the network's own code reads values, or code that cannot be followed may
+                look at sizes.
+        """
         if any(engine.branching for engine in self._engines.values()):
             raise InputError(
-                "the network's code reads values of its input, so that no one graph is right for every frame"
+                "the network's code reads values of its input, so that no one graph is right for "
+                "every frame"
             )
         if any_size and any(engine.unfollowed for engine in self._engines.values()):
             raise InputError(
@@ -553,11 +675,9 @@ class Sampler:
                 hint="--size HxW",
             )
         other = self.with_chunk(self.draws)
-        other._backend, other._pass, other.report = (
-            "traced",
-            PassOfAnySize if any_size else Pass,
-            copy.copy(self.report),
-        )
+        other._backend = "traced"
+        other._pass = PassOfAnySize if any_size else Pass
+        other.report = copy.copy(self.report)
         if draws is not None:
             other._runners = [self._runners[0].with_draws(draws)]
         with CALLS, self._in_eval_mode():
@@ -566,29 +686,25 @@ class Sampler:
         return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
-        """Return how many draws are in a batch for ``frames`` frames of (height, width)
-        ``size``.
-        """
+        """Return how many draws are in a batch for ``frames`` frames of (height, width) ``size``."""
         if not self.report.batched:
             return 1
         pixels = frames * size[0] * size[1]
         if self.chunk is not None:
-            most = self.chunk
+            fitting = self.chunk
         elif self.device.type == "cuda":
             free = torch.cuda.mem_get_info(self.device)[0]
             # What earlier frames have freed is PyTorch's, not the driver's.
-            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(
-                self.device
-            )
+            free += torch.cuda.memory_reserved(self.device)
+            free -= torch.cuda.memory_allocated(self.device)
             # Networks that do not end in an upsampling have float32 logits at full resolution, and
             # as much around.
-            most = min(
-                CUDA_CHUNK_PIXELS // (pixels * (1 + self.compiled)),
-                int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))),
-            )
+            by_memory = int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes)))
+            by_speed = CUDA_CHUNK_PIXELS // (pixels * (1 + self.compiled))
+            fitting = min(by_speed, by_memory)
         else:
-            most = CHUNK_PIXELS // pixels
-        return max(1, min(self.draws, most))
+            fitting = CHUNK_PIXELS // pixels
+        return max(1, min(self.draws, fitting))
 
     def _prepare(self, images: Tensor, noise: NoiseSource) -> None:
         """Make the runners, and check their networks with the first frames; then make their draws
@@ -599,34 +715,39 @@ class Sampler:
                 runner.draw(noise, self.scope)
             return
         networks = self._networks()
-        own = self._own(networks, images)
-        engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
-        make = CompiledEngine if self.compiled else Engine
+        own = self._own_tensors(networks, images)
+        copies: dict[int, Any] = {}
+        engine_class = CompiledEngine if self.compiled else Engine
         for network in networks:
-            engines[id(network)] = make(network, self.precision, messages, own, copies)
+            self._engines[id(network)] = engine_class(
+                network, self.precision, self.report.messages, own, copies
+            )
         runners = []
         for index, branch in enumerate(self._branches):
-            if draws := range(index, self.draws, len(self._branches)):
-                runners.append(BranchRunner(branch, draws, engines[id(branch.network)]))
-                runners[-1].draw(noise, self.scope, images)
+            draws = range(index, self.draws, len(self._branches))
+            if draws:
+                runner = BranchRunner(branch, draws, self._engines[id(branch.network)])
+                runner.draw(noise, self.scope, images)
+                runners.append(runner)
         self._runners += runners
-        for engine in engines.values():
-            self._report(engine)
+        for engine in self._engines.values():
+            self._report_self_check(engine)
 
-    def _own(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
-        """Return in what the networks differ, if what they have in common can be computed once;
-        checked with the first frames.
+    def _own_tensors(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
+        """Return the names of the tensors in which the networks differ, if what they have in common
+        can be computed once; checked with the first frames.
         """
-        own = (
-            frozenset[str]()
-            if any(branch.stochastic for branch in self._branches)
-            else own_tensors(networks)
-        )
-        if not own or is_rounding(difference := check_common(networks, own, images)):
+        if any(branch.stochastic for branch in self._branches):
+            return frozenset()
+        own = own_tensors(networks)
+        if not own:
             return own
-        by = f"(the logits change by {difference:.1e} of the largest)"
+        difference = check_common(networks, own, images)
+        if is_rounding(difference):
+            return own
         self._say(
-            f"what the networks have in common cannot be shared {by}; it is computed for each"
+            "what the networks have in common cannot be shared (the logits change by "
+            f"{difference:.1e} of the largest); it is computed for each"
         )
         return frozenset()
 
@@ -634,76 +755,113 @@ class Sampler:
         """Run the base network and all draws over frames, and return what each frame's maps are
         made of.
         """
-        fitted, constants = (
-            self._evidence("frame", images, whole),
-            self._evidence("constant", images),
-        )
-        nearest = fitted.pop(NEAREST, [None] * len(images))
-        first = self._runners[0]
-        plain = first if first.branch.transform.identity else first.untransformed()
-        if first.branch.network is not self.network:  # whose posterior draws other networks only
-            plain = BranchRunner(
-                Branch(self.network, Deterministic()), range(0), self._engines[id(self.network)]
-            )
-        common: dict[InputTransform, Prefix] = defaultdict(
-            Prefix
-        )  # of these frames, and gone with them
-
-        def run(runner: BranchRunner) -> Pass:
-            return self._pass(
-                runner, images, common[runner.branch.transform] if runner.engine.own else None
-            )
-
-        base_pass = run(plain)
+        of_frames = self._evidence("frame", images, whole)
+        constants = self._evidence("constant", images)
+        common: dict[InputTransform, Prefix] = defaultdict(Prefix)  # of these frames alone
+        base_runner = self._base_runner()
+        base_pass = self._open_pass(base_runner, images, common)
         base, upsampling = base_pass.base_logits()
         require_finite(base)
-        if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
-            self._say(note)
+        if self.report.upsampled is None:
+            note = check_logits(self.network, base, images)
+            if note:
+                self._say(note)
         self.report.upsampled = base_pass.ending is not None
-        shape, temperature = (
-            (base.shape[1], upsampling.kept, base.device, self._backend),
-            self.fitted.temperature,
-        )
-        extremes: list[Tensor] = []
+        extremes: list[Tensor] = []  # of all frames and draws
+        frames = self._begin_frames(base, upsampling, of_frames, constants, extremes)
+        sums = [frame.draws for frame in frames]
+        for runner in self._runners:
+            if runner is not base_runner:
+                branch_pass = self._open_pass(runner, images, common)
+                extremes += self._add_branch(runner, branch_pass, images, sums)
+            elif runner.folded is None:
+                add_draws(sums, [base], len(runner.draws), upsampling, runner.branch.transform)
+            else:
+                del base  # the draws need its memory
+                extremes += self._add_branch(runner, base_pass, images, sums)
+        return frames
+
+    def _base_runner(self) -> BranchRunner:
+        """Return the runner of the base network on the untransformed frame: one of the branches
+        where its draws can follow in the same pass.
+        """
+        first = self._runners[0]
+        if first.branch.network is not self.network:  # the posterior draws other networks only
+            engine = self._engines[id(self.network)]
+            return BranchRunner(Branch(self.network, Deterministic()), range(0), engine)
+        return first if first.branch.transform.identity else first.untransformed()
+
+    def _open_pass(
+        self, runner: BranchRunner, images: Tensor, common: Mapping[InputTransform, Prefix]
+    ) -> Pass:
+        """Return a pass over images, with what other networks computed of them in the same
+        transform.
+        """
+        prefix = common[runner.branch.transform] if runner.engine.own else None
+        return self._pass(runner, images, prefix)
+
+    def _begin_frames(
+        self,
+        base: Tensor,
+        upsampling: Upsampling,
+        of_frames: dict[str, Any],
+        constants: dict[str, Any],
+        extremes: list[Tensor],
+    ) -> list[FrameEvidence]:
+        """Return the evidence of each frame before any draw is added.
+
+        Args:
+            base: logits ``[n, C, h, w]`` of the base network.
+            of_frames: evidence that was fitted on the model, of all frames; its nearest features
+                are taken out.
+            constants: evidence that is the same for all frames.
+            extremes: the list that the draws of all frames will add to.
+        """
+        temperature = self.fitted.temperature
+        nearest = of_frames.pop(NEAREST, [None] * len(base))
         frames = []
         for number, logits in enumerate(base):
-            of_base = base_maps(
-                self._of_base, logits, upsampling, self._backend, temperature, constants
+            base_scores = base_maps(
+                self._table.of_base, logits, upsampling, self._backend, temperature, constants
             )
-            # Volumes at full resolution, which only a score of both draws and base network needs.
-            others = (
-                base_evidence(logits, upsampling, temperature) if self._both else {}
-            ) | constants
-            others |= {name: values[number, None] for name, values in fitted.items()}
-            sums = DrawAccumulator(*shape, needs=self._needs, temperature=temperature)
-            frames.append(FrameEvidence(sums, of_base, others, nearest[number], extremes))
-        sums_of_frames = [frame.draws for frame in frames]
-        for runner in self._runners:
-            if runner is not plain:
-                extremes += self._add_branch(runner, run(runner), images, sums_of_frames)
-            elif runner.folded is None:
-                add_draws(
-                    sums_of_frames, [base], len(runner.draws), upsampling, runner.branch.transform
-                )
-            else:
-                del base, logits
-                extremes += self._add_branch(runner, base_pass, images, sums_of_frames)
+            others: dict[str, Any] = {}
+            if self._table.needs_both:
+                # Volumes at full resolution, which only such a score needs.
+                others = base_evidence(logits, upsampling, temperature)
+            others |= constants
+            for name, values in of_frames.items():
+                others[name] = values[number, None]
+            sums = DrawAccumulator(
+                base.shape[1],
+                upsampling.kept,
+                base.device,
+                self._backend,
+                needs=self._table.needs,
+                temperature=temperature,
+            )
+            frames.append(FrameEvidence(sums, base_scores, others, nearest[number], extremes))
         return frames
 
     def _add_branch(
         self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]
     ) -> list[Tensor]:
-        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of
-        each frame. Return the smallest and the largest logit of each chunk, ``[2]`` float32: a tail
-        may hide NaN, and to look at each at once would wait for a GPU."""
-        total, transform = len(runner.draws), runner.branch.transform
+        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of each
+        frame.
+
+        Returns:
+            The smallest and the largest logit of each chunk, ``[2]`` float32: a tail may hide NaN,
+            and to look at each at once would wait for a GPU.
+        """
+        total = len(runner.draws)
+        transform = runner.branch.transform
         if runner.folded is None:
             logits, upsampling = branch_pass.base_logits()
             require_finite(logits)
             add_draws(sums, [logits], total, upsampling, transform)
             return []
         chunk = self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), sums[0].shape[0])
-        done, waiting = 0, list[Tensor]()
+        done = 0
+        waiting: list[Tensor] = []
         extremes: list[Tensor] = []
         while done < total:
             count = min(1 if branch_pass.alone else chunk, total - done)
@@ -720,51 +878,60 @@ class Sampler:
             if self._backend != "traced":
                 extremes.append(torch.stack(logits.aminmax()).float())
             waiting.append(logits)
-            if (
-                done == total
-                or sum(part.numel() * part.element_size() for part in waiting) >= PENDING_BYTES
-            ):
-                add_draws(sums, waiting, sum(map(len, waiting)) // len(sums), upsampling, transform)
+            waiting_bytes = sum(part.numel() * part.element_size() for part in waiting)
+            if done == total or waiting_bytes >= PENDING_BYTES:
+                draws = sum(len(part) for part in waiting) // len(sums)
+                add_draws(sums, waiting, draws, upsampling, transform)
                 waiting = []
         return extremes
 
-    def _report(self, engine: Engine) -> None:
+    def _report_self_check(self, engine: Engine) -> None:
         """Take what the self-check of a network found into the report."""
-        check, report = engine.self_check, self.report
+        check = engine.self_check
         if check is None:
             return
-        unreached = tuple(
-            n for n, reached in zip(engine.layout.names, check.reached, strict=True) if not reached
-        )
-        batched, shared = is_rounding(check.batched), is_rounding(check.shared)
+        unreached = []
+        for name, reached in zip(engine.layout.names, check.reached, strict=True):
+            if not reached:
+                unreached.append(name)
+        report = self.report
         report.self_check = max(check.batched, report.self_check or 0.0)
-        report.batched &= batched
-        report.shared &= shared
-        report.unreached += unreached
-        say = self._say
+        report.batched &= is_rounding(check.batched)
+        report.shared &= is_rounding(check.shared)
+        report.unreached += tuple(unreached)
         if not is_rounding(check.repeated):
-            what = f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws random numbers"
-            say(
-                f"{what} itself, which no seed decides here; switch its noise or its dropout off in eval mode"
+            self._say(
+                f"two passes of the same frame and draw differ by {check.repeated:.1e} of the "
+                "largest logit: the network draws random numbers itself, which no seed decides "
+                "here; switch its noise or its dropout off in eval mode"
             )
-        elif not batched:
-            what = (
-                f"two draws as a batch differ from the same two one by one by {check.batched:.1e}"
-            )
-            say(f"self-check failed: {what} of the largest logit; draws run one at a time")
-        if is_rounding(check.repeated) and not shared and check.differ:
-            what = f"the logits change by {check.shared:.1e} of the largest"
-            what = f"what is common to all draws cannot be shared on this network ({what})"
-            say(f"{what}; everything is computed for every draw")
+        else:
+            self._say_what_failed(check)
         if unreached:
-            say(
-                f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}"
+            self._say(
+                f"{len(unreached)} normalisation layers are never called by the network, "
+                f"e.g. {unreached[0]}"
+            )
+
+    def _say_what_failed(self, check: SelfCheck) -> None:
+        """Say which ways of running draws this network does not allow."""
+        if not is_rounding(check.batched):
+            self._say(
+                "self-check failed: two draws as a batch differ from the same two one by one by "
+                f"{check.batched:.1e} of the largest logit; draws run one at a time"
+            )
+        if check.differ and not is_rounding(check.shared):
+            self._say(
+                "what is common to all draws cannot be shared on this network (the logits change "
+                f"by {check.shared:.1e} of the largest); everything is computed for every draw"
             )
 
 
 def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:
-    """Return what changes where a module gets or loses a hook, a ``forward`` of its own, or another
-    value of an attribute that is a number or a text. A hook's number is given once in a process."""
+    """Return what differs as soon as a module gets or loses a hook, a ``forward`` of its own, or
+    another value of an attribute that is a number or a text. A hook's number is given once in a
+    process.
+    """
     attributes = vars(module)
     values = []
     for name, value in attributes.items():
@@ -775,12 +942,14 @@ def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:
 
 
 def _caller_level() -> int:
-    """Return how many frames above the function that asks the first code stands that is neither
-    ours nor a library's of ours."""
-    ours = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent), contextlib.__file__)
+    """Return how many frames of the stack lie between the caller of this function and the first
+    code that belongs neither to this package nor to a library that it calls through.
+    """
+    package = str(Path(__file__).parents[1])
+    libraries = (str(Path(torch.__file__).parent), contextlib.__file__)
     level = 1
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((package, *libraries)):
         frame = frame.f_back
         level += 1
     return level
@@ -794,10 +963,15 @@ def sample_frames(
     keep_probabilities: bool = False,
     wait: bool = True,
 ) -> Prediction:
-    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The
-    :class:`SegmentationNetwork` sees (height, width) ``size``, None: its inference size for the
-    frame; the rest is of :meth:`Sampler.__call__`, or where nobody shall ``wait`` for a GPU of
-    :meth:`Sampler.start`."""
+    """Return the maps of frames of one size, at their own size.
+
+    Args:
+        sampler: over a :class:`SegmentationNetwork`.
+        images: RGB uint8 ``[H, W, 3]``.
+        size: (height, width) that the network sees; None is its inference size for the frame.
+        keep_probabilities: see :meth:`Sampler.__call__`.
+        wait: False returns before a GPU has computed the maps, see :meth:`Sampler.start`.
+    """
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
@@ -807,17 +981,16 @@ def sample_frames(
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:
-    """Return why one frame has no maps where that is the frame's own: it is refused, or too large
-    for memory; else raise the error.
+    """Return why one frame has no maps, where that is the frame's own fault: it is refused, or too
+    large for memory. Any other error is raised.
     """
     if isinstance(error, InputError):
         return error
     no_memory = is_out_of_memory(error)
     # A plain RuntimeError is what operators raise for shapes. Subclasses (torch.AcceleratorError)
     # and CUDA libraries mean the device.
-    of_shapes = type(error) is RuntimeError and not re.search(
-        "cuda|cudnn|cublas", str(error), re.IGNORECASE
-    )
+    names_device = re.search("cuda|cudnn|cublas", str(error), re.IGNORECASE) is not None
+    of_shapes = type(error) is RuntimeError and not names_device
     if image is None or not (no_memory or of_shapes):
         raise error
     frame = f"a frame of {image.shape[1]} x {image.shape[0]} pixels"
@@ -833,21 +1006,24 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, at (height, width)
-    ``size``, None: their own; bilinear, or the mean over areas where it shrinks.
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1.
+
+    Args:
+        size: (height, width) to which they are resized, bilinearly or by the mean over areas where
+            they shrink; None keeps their own.
     """
     resized = []
     for image in images:
         if size is not None and image.shape[:2] != size:
             interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
-            image = np.asarray(
-                cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8
-            )
+            shrunk_or_grown = cv2.resize(image, (size[1], size[0]), interpolation=interpolation)
+            image = np.asarray(shrunk_or_grown, np.uint8)
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
 
 
 def _resized(planes: Any, size: tuple[int, int]) -> Any:
+    """Return maps ``[n, (C,) H, W]`` resized bilinearly; a number as it is."""
     if not isinstance(planes, Tensor):
         return planes
     volume = planes.float() if planes.dim() == 4 else planes[None].float()

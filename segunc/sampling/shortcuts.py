@@ -3,7 +3,8 @@ network's last upsampling.
 
 Torch function modes follow every call of a pass, so nothing is found by names. What they do not
 see, and what the network's code does with values, is found once for each size by
-:mod:`segunc.sampling.dependence`."""
+:mod:`segunc.sampling.dependence`.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +25,22 @@ from segunc.sampling.dependence import DependenceWatch, Memory, tensors_in
 
 @dataclass(frozen=True)
 class Upsampling:
-    """Bilinear interpolation of ``[N, C, h, w]``, of which the upper left part is kept."""
+    """Bilinear interpolation of ``[N, C, h, w]``, of which the upper left part is kept.
 
-    source: tuple[int, int]  # (h, w)
-    full: tuple[int, int]  # (height, width) after the interpolation
-    kept: tuple[int, int]  # (H, W) that is left after cropping the lower and right border away
-    align_corners: bool = (
-        False  # whether corner pixels lie on corner pixels (smp) or pixel areas match (torchvision)
-    )
-    # The scale factors that were asked for, None where a size was: PyTorch computes positions from
-    # a factor.
+    Attributes:
+        source: (h, w).
+        full: (height, width) after the interpolation.
+        kept: (H, W) that is left after cropping the lower and right border away.
+        align_corners: whether corner pixels lie on corner pixels (smp), or pixel areas match
+            (torchvision).
+        factors: the scale factors that were asked for, None where a size was: PyTorch computes
+            positions from a factor.
+    """
+
+    source: tuple[int, int]
+    full: tuple[int, int]
+    kept: tuple[int, int]
+    align_corners: bool = False
     factors: tuple[float, float] | None = None
 
     @classmethod
@@ -49,8 +56,8 @@ class Upsampling:
         return logits[..., : self.kept[0], : self.kept[1]]
 
     def taps(self, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return for each kept row (axis 0) or column (axis 1) two source lines (int32) and the
-        second's weight (float32).
+        """Return, for each kept row (axis 0) or column (axis 1), two source lines (int32) and the
+        weight of the second one (float32).
         """
         factor = None if self.factors is None else self.factors[axis]
         return _taps(
@@ -63,19 +70,19 @@ def _taps(
     source: int, full: int, kept: int, corners: bool, factor: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     # float32 on purpose: the positions shall round as they do in PyTorch's own kernels.
-    position = torch.arange(kept, dtype=torch.float32)
+    target = torch.arange(kept, dtype=torch.float32)
     if source == full:
-        return position.int(), position.int(), torch.zeros(kept, dtype=torch.float32)
+        return target.int(), target.int(), torch.zeros(kept, dtype=torch.float32)
     if corners:
-        at = position * torch.tensor(
-            (source - 1) / (full - 1) if full > 1 else 0.0, dtype=torch.float32
-        )
+        step = (source - 1) / (full - 1) if full > 1 else 0.0
+        position = target * torch.tensor(step, dtype=torch.float32)
     else:
-        scale = torch.tensor(source / full if factor is None else 1.0 / factor, dtype=torch.float32)
-        at = ((position + 0.5) * scale - 0.5).clamp_min(0.0)
-    first = at.floor().clamp_max(source - 1)
+        step = source / full if factor is None else 1.0 / factor
+        scale = torch.tensor(step, dtype=torch.float32)
+        position = ((target + 0.5) * scale - 0.5).clamp_min(0.0)
+    first = position.floor().clamp_max(source - 1)
     second = (first + 1).clamp_max(source - 1)
-    return first.int(), second.int(), (at - first).clamp(0.0, 1.0)
+    return first.int(), second.int(), (position - first).clamp(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,8 @@ class InterpolationCounter(TorchFunctionMode):
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()
-        self._stop_at, self._interpolations = stop_at, 0
+        self._stop_at = stop_at
+        self._interpolations = 0
 
     def __torch_function__(
         self,
@@ -122,12 +130,15 @@ _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "conti
 
 
 class InterpolationWatch(InterpolationCounter):
-    """Follows the output of a pass's last interpolation, in the first pass of a frame size. If it
-    is bilinear and the very tensor that the network returns, but for a crop and its type, later
-    passes end before it. That the numbers are equal on one frame would not do: a clamp or a mask
-    behind the upsampling may change none of them. ``dependence`` is what the network's code does
-    with values of the frame and of the draw
-    (:class:`segunc.sampling.dependence.DependenceWatch`)."""
+    """Follows the output of a pass's last interpolation, in the first pass of a frame size.
+
+    If it is bilinear and the very tensor that the network returns, except for a crop and its type,
+    later passes end before it. Equal numbers on one frame would not be enough: a clamp or a mask
+    behind the upsampling may change none of them.
+
+    Attributes:
+        dependence: what the network's code does with values of the frame and of the draw.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +159,7 @@ class InterpolationWatch(InterpolationCounter):
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self.dependence.function():
             output = func(*args, **kwargs)
-        # What is read here is none of the network's own operations.
+        # What is read here does not belong to the network's own operations.
         with torch._C.DisableTorchFunction():
             inputs = list(tensors_in((*args, *kwargs.values())))
             self.dependence.after_function(func, inputs, output)
@@ -161,16 +172,17 @@ class InterpolationWatch(InterpolationCounter):
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         """Take an interpolation, of which the last one of the pass counts."""
         names = ("input", "size", "scale_factor", "mode", "align_corners")
-        call = dict(zip(names, args, strict=False)) | kwargs
-        self._last = (call["input"], _upsampling(call, output))
+        arguments = dict(zip(names, args, strict=False)) | kwargs
+        self._last = (arguments["input"], _upsampling(arguments, output))
         self._ends = [output]
         self.dependence.guarded = Memory()
         self.dependence.guarded.add(self._ends)
         self.dependence.written = False
 
     def _continue(self, name: str, args: tuple[Any, ...], output: Any) -> None:
-        """Take a function of the interpolation's output: a crop or a cast of it is still the end,
-        anything else is none."""
+        """Take a function of the interpolation's output: a crop or a cast of it is still the end of
+        the network, anything else is not.
+        """
         outputs = list(tensors_in([output]))
         if not outputs and output is not None:
             return  # it looked at a shape or a type
@@ -186,11 +198,13 @@ class InterpolationWatch(InterpolationCounter):
         self._ends = []
 
     def ending(self, logits: Tensor) -> Ending | None:
-        """Return the ending of the watched pass if its last interpolation made ``logits``, but for
-        a crop and the type.
+        """Return the ending of the watched pass if its last interpolation made ``logits``, except
+        for a crop and the type.
         """
-        low, upsampling = self._last or (None, None)
-        if low is None or upsampling is None:
+        if self._last is None:
+            return None
+        low, upsampling = self._last
+        if upsampling is None:
             return None
         is_end = any(logits is end for end in self._ends)
         if not is_end or self.dependence.reads or self.dependence.written:
@@ -208,11 +222,15 @@ def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
     """Return whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but
     lower rows and right columns.
     """
-    (a, b) = (
-        (t.untyped_storage()._cdata, t.storage_offset(), t.stride(), t.shape[:2])
-        for t in (part, whole)
-    )
-    return a == b
+    return _where_it_lies(part) == _where_it_lies(whole)
+
+
+def _where_it_lies(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what a tensor ``[N, C, h, w]`` and its upper left parts have in common: memory, first
+    element, strides, N and C.
+    """
+    storage = tensor.untyped_storage()._cdata
+    return storage, tensor.storage_offset(), tensor.stride(), tensor.shape[:2]
 
 
 def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
@@ -222,22 +240,27 @@ def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
     low = arguments["input"]
     if arguments.get("mode") != "bilinear" or arguments.get("antialias") or low.ndim != 4:
         return None
-    factor = None if arguments.get("recompute_scale_factor") else arguments.get("scale_factor")
-    pair = factor if isinstance(factor, list | tuple) else (factor, factor)
-    factors = None if factor is None else (float(pair[0]), float(pair[1]))
-    source, full = ((t.shape[-2], t.shape[-1]) for t in (low, output))
-    if (
-        source[1] > full[1]
-    ):  # the compiled tail has buffers for maps that get wider, and low resolution is no gain here
+    source = (low.shape[-2], low.shape[-1])
+    full = (output.shape[-2], output.shape[-1])
+    # The compiled tail has buffers for maps that get wider, and low resolution is no gain here.
+    if source[1] > full[1]:
         return None
+    factor = arguments.get("scale_factor")
+    if arguments.get("recompute_scale_factor") or factor is None:
+        factors = None
+    elif isinstance(factor, list | tuple):
+        factors = (float(factor[0]), float(factor[1]))
+    else:
+        factors = (float(factor), float(factor))
     return Upsampling(source, full, full, bool(arguments.get("align_corners")), factors)
 
 
 _OPERATION = "segunc_operation"
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
 _COMPARED = (int, float, str, torch.dtype, torch.device)
-"""Types of arguments by whose values operations are told from each other; of others the type alone
-is compared."""
+"""Types of arguments whose values tell operations from each other; of others only the type is
+compared.
+"""
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
@@ -247,16 +270,21 @@ def mark(tensor: Tensor, origin: str) -> Tensor:
 
 
 class OperationsDifferError(RuntimeError):
-    """A pass does other operations on the frames than the recorded one did, so that its results are
-    none of this pass."""
+    """A pass does other operations on the frames than the recorded one, whose results it therefore
+    cannot take.
+    """
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One recorded operation on frames."""
+    """One recorded operation on frames.
 
-    call: tuple[Any, ...]  # the function and the form of its arguments, see :func:`_call_of`
-    # What it returned; a tensor that no draw meets is a placeholder without memory.
+    Attributes:
+        call: the function and the form of its arguments, see :func:`_call_of`.
+        result: what it returned; a tensor that no draw meets is a placeholder without memory.
+    """
+
+    call: tuple[Any, ...]
     result: Any
 
 
@@ -269,8 +297,9 @@ class Prefix:
         self.complete = False  # whether a pass has been recorded
 
     def record(self, operations: Sequence[Operation], needed: dict[int, Any]) -> None:
-        """Take what a pass has seen: operations with placeholders, and results ``needed`` by draws,
-        by their place."""
+        """Take what a pass has seen: operations with placeholders, and the results ``needed`` by
+        draws, by their place among the operations.
+        """
         for tensor in tensors_in(needed.values()):
             mark(tensor, FRAMES)
         self.operations = list(operations)
@@ -279,15 +308,21 @@ class Prefix:
         self.needed = tuple(needed)
         self.complete = True
 
+    def needed_results(self) -> dict[int, Any]:
+        """Return the results that draws meet, by the place of their operation."""
+        return {place: self.operations[place].result for place in self.needed}
+
 
 class SharePrefix(InterpolationCounter):
-    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. The first
-    pass over some frames marks results, of frames only or of draws too, and remembers those of
-    frames that meet draws; further passes take them from there and skip what led to them. Marked
-    tensors keep one row for each frame and are repeated for the draws where they meet them. Of
-    networks that share an encoder the parameters in which they differ are marked as draws are.
+    """Records an empty :class:`Prefix`, or uses a recorded one, in one pass of a number of draws.
 
-    A result is taken for an operation of the same function and the same form of arguments only. A
+    The first pass over some frames marks results, of frames only or of draws too, and remembers
+    those of frames that meet draws. Further passes take them from there and skip what led to them.
+    Tensors of frames keep one row for each frame, and are repeated for the draws where they meet
+    them. Of networks that share an encoder, the parameters in which they differ are marked as draws
+    are.
+
+    A result is only taken for an operation of the same function and the same form of arguments. A
     network that keeps something between its calls may do other operations in a later pass: that
     raises :class:`OperationsDifferError`.
     """
@@ -317,34 +352,46 @@ class SharePrefix(InterpolationCounter):
         marked = [t for t in tensors_in((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
         if not marked:
             return func(*args, **kwargs)
-        shared = [t for t in marked if getattr(t, ORIGIN) == FRAMES]
-        if len(shared) < len(marked):
-            if shared:
-                self._keep(shared)
-                in_place = func.__name__.rstrip("_") != func.__name__ or "inplace" in kwargs
-                args = tuple(self._repeat(a, in_place) for a in args)
-                kwargs = {name: self._repeat(value, in_place) for name, value in kwargs.items()}
-            if func in _JOINS and self._draws > 1:
-                args = (self._as_many_rows(args[0]), *args[1:])
-            output = func(*args, **kwargs)
-            for tensor in tensors_in([output]):
-                mark(tensor, DRAWS)
-            return output
-        # Only operations on frames are counted: how many there are on draws may depend on their
-        # number.
+        of_frames = [tensor for tensor in marked if getattr(tensor, ORIGIN) == FRAMES]
+        if len(of_frames) < len(marked):
+            return self._call_on_draws(func, args, kwargs, of_frames)
+        return self._call_on_frames(func, args, kwargs)
+
+    def _call_on_draws(
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        of_frames: Sequence[Tensor],
+    ) -> Any:
+        """Return the result of an operation on draws, for which tensors of frames are repeated."""
+        if of_frames:
+            self._keep(of_frames)
+            in_place = func.__name__.endswith("_") or "inplace" in kwargs
+            args = tuple(self._repeat(value, in_place) for value in args)
+            kwargs = {name: self._repeat(value, in_place) for name, value in kwargs.items()}
+        if func in _JOINS and self._draws > 1:
+            args = (self._as_many_rows(args[0]), *args[1:])
+        output = func(*args, **kwargs)
+        for tensor in tensors_in([output]):
+            mark(tensor, DRAWS)
+        return output
+
+    def _call_on_frames(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return the result of an operation on frames alone, recorded or computed."""
+        # Only these are counted: how many operations there are on draws may depend on their number.
         place = self._done
         self._done += 1
         call = _call_of(func, args, kwargs)
         if self._replay:
             return self._recorded(place, call)
         output = func(*args, **kwargs)
+        whole = weakref.ref(output) if isinstance(output, Tensor) else output
         for tensor in tensors_in([output]):
             mark(tensor, FRAMES)
-            setattr(
-                tensor,
-                _OPERATION,
-                (place, weakref.ref(output) if isinstance(output, Tensor) else output),
-            )
+            setattr(tensor, _OPERATION, (place, whole))
         self._seen.append(Operation(call, _placeholder(output)))
         return output
 
@@ -365,14 +412,12 @@ class SharePrefix(InterpolationCounter):
                 self._needed[place] = output() if isinstance(output, weakref.ref) else output
 
     def _repeat(self, value: Any, in_place: bool) -> Any:
-        """Return an argument with one row for each draw and frame in place of one for
-        each frame.
-        """
+        """Return an argument with one row for each draw and frame in place of one for each frame."""
         if isinstance(value, Tensor) and getattr(value, ORIGIN, None) == FRAMES:
             # cat keeps the memory format, repeat does not.
             return torch.cat([value] * self._draws) if self._draws > 1 or in_place else value
         if isinstance(value, list | tuple):
-            return type(value)(self._repeat(v, in_place) for v in value)
+            return type(value)(self._repeat(item, in_place) for item in value)
         return value
 
     def _as_many_rows(self, joined: Any) -> Any:
@@ -381,17 +426,20 @@ class SharePrefix(InterpolationCounter):
         """
         if not isinstance(joined, list | tuple):
             return joined
-        rows = max(t.shape[0] for t in joined)
-        return [
-            torch.cat([t] * self._draws) if t.shape[0] * self._draws == rows else t for t in joined
-        ]
+        rows = max(tensor.shape[0] for tensor in joined)
+        alike = []
+        for tensor in joined:
+            is_of_frames = tensor.shape[0] * self._draws == rows
+            alike.append(torch.cat([tensor] * self._draws) if is_of_frames else tensor)
+        return alike
 
 
 def _call_of(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """Return what tells one operation from another: the function, the shapes of its tensors and its
-    numbers and texts."""
+    """Return what tells one operation from another: the function, the shapes of its tensors, and its
+    numbers and texts.
+    """
     return (func, _form(args), _form(kwargs))
 
 
@@ -413,10 +461,8 @@ def _placeholder(output: Any) -> Any:
     """
     if isinstance(output, Tensor):
         number = torch.nan if output.is_floating_point() or output.is_complex() else 0
-        return mark(
-            torch.full((), number, dtype=output.dtype, device=output.device).expand(output.shape),
-            FRAMES,
-        )
+        single = torch.full((), number, dtype=output.dtype, device=output.device)
+        return mark(single.expand(output.shape), FRAMES)
     if isinstance(output, list | tuple) and any(True for _ in tensors_in(output)):
         values = [_placeholder(value) for value in output]
         # torch.return_types take one sequence, named tuples take their fields.

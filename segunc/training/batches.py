@@ -50,9 +50,12 @@ def class_ids(labels: Tensor) -> Tensor:
 
 
 def count_batches(loader: Iterable[Any], most: int = 0) -> int:
-    """Return how many batches a pass over a loader gives. One without a length is gone through, but
-    for no more than ``most`` batches where this is not 0, so that a loader that never ends can be
-    used.
+    """Return how many batches a pass over a loader gives.
+
+    Args:
+        loader: gives the batches. One without a length is gone through.
+        most: stop counting at this number of batches, so that a loader that never ends can be used;
+            0 counts all.
 
     Raises:
         InputError: no batch, or an iterator, which gives its batches only once.
@@ -74,15 +77,26 @@ def count_batches(loader: Iterable[Any], most: int = 0) -> int:
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
-    """Return a data set from the arguments of its module, for a network of so many classes."""
+    """Return the data set that a configuration describes.
+
+    Args:
+        data: arguments of :class:`segunc.data.module.SegmentationDataModule`.
+        classes: how many classes the network has.
+
+    Raises:
+        InputError: the data set has another number of classes.
+    """
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)
-    if (count := module.label_map.num_classes) != classes:
+    count = module.label_map.num_classes
+    if count != classes:
         raise InputError(f"data set {data['dataset']} has {count} classes, the network {classes}")
     return module
 
 
 def spaced(count: int, limit: int) -> list[int]:
     """Return at most ``limit`` evenly spaced indices below ``count`` (0: all)."""
-    return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
+    number = min(limit or count, count)
+    positions = np.linspace(0, count - 1, number)
+    return sorted({int(position) for position in positions})

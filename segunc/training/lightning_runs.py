@@ -1,5 +1,5 @@
-"""Runs that Lightning may have spread over several processes: printing, continuing after a kill,
-and failures as one clear line.
+"""Runs of Lightning, perhaps in several processes: printing, continuing after a kill, and failures
+as one clear line.
 """
 
 from __future__ import annotations
@@ -31,12 +31,17 @@ LOG = re.compile(
 )
 """The files that the loggers of this process write below the folder of a run."""
 FREE = {
-    *("data.root", "data.workers", "data.eval_batch_size"),
-    *(
-        f"trainer.{key}"
-        for key in ("accelerator", "devices", "strategy", "num_nodes", "log_every_n_steps")
-    ),
-    *(f"trainer.{key}" for key in ("enable_progress_bar", "enable_model_summary", "profiler")),
+    "data.root",
+    "data.workers",
+    "data.eval_batch_size",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.strategy",
+    "trainer.num_nodes",
+    "trainer.log_every_n_steps",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "trainer.profiler",
 }
 """Settings that may differ when a run is continued: where it runs, not what it makes."""
 
@@ -59,34 +64,44 @@ def say(text: str) -> None:
 def unlike(before: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Return the dotted keys of settings in which what two runs make differs, with both values."""
     return [
-        item
-        for item in differing_keys(before, settings)
-        if item[0] not in FREE and item[1] != item[2]
+        (key, value_before, value)
+        for key, value_before, value in differing_keys(before, settings)
+        if key not in FREE and value_before != value
     ]
 
 
 def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
-    """Return the checkpoint in a folder from which a killed run of the same settings continues, or
-    None; note the settings there. ``bound`` is what else it depends on, as the hash of a base
-    network.
+    """Return the checkpoint from which a killed run of the same settings continues, or None; note
+    the settings beside the checkpoints.
+
+    Args:
+        out: the folder of the run.
+        verb: ``train`` or ``finetune``.
+        config: the configuration, as plain values.
+        bound: what else the run depends on by name, such as the hash of a base network.
+
+    Raises:
+        InputError: the checkpoints there are of other settings, or damaged.
     """
     folder = inside(out, CHECKPOINTS)
-    # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out
-    # over them.
-    settings = {
-        key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}
-    }
+    # max_epochs is not in FREE: the learning rate's schedule is laid out over them.
+    all_settings = flat({"verb": verb, **bound, **config})
+    settings = {key: value for key, value in all_settings.items() if value != {}}
     last = folder / LAST
     if not last.exists():
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
-    if differing := unlike(before, settings):
+    differing = unlike(before, settings)
+    if differing:
         # Continuing it would give a network that no configuration describes.
-        other = ", ".join(
+        differences = [
             f"{key} {there} there, {asked} asked for" for key, there, asked in differing[:4]
+        ]
+        message = (
+            f"{out} holds a run of other settings, which cannot be continued: "
+            f"{', '.join(differences)}"
         )
-        message = f"{out} holds a run of other settings, which cannot be continued: {other}"
         raise InputError(message, hint=f"give another --out, or remove {folder}")
     try:
         read_checkpoint(last)
@@ -97,8 +112,8 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
 
 @contextlib.contextmanager
 def no_half_folder(out: Path) -> Iterator[None]:
-    """Take away what a run wrote into its new folder where it fails before there is a checkpoint or
-    a network to keep, and the folder, if nobody has put anything else there meanwhile."""
+    """Remove what a run wrote into its new folder where it fails before there is a checkpoint or a
+    network to keep. The folder goes, too, if nobody has put anything else there meanwhile."""
     new = not out.exists() or not any(out.iterdir())
     with recording() as written:
         try:
@@ -128,8 +143,9 @@ def _remove_begun(out: Path, written: Mapping[Path, tuple[int, str]]) -> None:
             removable.append(file)
     folders = [path for path in out.rglob("*") if path.is_dir() and not path.is_symlink()]
     remove_checked(out, removable)
-    for folder in (*reversed(sorted(folders)), out):
+    for folder in sorted(folders, reverse=True):
         remove_empty(folder)
+    remove_empty(out)
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
@@ -146,14 +162,18 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
         text = str(error).strip().rpartition("InputError: ")[2]
         if trainer.global_step == 0:
             raise InputError(text) from error
-        going_on = "the same command continues from the last finished epoch"
-        raise PartialFailure(
-            f"stopped at step {trainer.global_step}: {text}; {going_on}"
-        ) from error
+        message = (
+            f"stopped at step {trainer.global_step}: {text}; "
+            "the same command continues from the last finished epoch"
+        )
+        raise PartialFailure(message) from error
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
-        message = f"one crop in a batch is too few for a BatchNorm of one value for each channel ({error})"
+        message = (
+            "one crop in a batch is too few for a BatchNorm of one value for each channel "
+            f"({error})"
+        )
         raise InputError(message, hint="give --data.batch_size 2 or more") from error
     except SystemExit:  # how Lightning ends a process that was interrupted
         if not trainer.interrupted:

@@ -27,19 +27,21 @@ def compare(options: CompareOptions) -> CompareResult:
     Raises:
         InputError: a result cannot be read, or holds nothing that is asked for.
 
-    >>> compared = compare(CompareOptions(results=[metrics], scores=["entropy", "epistemic"], keys=["pooled.auroc"]))
+    >>> scores = ["entropy", "epistemic"]
+    >>> asked = CompareOptions(results=[metrics], scores=scores, keys=["pooled.auroc"])
+    >>> compared = compare(asked)
     >>> compared.comparison.columns
     ('entropy', 'epistemic')
     """
     if options.out and Path(options.out).suffix.lower() != ".md":
-        raise InputError(
-            f"--out {options.out} is no path of a Markdown file", hint="--out table.md"
-        )
+        raise InputError(f"--out {options.out} is not a Markdown file", hint="--out table.md")
     results = load_results([Path(path) for path in options.results], options.names)
     comparison = compare_results(
         results, scores=options.scores, keys=options.keys, baseline=options.baseline
     )
     text = format_comparison(comparison)
-    if options.out:
-        write_file(Path(options.out), f"{text}\n".encode())
-    return CompareResult(comparison, text, (Path(options.out),) if options.out else ())
+    if not options.out:
+        return CompareResult(comparison, text)
+    path = Path(options.out)
+    write_file(path, f"{text}\n".encode())
+    return CompareResult(comparison, text, (path,))

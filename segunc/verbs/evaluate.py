@@ -13,6 +13,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.removal import check_result, remove_result
+from segunc.core.version import full_version
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
@@ -39,7 +40,7 @@ from segunc.evaluation.resampling import (
 )
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
-from segunc.maps.manifest import is_ours, read_manifest, tool_version
+from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, recorded_command, takes
@@ -119,7 +120,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     else:
         raise InputError("exactly one of --maps and --model says what to evaluate")
     run: dict[str, Any] = result.setdefault("run", {})
-    run["segunc"] = tool_version()
+    run["segunc"] = full_version()
     run["command"] = recorded_command("evaluate", asked)
     if not options.verdicts:
         run["smallest_object"] = smallest_object

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
@@ -30,7 +30,8 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     Raises:
         InputError: the maps cannot be drawn as asked for.
 
-    >>> result = overlay(OverlayOptions(maps=maps, out=folder / "figures", score=["epistemic"], format="png"))
+    >>> asked = OverlayOptions(maps=maps, out=folder / "figures", score=["epistemic"])
+    >>> result = overlay(asked)
     >>> [(place.name, len(pictures)) for place, pictures in result.pictures.items()]
     [('overlay-epistemic', 4)]
     """
@@ -39,21 +40,35 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             f"--fps {options.fps:g} is the rate of a video, which was not asked for",
             hint="add --video",
         )
-    maps, out = Path(options.maps), Path(options.out)
-    rate = (options.fps or frame_rate(maps)) if options.video else None
-    asked = ("score", "frames", "images", "ranges", "format")
-    settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
+    maps = Path(options.maps)
+    out = Path(options.out)
+    rate = None
+    if options.video:
+        rate = options.fps or frame_rate(maps)
     flag = read_thresholds(options.flag)
-    promises = [f"flagged by {of.source}: {of.statement}" for of in flag.values() if of.promise]
-    with ConsoleProgress() as show:
+    with ConsoleProgress() as progress:
         written = write_pictures(
-            maps, out, label_sources(options), show.count, flag=flag, **settings
+            maps,
+            out,
+            label_sources(options),
+            progress.count,
+            score=options.score,
+            frames=options.frames,
+            images=options.images,
+            ranges=options.ranges,
+            format=options.format,
+            flag=flag,
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
-    times = written.times if options.fps is None else []
-    videos = {
-        folder: write_video(paths, out / f"{folder.name}{VIDEO_SUFFIX}", rate, times)
-        for folder, paths in pictures.items()
-        if rate is not None
-    }
+    videos = {}
+    if rate is not None:
+        times = written.times if options.fps is None else []
+        for folder, paths in pictures.items():
+            video = out / f"{folder.name}{VIDEO_SUFFIX}"
+            videos[folder] = write_video(paths, video, rate, times)
+    promises = [
+        f"flagged by {threshold.source}: {threshold.statement}"
+        for threshold in flag.values()
+        if threshold.promise
+    ]
     return OverlayResult(pictures, videos, (*written.notes, *promises), written.failure)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,24 +47,37 @@ def review(options: ReviewOptions) -> ReviewResult:
         return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
         raise InputError("the page has no place", hint="--out review")
-    asked = ("images", "scores", "apart", "fps", "limit", "blind")
-    settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
-    with ConsoleProgress() as show:
-        flag = read_thresholds(options.flag)
+    with ConsoleProgress() as progress:
         page = write_review(
             Path(options.maps),
             Path(options.out),
             label_sources(options),
-            show.count,
-            flag=flag,
-            **settings,
+            progress.count,
+            images=options.images,
+            scores=options.scores,
+            apart=options.apart,
+            fps=options.fps,
+            limit=options.limit,
+            blind=options.blind,
+            flag=read_thresholds(options.flag),
         )
-    record, failure = page_of(Path(options.out)) or {}, ""
-    if problems := record.get("problems"):
-        frame, (first, *_) = next(iter(problems.items()))
-        failure = f"{len(problems)} of {record['frames']} frames could not be shown whole, first {frame} ({first})"
-        failure += "; the page shows the rest, and says so of each"
-    return ReviewResult(page.resolve(), notes=tuple(record.get("notices", ())), failure=failure)
+    record = page_of(Path(options.out)) or {}
+    notes = tuple(record.get("notices", ()))
+    return ReviewResult(page.resolve(), notes=notes, failure=_failure(record))
+
+
+def _failure(record: Mapping[str, Any]) -> str:
+    """Return how many frames of a page could not be shown whole, in one line; empty where all
+    were.
+    """
+    problems = record.get("problems")
+    if not problems:
+        return ""
+    frame, reasons = next(iter(problems.items()))
+    return (
+        f"{len(problems)} of {record['frames']} frames could not be shown whole, "
+        f"first {frame} ({reasons[0]}); the page shows the rest, and says so of each"
+    )
 
 
 def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
@@ -72,17 +86,17 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     run = run_id(reader)
     lists = [read_verdicts(path, run, reader.frames) for path in paths]
     verdicts = merge_verdicts(lists)
-    dates = note_on_dates([verdict for of_file in lists for verdict in of_file])
+    all_verdicts = list(itertools.chain.from_iterable(lists))
+    dates = note_on_dates(all_verdicts)
     notes = (dates,) if dates else ()
-    table = "\n\n".join(
-        filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)))
-    )
+    tables = [summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)]
+    table = "\n\n".join(table for table in tables if table)
     if not options.out:
         return ReviewResult(verdicts=table, notes=notes)
     out = Path(options.out)
     if (page_of(out) or {}).get("run") != run:
         raise InputError(
-            f"{out} is no review page of the maps in {reader.folder}",
+            f"{out} is not a review page of the maps in {reader.folder}",
             hint="give the --out of that page",
         )
     path = write_verdicts(out, run, verdicts)

@@ -13,6 +13,7 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
+from segunc.core.version import full_version
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantee import (
     MAX_ALARMS,
@@ -39,7 +40,6 @@ from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
-from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
@@ -573,7 +573,7 @@ def _record(
         frames=calibration.identities(),
         command=recorded_command("threshold", options),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        segunc=tool_version(),
+        segunc=full_version(),
         found_share=options.found_share,
         smallest=options.smallest,
         smallest_object=options.smallest_object,

@@ -144,7 +144,7 @@ def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("predict --model m --input i\udce9 --out o", "no text in UTF-8"),
+        ("predict --model m --input i\udce9 --out o", "not a text in UTF-8"),
         *(
             (f"evaluate --maps m --out {place}", "--out {}")
             for place in ("FIFO", "FILE/x.json", "FOLDER", "/dev/null")

@@ -160,7 +160,7 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
         anomaly = None if anomalies is None else frame.anomaly
         given = frame.stored, frame.prediction, None, frame.labels if labels else None, anomaly
         assert not evaluator.update("f", *given)
-        with pytest.raises(PartialFailure, match="is of maps stored as float"):
+        with pytest.raises(PartialFailure, match="was calibrated on maps stored as float"):
             evaluator.numbers()
 
 

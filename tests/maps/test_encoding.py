@@ -251,7 +251,7 @@ def lay(folder: Path, *places: str, values: np.ndarray = VALUES) -> Path:
 def test_a_float_that_16_bits_would_round_has_no_16_bit_key() -> None:
     """98.01 and 98.02 are one float16, and 70000 is none."""
     for values in ([98.01, 98.02], [70000.0], [np.nan]):
-        with pytest.raises(InputError, match="no number that float16 holds exactly"):
+        with pytest.raises(InputError, match="float16 does not hold a score exactly"):
             score_keys(np.array(values, np.float32))
 
 

@@ -247,8 +247,8 @@ def test_latency_is_of_the_model_and_its_percentiles_rise(
     command = ("report", "--model", predicted.abnn, "--latency", path, "--out", out)
     for change, said in (
         ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
-        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are no seconds that rise"),
-        ({"p50": "fast"}, "are no seconds that rise"),
+        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
+        ({"p50": "fast"}, "are not rising numbers of seconds"),
         ({"version": 2}, "is no latency of segunc in version 1"),
     ):
         path.write_text(json.dumps(measured | change))

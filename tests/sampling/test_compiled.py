@@ -155,7 +155,7 @@ def test_masks_of_dropout_and_code_that_reads_values_run_as_they_are(quick: list
 def test_sizes_beyond_the_most_graphs_run_as_they_are(
     quick: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled_module, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(compiled_module, "MAX_GRAPHS", 2)
     network = Headed(upsampled)
     sampler = assert_same(network, posterior(network), chunk=5)
     sampler(IMAGES[:1, :, :48])

@@ -48,7 +48,7 @@ FRAME_LOOP: dict[Place, str] = {
 """Where the host waits for every frame, whatever is asked for."""
 FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
-    ("affine/draws.py", "AffineLayout.fold"): "which sites all draws agree at",
+    ("affine/draws.py", "AffineLayout._agreeing_sites"): "which sites all draws agree at",
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the draws go to the device",
     ("baselines/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("uncertainty.py", "largest_logit"): "likewise",

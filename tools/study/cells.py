@@ -14,7 +14,7 @@ from typing import Any
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
-from segunc.maps.manifest import tool_commit
+from segunc.core.version import tool_commit
 from segunc.networks.model_folder import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
 from segunc.posteriors.methods import METHODS

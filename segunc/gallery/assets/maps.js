@@ -8,7 +8,10 @@
      whose codes are ids). */
   class StoredMap {
     constructor({ width, height, low, high, shift }, codes) {
-      Object.assign(this, { width, height, codes, high });
+      this.width = width;
+      this.height = height;
+      this.codes = codes;
+      this.high = high;
       this.step = (high - low) / 254; // by how much neighbouring values differ
       const value = (_, code) => {
         if (code === 255) return NaN;
