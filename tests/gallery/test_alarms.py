@@ -14,7 +14,6 @@ from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import regions_of
 from segunc.maps.verdicts import Verdict
-from tests.decisions.test_events import write as write_events_scene
 from tests.gallery.scenes import (
     NAMES,
     Scene,
@@ -25,6 +24,7 @@ from tests.gallery.scenes import (
     write_maps,
     write_page,
 )
+from tests.support.events import write_events_scene
 
 
 def test_regions_are_ranked_by_area_times_excess() -> None:
