@@ -152,7 +152,7 @@ def test_scores_of_several_results_and_the_baseline(tmp_path: Path) -> None:
     assert rows(comparison)["pooled.auroc"].differences[0].value == pytest.approx(0.02)
     assert compare(results, baseline=str(other)).baseline == 1
     assert "| less base" in format_comparison(compare(results, baseline="base"))
-    with pytest.raises(InputError, match="baseline third is no column"):
+    with pytest.raises(InputError, match="baseline third is not a column"):
         compare(results, baseline="third")
 
 
@@ -220,7 +220,8 @@ def test_a_result_of_another_form_is_refused(tmp_path: Path, key: str, value: ob
     path = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.9}})
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}) if key else str(value))
     with pytest.raises(
-        InputError, match=rf"a\.json is no result of segunc evaluate: {key}" if key else r"a\.json"
+        InputError,
+        match=rf"a\.json is not a result of segunc evaluate: {key}" if key else r"a\.json",
     ):
         load_results([path])
 

@@ -13,9 +13,9 @@ from sklearn.metrics import cohen_kappa_score
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import NO_INTERVALS
 from segunc.evaluation.flagged import DISPUTED
-from segunc.evaluation.maps import evaluate_verdicts
-from segunc.evaluation.report import format_metrics
+from segunc.evaluation.from_verdicts import evaluate_verdicts
 from segunc.evaluation.resampling import Resampling
+from segunc.evaluation.tables import format_metrics
 from segunc.maps.verdicts import JudgedRegion, Verdict
 
 FRAMES = [f"f{index:02}" for index in range(40)]
