@@ -14,7 +14,7 @@ from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import regions_of
 from segunc.maps.verdicts import Verdict
-from tests.decisions.test_events import write as write_events_scene
+from tests.support.events import write_events_scene
 from tests.support.scenes import NAMES, Scene, carried, write_maps, write_page
 from tests.support.visits import Visit, inside_of, name_reviewer
 

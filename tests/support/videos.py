@@ -1,4 +1,4 @@
-"""Videos as tests read them back."""
+"""What a video file shows."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import numpy as np
 
 
 def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
-    """Return times and pictures of a video, RGB by BT.601."""
+    """Return times and pictures of the frames of a video, RGB by BT.601."""
     times = []
     pictures = []
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
-            picture = frame.reformat(format="rgb24", src_colorspace="ITU601")
             times.append(frame.time)
-            pictures.append(picture.to_ndarray())
+            picture = frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray()
+            pictures.append(picture)
     return times, pictures
