@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         wrap as wrap,
     )
     from segunc.sampling import Sampler as Sampler
+    from segunc.verbs.compare import compare as compare
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
     from segunc.verbs.evaluate import evaluate as evaluate
@@ -38,14 +39,11 @@ if TYPE_CHECKING:
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.init import init as init
     from segunc.verbs.monitor import monitor as monitor
+    from segunc.verbs.overlay import overlay as overlay
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.report import report as report
-    from segunc.verbs.results import (
-        compare as compare,
-        overlay as overlay,
-        review as review,
-        summary as summary,
-    )
+    from segunc.verbs.review import review as review
+    from segunc.verbs.summary import summary as summary
     from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
 
@@ -58,25 +56,35 @@ _NAMES = {
     "posteriors.abnn": "ABNN ABNNPosterior",
     "posteriors.model": "Model load load_model wrap",
     "sampling": "Sampler",
+    "verbs.compare": "compare",
+    "verbs.demo": "demo",
+    "verbs.doctor": "doctor",
+    "verbs.evaluate": "evaluate",
+    "verbs.export": "export",
     "verbs.import_network": "import_network",
+    "verbs.init": "init",
     "verbs.monitor": "monitor",
-    "verbs.results": "compare overlay review summary",
+    "verbs.overlay": "overlay",
+    "verbs.predict": "predict",
+    "verbs.report": "report",
+    "verbs.review": "review",
+    "verbs.summary": "summary",
+    "verbs.threshold": "threshold",
     "verbs.training": "finetune train",
-    **{
-        f"verbs.{verb}": verb
-        for verb in (
-            "demo",
-            "doctor",
-            "evaluate",
-            "export",
-            "init",
-            "predict",
-            "report",
-            "threshold",
-        )
-    },
 }
-_HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
+"""The public names of each module of the package."""
+
+
+def _modules_of_names() -> dict[str, str]:
+    """Return the full name of the module of each public name."""
+    modules = {}
+    for module, names in _NAMES.items():
+        for name in names.split():
+            modules[name] = f"segunc.{module}"
+    return modules
+
+
+_HOMES = _modules_of_names()
 __all__ = sorted(_HOMES)
 
 
@@ -89,7 +97,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'segunc' has no attribute '{name}'")
     import importlib
 
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
     return value
 
 

@@ -1,9 +1,9 @@
-"""The options of each verb: one dataclass a verb, from which the command line makes its options and
-their help.
+"""The options of each verb: one dataclass for each verb, from which the command line makes its
+options and their help.
 
-The types say the bounds of numbers and what reads a word; the dataclasses check themselves.
-Docstrings say what the options mean, and in parentheses how the help writes a value. This module
-imports the standard library alone, so that help appears at once.
+Types hold the bounds of numbers and the function that reads a word of the command line. Each
+dataclass checks its own values. Docstrings are the help texts, and hold in parentheses the
+placeholder of a value. This module imports only the standard library, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -47,50 +47,69 @@ from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
 Value = TypeVar("Value")
-Asked = ParamSpec("Asked")
+OptionFields = ParamSpec("OptionFields")
 Result = TypeVar("Result", covariant=True)
 PathLike = str | Path
 
+OUTPUT_OPTIONS = ("out", "plots", "events")
+"""Options that name a file or folder to write."""
 
-class Verb(Protocol[Asked, Result]):
+
+class Verb(Protocol[OptionFields, Result]):
     """A verb as a function of the fields of its options, or of one object that holds them."""
 
     @overload
     def __call__(self, options: Options, /) -> Result: ...
     @overload
-    def __call__(self, *asked: Asked.args, **further: Asked.kwargs) -> Result: ...
+    def __call__(
+        self, *arguments: OptionFields.args, **keywords: OptionFields.kwargs
+    ) -> Result: ...
 
 
-def takes(options: Callable[Asked, Any]) -> Callable[[Callable[..., Result]], Verb[Asked, Result]]:
-    """Let a verb's function take the fields of its options as well: ``predict("runs/abnn",
-    "drive.mp4", out="maps")``.
+def takes(
+    options_type: Callable[OptionFields, Any],
+) -> Callable[[Callable[..., Result]], Verb[OptionFields, Result]]:
+    """Let the function of a verb take the fields of its options, too.
+
+    So ``predict("runs/abnn", "drive.mp4", out="maps")`` is ``predict(PredictOptions(...))``.
+
+    Args:
+        options_type: the dataclass of the verb's options.
     """
 
-    def decorate(function: Callable[..., Result]) -> Verb[Asked, Result]:
+    def decorate(function: Callable[..., Result]) -> Verb[OptionFields, Result]:
         @wraps(function)
-        def verb(*asked: Any, **further: Any) -> Result:
-            ready = asked and isinstance(asked[0], Options)
-            return function(*asked, **further) if ready else function(options(*asked, **further))
+        def verb(*arguments: Any, **keywords: Any) -> Result:
+            if arguments and isinstance(arguments[0], Options):
+                return function(*arguments, **keywords)
+            return function(options_type(*arguments, **keywords))
 
-        return cast(Verb[Asked, Result], verb)
+        return cast(Verb[OptionFields, Result], verb)
 
     return decorate
 
 
 def several(paths: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
-    """Return one path or several as several."""
-    return [paths] if isinstance(paths, str | Path) else paths
+    """Return a sequence of paths, also where one path was given."""
+    if isinstance(paths, str | Path):
+        return [paths]
+    return paths
 
 
 def option(default: Any = ..., **settings: Any) -> Any:
-    """Return a field of an option that is more than a name, a type and a default. ``settings`` are
-    arguments of argparse's ``add_argument``; ``flags``, other names on the command line;
-    ``exclusive``, of which exactly one is required; and ``choices_of``, the table (``module:name``)
-    whose names are the choices.
+    """Return a field of an option that needs more than a name, a type and a default.
+
+    Args:
+        default: the default value; without one the option is required.
+        settings: arguments of argparse's ``add_argument``, and three of our own. ``flags`` are the
+            names on the command line. Of the options that are ``exclusive``, exactly one is
+            required. ``choices_of`` (``module:name``) is the table whose names are the choices.
     """
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=settings)
-    return field(metadata=settings) if default is ... else field(default=default, metadata=settings)
+    if default is ...:
+        return field(metadata=settings)
+    return field(default=default, metadata=settings)
 
 
 def comma_list(text: str) -> list[str]:
@@ -107,14 +126,17 @@ def whole_numbers(text: str) -> list[int]:
 
 def image_size(text: str) -> tuple[int, int]:
     """Read ``HxW`` as (height, width)."""
-    if not (size := re.fullmatch(r"0*([1-9]\d*)[xX]0*([1-9]\d*)", text, re.ASCII)):
+    size = re.fullmatch(r"0*([1-9]\d*)[xX]0*([1-9]\d*)", text, re.ASCII)
+    if size is None:
         raise ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
     return int(size[1]), int(size[2])
 
 
 def size_or_dynamic(text: str) -> tuple[int, int] | str:
-    """Read ``HxW``, or ``dynamic`` as it is."""
-    return text if text == "dynamic" else image_size(text)
+    """Read ``HxW`` as (height, width), and leave ``dynamic`` as it is."""
+    if text == "dynamic":
+        return text
+    return image_size(text)
 
 
 def colour_triple(text: str) -> tuple[float, float, float]:
@@ -129,32 +151,43 @@ def colour_triple(text: str) -> tuple[float, float, float]:
 def by_name(
     text: str, read: Callable[[str], Value], form: str, columns: str = ""
 ) -> dict[str, Value]:
-    """Read ``a=X,b=Y``, or where there are ``columns`` a CSV file with these two, as a dictionary;
-    ``form`` is for the message.
+    """Read ``a=X,b=Y``, or the path of a CSV file with two columns, as a dictionary.
+
+    Args:
+        text: the word of the command line.
+        read: reads a value; raises ValueError for one that it does not understand.
+        form: how messages write one entry.
+        columns: the first line that a CSV file must have; empty where no file is read.
     """
-    parts = [part.split("=", 1) for part in comma_list(text)]
     if columns and text.endswith(".csv"):
-        try:
-            header, *parts = read_rows(Path(text)) or [[]]
-        except (OSError, ValueError) as error:
-            raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
-        if ",".join(header) != columns:
-            raise ArgumentTypeError(
-                f"the first line of {text} is '{','.join(header)[:80]}'; expected {columns}"
-            )
+        pairs = _rows_below(text, columns)
+    else:
+        pairs = [part.split("=", 1) for part in comma_list(text)]
     values: dict[str, Value] = {}
-    for part in parts:
+    for pair in pairs:
         try:
-            name, word = (word.strip() for word in part)
+            name, word = (cell.strip() for cell in pair)
             value = read(word)
         except ValueError:
-            raise ArgumentTypeError(f"'{'='.join(part)}' is not {form}") from None
+            raise ArgumentTypeError(f"'{'='.join(pair)}' is not {form}") from None
         if name in values:
             raise ArgumentTypeError(f"'{name}' is given twice")
         values[name] = value
     if not values:
         raise ArgumentTypeError(f"'{text}' names nothing; expected {form}")
     return values
+
+
+def _rows_below(path: str, columns: str) -> list[list[str]]:
+    """Return the rows of a CSV file below its first line, which must be ``columns``."""
+    try:
+        header, *rows = read_rows(Path(path)) or [[]]
+    except (OSError, ValueError) as error:
+        raise ArgumentTypeError(f"{path} cannot be read as CSV ({error})") from None
+    if ",".join(header) != columns:
+        first_line = ",".join(header)[:80]
+        raise ArgumentTypeError(f"the first line of {path} is '{first_line}'; expected {columns}")
+    return rows
 
 
 def _name(text: str) -> str:
@@ -169,10 +202,12 @@ def _ends(text: str) -> tuple[float, float]:
 
 
 def frame_groups(text: str) -> str | dict[str, str]:
-    """Return a regular expression as it is, or read the group of each frame of a CSV file with the
+    """Return a regular expression as it is, or the group of each frame from a CSV file with the
     columns ``frame,group``.
     """
-    return by_name(text, _name, "FRAME,GROUP", "frame,group") if text.endswith(".csv") else text
+    if text.endswith(".csv"):
+        return by_name(text, read=_name, form="FRAME,GROUP", columns="frame,group")
+    return text
 
 
 Folder = Annotated[PathLike, "folder"]
@@ -185,60 +220,97 @@ ScoreRanges = Annotated[
     partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05"),
 ]
 Overrules = Mapping[str, Any] | Sequence[str]
-"""Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of
+"""Keys of a configuration with other values, ``{"trainer.max_epochs": 3}``, or the same as words of
 the command line.
 """
 
 
 def parts_of(hint: Any) -> list[Any]:
-    """Return a type and all that it is made of, its annotations among it."""
-    return [hint, *(part for each in get_args(hint) for part in parts_of(each))]
+    """Return a type and all the types and annotations inside it."""
+    parts = [hint]
+    for inner in get_args(hint):
+        parts += parts_of(inner)
+    return parts
 
 
-def option_fields(options: type) -> list[Field[Any]]:
+def option_fields(options_type: type) -> list[Field[Any]]:
     """Return the fields of a dataclass that are options of the command line: those that its
     docstring explains.
     """
-    texts = meanings(options)
-    return [each for each in fields(options) if each.name in texts]
+    texts = meanings(options_type)
+    return [option_field for option_field in fields(options_type) if option_field.name in texts]
 
 
-def flags_of(each: Field[Any]) -> tuple[str, ...]:
+def flags_of(option_field: Field[Any]) -> tuple[str, ...]:
     """Return the names of an option on the command line."""
-    return tuple(each.metadata.get("flags", (f"--{each.name.replace('_', '-')}",)))
+    usual = f"--{option_field.name.replace('_', '-')}"
+    return tuple(option_field.metadata.get("flags", (usual,)))
 
 
-def default_of(each: Field[Any]) -> Any:
+def default_of(option_field: Field[Any]) -> Any:
     """Return the default of an option, MISSING where it is required."""
-    return each.default if each.default_factory is MISSING else each.default_factory()
+    if option_field.default_factory is MISSING:
+        return option_field.default
+    return option_field.default_factory()
 
 
-def command_line(options: Any, *, but: str = "") -> str:
-    """Return the words of the command line for the options of a verb that are not the defaults,
-    without one of them; GROUPS.csv stands for a file of groups, of which no path is kept.
+def command_line(options: Any, *, leave_out: str = "") -> str:
+    """Return the words of the command line for all options that differ from their defaults.
+
+    GROUPS.csv stands for a file of groups, because only its content is kept.
+
+    Args:
+        options: the options of a verb.
+        leave_out: name of an option that is not written.
     """
-    words, hints = list[str](), get_type_hints(type(options), include_extras=True)
-    for each in option_fields(type(options)):
-        value = getattr(options, each.name)
-        if each.name != but and value != default_of(each):
-            value = (
-                [f"{k}={v}" for k, v in value.items()]
-                if isinstance(value, Mapping)
-                else []
-                if value is True
-                else value
-            )
-            texts = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
-            texts = ["GROUPS.csv"] if each.name == "groups" and isinstance(value, list) else texts
-            paths, mark = Path in parts_of(hints[each.name]), "x" if each.name == "size" else ","
-            words += [flags_of(each)[0], *(texts if paths or not texts else [mark.join(texts)])]
-    settings: Overrules = getattr(options, "settings", ())
-    if isinstance(settings, Mapping):
-        for key, value in settings.items():
-            words += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
-    else:
-        words += settings
+    hints = get_type_hints(type(options), include_extras=True)
+    words: list[str] = []
+    for option_field in option_fields(type(options)):
+        value = getattr(options, option_field.name)
+        if option_field.name == leave_out or value == default_of(option_field):
+            continue
+        texts = _texts_of(option_field.name, value)
+        if texts and Path not in parts_of(hints[option_field.name]):
+            separator = "x" if option_field.name == "size" else ","
+            texts = [separator.join(texts)]
+        flag = flags_of(option_field)[0]
+        if flag.startswith("-"):
+            words.append(flag)
+        words += texts
+    words += _words_of_settings(getattr(options, "settings", ()))
     return shlex.join(words)
+
+
+def _texts_of(name: str, value: Any) -> list[str]:
+    """Return the value of an option as texts: none for a switch, several for a list."""
+    if name == "groups" and isinstance(value, Mapping | list):
+        return ["GROUPS.csv"]
+    if value is True:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{key}={_text_of_entry(name, inner)}" for key, inner in value.items()]
+    if isinstance(value, list | tuple):
+        return [str(inner) for inner in value]
+    return [str(value)]
+
+
+def _text_of_entry(name: str, value: Any) -> str:
+    """Return a value of an option of the form ``a=X,b=Y``, as the command line reads it."""
+    if name == "arguments":
+        return json.dumps(value)
+    if isinstance(value, tuple):
+        return ":".join(str(end) for end in value)
+    return str(value)
+
+
+def _words_of_settings(settings: Overrules) -> list[str]:
+    """Return the words of the command line for other values of a configuration's keys."""
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    words = []
+    for key, value in settings.items():
+        words += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+    return words
 
 
 def recorded_command(verb: str, options: Any) -> str:
@@ -253,41 +325,49 @@ def recorded_command(verb: str, options: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base of the options of all verbs, which checks them: InputError for a number out of its
-    bounds, a text that can be no name, an empty path, or a place for the output that is taken by
-    something of another kind.
+    """Base of the options of all verbs, which checks them.
+
+    Raises:
+        InputError: a number is out of its bounds, a text cannot be a name, a path is empty, or
+            the place of the output is taken by something of another kind.
     """
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self), include_extras=True)
-        for each in fields(self):
-            flag, value, parts = (
-                flags_of(each)[0],
-                getattr(self, each.name),
-                parts_of(hints[each.name]),
-            )
-            check_value(flag, value, hints[each.name], "see --help")
-            if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
-                raise InputError(f"{flag} is an empty path", hint=". is the current folder")
-            if (
-                each.name in ("out", "plots", "events")
-                and value
-                and ("folder" in parts or "file" in parts)
-            ):
-                try:
-                    check_place(Path(value), folder="folder" in parts)
-                except InputError as error:
-                    raise InputError(
-                        f"{flag} {error.message}", hint=f"give another {flag}"
-                    ) from error
+        for option_field in fields(self):
+            flag = flags_of(option_field)[0]
+            value = getattr(self, option_field.name)
+            hint = hints[option_field.name]
+            kinds = parts_of(hint)
+            check_value(flag, value, hint, "see --help")
+            if Path in kinds:
+                _check_path_is_named(flag, value)
+            if option_field.name in OUTPUT_OPTIONS and value:
+                _check_output(flag, value, kinds)
+
+
+def _check_path_is_named(flag: str, value: Any) -> None:
+    paths = value if isinstance(value, list | tuple) else [value]
+    if "" in paths:
+        raise InputError(f"{flag} is an empty path", hint=". is the current folder")
+
+
+def _check_output(flag: str, value: Any, kinds: Sequence[Any]) -> None:
+    """Raise InputError where the place of an output is taken by something of another kind."""
+    if "folder" not in kinds and "file" not in kinds:
+        return
+    try:
+        check_place(Path(value), folder="folder" in kinds)
+    except InputError as error:
+        raise InputError(f"{flag} {error.message}", hint=f"give another {flag}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(Options):
-    """Where a verb computes.
+    """Where to compute.
 
     Args:
-        device (auto|cpu|cuda[:N]): where to compute (default auto)
+        device (auto|cpu|cuda[:N]): device of the network (default auto: a GPU if there is one)
     """
 
     device: str = "auto"
@@ -295,17 +375,18 @@ class DeviceOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TruthOptions:
-    """The labels of frames whose maps lie on disk: folders of them, or those of a data set.
+    """Anomaly labels and data set.
 
     Args:
-        anomaly_labels (DIR): anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255
-            ignored, or as --dataset has them
-        dataset (NAME): data set: what the values of its labels mean, and with --root its frames
-        root (DIR): where the data set lies; with --maps instead of label folders
-        split: of the data set (default: the first of test, val, validation and all that has
-            labels); selection: the frames that settings are compared on
-        anomaly_class (A,B): classes of the data set that the network was not trained on: anomalies
-            (may be repeated)
+        anomaly_labels (DIR): anomaly masks of the frames of --maps: 0 is normal, 1 is anomaly and
+            255 is ignored, unless --dataset names other values
+        dataset (NAME): data set that the labels belong to: it says what their values mean, and with
+            --root it also gives the frames
+        root (DIR): folder of the data set; with --maps its labels replace the label folders
+        split: split of the data set (default: the first of test, val, validation and all that has
+            labels); selection names the frames on which settings are compared
+        anomaly_class (A,B): classes of the data set that count as anomalies because the network was
+            not trained on them (may be repeated)
     """
 
     anomaly_labels: Folder | None = None
@@ -317,12 +398,12 @@ class TruthOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTruthOptions(TruthOptions):
-    """The same with class labels.
+    """Class labels.
 
     Args:
-        label_map (NAME|CSV): what class labels mean, in place of the data set's own: cityscapes,
-            camvid, ... or a CSV
-        labels (DIR): class labels of the frames in --maps (needs --dataset or --label-map)
+        label_map (NAME|CSV): what the values of class labels mean: the name of a label map
+            (cityscapes, camvid, ...) or a CSV file (default: as --dataset says)
+        labels (DIR): class labels of the frames of --maps (needs --dataset or --label-map)
     """
 
     label_map: str | None = None
@@ -331,21 +412,23 @@ class ClassTruthOptions(TruthOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions(DeviceOptions):
-    """Draws, their noise and the network's size and precision.
+    """Draws, size of frames, precision and speed.
 
     Args:
-        draws (S): networks that are drawn (default 8)
-        seed: of the draws (default 0)
-        alpha (A): noise scale of an ABNN in place of its own
-        scheme: how the draws of a member are spread (default latin-hypercube)
-        scope (SCOPE): sample fewer normalisation layers: all, encoder, decoder, last:N, every:N or
-            a pattern
-        size (HxW): size the network sees; maps keep the frame's own size
-        chunk (N): draws in a batch (default: by memory)
-        precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)
+        draws (S): number of sampled networks (default 8)
+        seed: random seed of the draws (default 0)
+        alpha (A): noise scale of an ABNN, at least 0 (default: the one in the model)
+        scheme: how the noise of the draws is spread (default latin-hypercube)
+        scope (SCOPE): draw fewer normalisation layers: all, encoder, decoder, last:N, every:N or a
+            regular expression
+        size (HxW): height and width at which the network sees frames; maps keep the size of the
+            frame
+        chunk (N): number of draws that run as one batch (default: what memory allows)
+        precision: number format of the network (default: bfloat16 where the hardware multiplies it,
+            otherwise float32)
         threads (N): CPU threads of the network (default: all cores)
-        compile: the network as compiled graphs, for a GPU: faster, once each new size of frames is
-            compiled
+        compile: compile the network for a GPU: faster, after one compilation for each size of
+            frames
     """
 
     draws: Count = 8
@@ -362,12 +445,13 @@ class SamplingOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class DemoOptions(DeviceOptions):
-    """Toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few
-    minutes.
+    """Show the whole job on toy scenes in a few minutes: train, predict, evaluate and review.
+
+    The last line names a page to open in a browser.
 
     Args:
         out (DIR): folder for data, models, maps and pages
-        seed: of the scenes (default 0)
+        seed: random seed of the scenes (default 0)
     """
 
     out: Folder
@@ -376,21 +460,24 @@ class DemoOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class InitOptions(Options):
-    """Look at a folder of images and labels, and write one configuration for train, finetune and
-    evaluate.
+    """Make a configuration for train, finetune and evaluate from a folder of images and labels.
+
+    Prints what it found and what it assumed.
 
     Args:
-        data (DIR): the folder that holds images and labels, in any usual layout
-        out (YAML): the configuration; label map, list of frames and a picture of eight pairs are
-            written beside it
-        images (PATTERN): folder or pattern of the images below DIR, where names do not tell
+        data (DIR): folder that holds images and labels, in any usual layout
+        out (YAML): configuration to write; a label map, a list of frames and a picture of eight
+            pairs are written beside it
+        images (PATTERN): folder or pattern of the images below DIR, if their names do not tell them
+            from labels
         labels (PATTERN): folder or pattern of the labels below DIR, e.g. masks or *_L.png
-        label_map (NAME|CSV): what the labels mean, where a label map exists: cityscapes, camvid,
-            ... or a CSV
-        void (A,B): label values that no class has: ids, colours as #rrggbb, or none (default: 255,
-            or black of more than 3 colours)
-        two_classes: learn labels of two values as two classes
-        labelled_only: leave out images without a label
+        label_map (NAME|CSV): what the values of labels mean, if a label map exists: its name
+            (cityscapes, camvid, ...) or a CSV file
+        void (A,B): values of labels to ignore: ids, colours as #rrggbb, or none (default: 255, or
+            black if labels have more than 3 colours)
+        two_classes: learn labels of only two values as two classes (default: take them for anomaly
+            masks and stop)
+        labelled_only: leave out images that have no label
         overwrite: replace the files of an earlier init
     """
 
@@ -407,13 +494,13 @@ class InitOptions(Options):
 
 @dataclass(frozen=True)
 class TrainOptions(DeviceOptions):
-    """Train a deterministic segmentation network.
+    """Train a deterministic segmentation network, from which finetune makes a Bayesian one.
 
     Args:
-        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE, and
-            --trainer.KEY is any of Lightning's Trainer
-        out (DIR): the model folder; the same command continues a killed run
-        seeds (A,B): train one network for each seed, into DIR/seed-A and so on: the members of an
+        config (YAML): configuration, see configs/; --KEY.SUBKEY VALUE changes one of its keys, and
+            --trainer.KEY VALUE sets any argument of Lightning's Trainer
+        out (DIR): model folder to write; the same command continues a run that was stopped
+        seeds (A,B): train one network for each seed, in DIR/seed-A and so on: the members of an
             ensemble
     """
 
@@ -425,23 +512,25 @@ class TrainOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Options):
-    """Take over a network from torchvision, smp or code of your own.
+    """Import a trained network from torchvision, smp or code of your own.
 
     Args:
-        source (SOURCE:NAME): smp:DIR, torchvision:NAME or python:package.module:function
-        out (DIR): the model folder
-        weights (FILE): a file with the state dict, where the source holds none
-        weights_key (KEY): where in the file the weights are: a key or the beginning of the names,
-            such as state_dict_ema
-        classes (NAME|CSV|A,B,...): a label map (cityscapes, ...), a CSV of one, or the names of the
-            classes in the order of the logits
-        drop_classes (A,B,...): outputs of the network that are no class, such as void: names of
+        source (SOURCE:NAME): network to import: smp:DIR, torchvision:NAME or
+            python:package.module:function
+        out (DIR): model folder to write
+        weights (FILE): file with the state dict, if the source holds no weights
+        weights_key (KEY): where the weights stand in that file: a key, or the beginning of their
+            names, e.g. state_dict_ema
+        classes (NAME|CSV|A,B,...): classes in the order of the logits: the name of a label map
+            (cityscapes, ...), a CSV file of one, or the names of the classes
+        drop_classes (A,B,...): outputs of the network that are not classes, e.g. void: names of
             --classes, or numbers from 0
-        mean (R,G,B): mean of the input normalisation, of images in 0..1
-        std (R,G,B): standard deviation of the input normalisation
-        size (HxW): size of frames that the network was made for
-        arguments (NAME=VALUE,...): for the network's factory, values in JSON
-        trust: run the code of a python: network, now and when it is loaded on this machine
+        mean (R,G,B): mean of the input normalisation, for images in 0..1
+        std (R,G,B): standard deviation of the input normalisation, for images in 0..1
+        size (HxW): height and width of the frames that the network was made for
+        arguments (NAME=VALUE,...): arguments of the function that builds the network; values are
+            JSON
+        trust: run the code of a python: network, now and whenever it is loaded on this machine
     """
 
     source: str = option(flags=("source",))
@@ -464,13 +553,13 @@ class FinetuneOptions(DeviceOptions):
     """Turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model.
 
     Args:
-        base (DIR): model folder; abnn takes a deterministic network, ensemble several folders or
-            one of several seeds
-        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes
-            none, tta needs none
-        out (DIR): the new model folder
-        method: which posterior (default abnn), or what is fitted on a finished model; before
-            --help, whose keys are shown
+        base (DIR): model folder to start from; abnn takes a deterministic network, ensemble takes
+            several folders, or the folder of train --seeds
+        config (YAML): configuration, see configs/; --KEY.SUBKEY VALUE changes one of its keys;
+            ensemble takes none, and tta needs none
+        out (DIR): model folder to write
+        method: posterior to make (default abnn), or what to fit on a finished model; --method NAME
+            --help lists the keys of a method
     """
 
     base: Folder | Sequence[Folder]
@@ -482,30 +571,32 @@ class FinetuneOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class PredictOptions(SamplingOptions):
-    """Write uncertainty maps of images, folders or a video; resumable.
+    """Write uncertainty maps of images, folders and videos.
 
     Args:
         model (DIR): model folder
-        input (PATH): images, folders, glob patterns or videos; of several, each has a sub-folder of
-            --out
-        out (DIR): the maps folder; the same command continues a killed run
-        compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a
-            tenth of the bytes
-        overlay: also write overlays, and a video of them for a video, of anomaly where it is
-            written, else of entropy
-        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and name it
-        scores (A,B): scores to write (default: those that need no statistics, and anomaly if
-            fitted)
+        input (PATH): images, folders, glob patterns or videos; each of several inputs gets its own
+            sub-folder of --out
+        out (DIR): maps folder to write; the same command continues a run that was stopped
+        compact: write maps of half the height and width, with 8-bit codes of scores in 0..1: about
+            a tenth of the bytes
+        overlay: also write overlays (and a video, for video input) of anomaly if it is written,
+            otherwise of entropy
+        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and their
+            legend names it
+        scores (A,B): scores to write (default: those that need no further statistics, and anomaly
+            if the model has it)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
-        end (TIME): moment of a video to stop before
-        shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are read
-            as 0 and statistics see nothing
-        all_images: take every image of a folder as a frame, those that seem to be labels, too
-        verify: read the maps of finished frames and make those again that are not what was written
-            (default: compare their sizes)
-        overwrite: start the maps folder anew
+        end (TIME): moment of a video before which to stop, in seconds or as HH:MM:SS
+        shard (I/N): process only part I of N parts of the frames; all parts share --out, at once or
+            one after another
+        mask (PNG): region of interest; where it is black (e.g. the bonnet), maps are read as 0 and
+            count in no statistic
+        all_images: take every image of a folder as a frame, even those that look like labels
+        verify: read the maps of finished frames, and make damaged ones again (default: compare only
+            the sizes of their files)
+        overwrite: replace the maps of an earlier run
     """
 
     model: Folder
@@ -527,42 +618,42 @@ class PredictOptions(SamplingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(SamplingOptions, ClassTruthOptions):
-    """Metrics from maps on disk, or from a model in one pass.
+    """Measure how well scores find errors and anomalies, from maps or in one pass of a model.
 
     Args:
-        maps (DIR): a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool
-        model (DIR): a model folder: predict and score in one pass, write only the result. Without
-            --dataset and --root on the data that it was made with
-        config (YAML): a configuration whose data are evaluated, in the place of --dataset, --root
-            and --label-map
-        verdicts (FILE): reviewers' verdicts on --maps, exported by their pages (.json), in place of
-            labels: how many alarms are true, what was missed
-        out (JSON): file of the result (default: only printed)
-        frames (PATTERN): only frames (of the maps, or of the split) whose names match this regular
-            expression
-        every (N): of these, every N-th (default 1)
-        scores (A,B): scores to evaluate (default: all maps; with --model those that predict writes
-            by default)
-        corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of
-            strength 1 to 5, e.g. fog:3; with --model
-        protocols (A,B): how anomaly pixels are pooled: pooled, smiyc (default pooled)
-        components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a
-            second pass
-        by (A,B): anomaly numbers also by size or distance (the row of the lowest pixel) of
-            connected objects, or none (default size)
-        fps: frames a second of the images, of which predict --every took some, where they are a
-            video, in their order
-        groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression
-            finds in their names (its first group, where it has one), or a CSV with the columns
-            frame,group, of names with or without the ending of a file; frames without one are the
-            group other
-        flag (SCORE=VALUE|JSON[:GROUP]): also what a threshold flags, of threshold.json with the
-            risk that it achieves (may be repeated)
-        smallest_object (N): pixels of a labelled object; smaller regions of the labels are specks,
-            unless a frame has no larger (default: as threshold.json says, else 10)
-        replicates (R): of the bootstrap intervals (default 2000; 0: none)
-        resample (UNIT): what is resampled: frame (default), folder, blocks of seconds of a video
-            (10s), or a regular expression; frames with one match stay together
+        maps (DIR): folder of score maps (png, tif, npy, hdf5) from segunc or any other tool
+        model (DIR): model folder: predict and evaluate in one pass, and write only the result
+            (default data: those that the model was made with)
+        config (YAML): configuration whose data are evaluated, instead of --dataset, --root and
+            --label-map
+        verdicts (FILE): verdicts on --maps that review pages exported (.json), instead of labels:
+            how many alarms are true, and what was missed
+        out (JSON): file of the result (default: only print it)
+        frames (PATTERN): evaluate only frames whose names match this regular expression
+        every (N): of these frames, evaluate every N-th (default 1)
+        scores (A,B): scores to evaluate (default: all maps; with --model, those that predict
+            writes)
+        corruption (NAME:N): with --model, corrupt the images first: blur, noise, fog, darkness or
+            jpeg, with a strength of 1 to 5, e.g. fog:3
+        protocols (A,B): how pixels with anomaly labels are pooled: pooled, smiyc (default pooled)
+        components (A,B): tracks that count anomalies as objects, in a second pass: smiyc-anomaly,
+            smiyc-obstacle
+        by (A,B): also give anomaly numbers by size or distance of connected objects, or none;
+            distance is the row of an object's lowest pixel (default size)
+        fps: frame rate of the video that the images come from, before predict --every: gives times
+            to images, in the order of their names
+        groups (PATTERN|CSV): also give anomaly numbers by groups of frames: a regular expression,
+            whose first group or whole match in a frame's name is its group, or a CSV file with the
+            columns frame,group; all other frames are the group other
+        flag (SCORE=VALUE|JSON[:GROUP]): also count what this threshold flags; a threshold.json also
+            gives the risk that it achieves (may be repeated)
+        smallest_object (N): smallest labelled object in pixels; smaller regions of a label are
+            specks, unless its frame has no larger one (default: as threshold.json says, otherwise
+            10)
+        replicates (R): number of bootstrap replicates for the intervals (default 2000; 0: no
+            intervals)
+        resample (UNIT): what the bootstrap draws: frame (default), folder, blocks of seconds of a
+            video (10s), or a regular expression; frames with the same match stay together
         plots (DIR): folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)
     """
 
@@ -589,33 +680,39 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdOptions(Options, ClassTruthOptions):
-    """A threshold with a promise, from maps and labels of calibration frames: threshold.json, which
-    --flag takes elsewhere.
+    """Find a threshold with a guarantee, from maps and labels of calibration frames.
+
+    The file threshold.json that it writes is what --flag takes in other verbs.
 
     Args:
         maps (DIR): maps of the calibration frames
-        out (JSON): the threshold with its promise
-        control: the bounded risk: the share of missed anomaly pixels or objects, of flagged normal
-            or kept wrong pixels, or false alarms
-        level: the bound: a share, or a number of false alarms a frame, or a minute where units are
-            blocks of seconds
-        method: conformal (default): the expected risk; ltt (default with a confidence): the risk;
-            clopper-pearson: units with any loss
-        confidence: of ltt and clopper-pearson (default 0.9)
-        also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
-        score: score whose threshold is sought (default anomaly if there, else entropy)
+        out (JSON): file of the threshold and its promise
+        control: risk to bound: the share of missed anomaly pixels or missed objects, of flagged
+            normal pixels, of wrong pixels that are kept, or the number of false alarms
+        level: bound of the risk: a share, or for false-alarms a number for each frame (for each
+            minute where units are blocks of seconds)
+        method: what the guarantee is about: the expected risk (conformal, the default), the risk
+            (ltt, the default with --confidence), or the share of units with any loss
+            (clopper-pearson)
+        confidence: confidence of ltt and clopper-pearson, above 0 and below 1 (default 0.9)
+        also (CONTROL=LEVEL): a second risk for the same threshold, with ltt, e.g.
+            flagged-pixels=0.02
+        score: score to find a threshold of (default: anomaly if there are maps of it, otherwise
+            entropy)
         unit (UNIT): what is exchangeable: frame, folder, blocks of seconds of a video (10s), or a
-            match of a regular expression (default: 10s where the frames have times, else frame)
-        fps: frames a second of the images, of which predict --every took some, where they are a
-            video, in their order
-        groups (PATTERN|CSV): also a threshold for each group of frames, as --groups of evaluate
-            names them
-        frames (PATTERN): only frames whose names match this regular expression
-        found_share: share of an object's pixels that must be flagged for it to be found (default
-            0.5)
-        smallest (N): pixels of a flagged region on normal ground that is a false alarm (default 50)
-        smallest_object (N): pixels of a labelled object; smaller regions of the labels are specks,
-            unless a frame has no larger (default 10)
+            regular expression whose matches are units (default: 10s where frames have times,
+            otherwise frame)
+        fps: frame rate of the video that the images come from, before predict --every: gives times
+            to images, in the order of their names
+        groups (PATTERN|CSV): also find a threshold for each group of frames; groups are named as in
+            evaluate --groups
+        frames (PATTERN): use only frames whose names match this regular expression
+        found_share: share of an object's pixels that must be flagged for the object to be found, 0
+            to 1 (default 0.5)
+        smallest (N): smallest false alarm, in pixels of a flagged region on normal ground (default
+            50)
+        smallest_object (N): smallest labelled object in pixels; smaller regions of a label are
+            specks, unless its frame has no larger one (default 10)
     """
 
     maps: Folder
@@ -642,24 +739,26 @@ class ThresholdOptions(Options, ClassTruthOptions):
 
 @dataclass(frozen=True)
 class ReviewOptions(DeviceOptions, ClassTruthOptions):
-    """A static HTML page on which people look at the maps and judge them; reads their verdicts
-    back.
+    """Make a page on which people look at maps and judge alarms, and read their verdicts back.
+
+    The page is static HTML. It opens from disk, without a server.
 
     Args:
-        maps (DIR): a maps folder, of segunc or any other tool
-        images (PATH): the source images, where they are no longer at their place
-        scores (A,B): scores that the page carries, or all (default: the first of anomaly and
-            entropy, entropy and epistemic)
-        apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
-        fps: frames a second of the images, of which predict --every took some, where they are a
-            video, in their order
-        limit (N): carry only the N worst frames: those of the strongest region of anomaly, else of
-            entropy
-        blind: hide labels and others' verdicts until a frame is judged: yes, no, or auto: from
-            whoever gives a name, unless two others have judged (default auto)
-        flag (JSON): a threshold.json, by which the page flags
-        verdicts (JSON): check, merge and count verdicts that pages exported; with --out the page
-            shows them
+        maps (DIR): maps folder of segunc or any other tool
+        images (PATH): source images, if they were moved after predict
+        scores (A,B): scores that the page shows, or all (default: entropy, epistemic, and the first
+            of anomaly and entropy)
+        apart (SECONDS): shortest time between two moments; the gallery shows one frame of each
+            (default 5)
+        fps: frame rate of the video that the images come from, before predict --every: gives times
+            to images, in the order of their names
+        limit (N): show only the N worst frames: those with the strongest regions of anomaly, or of
+            entropy where no map of anomaly exists
+        blind: hide labels and the verdicts of others until a frame is judged: yes, no, or auto for
+            reviewers who gave their name, unless two others have judged (default auto)
+        flag (JSON): threshold.json that decides what the page flags
+        verdicts (JSON): verdicts that pages exported: check, merge and count them; with --out the
+            page shows them
         out (DIR): folder of the page
     """
 
@@ -677,23 +776,24 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
 
 @dataclass(frozen=True)
 class SummaryOptions(DeviceOptions):
-    """The worst moments of maps on disk, and frames ranked for labelling.
+    """List the worst moments of a run, and the frames that should be labelled first.
 
     Args:
-        maps (DIR): a maps folder, or the folder of several
-        score: score of the worst moments (default anomaly if there, else entropy)
-        statistic: of each frame: strongest region above the threshold (area times excess), mean,
-            99th percentile, maximum, or pixels of the largest region (default region where the maps
-            record it, else mean)
-        top (N): moments and frames to list (default 10)
-        apart (SECONDS): between two moments of a video (default 5)
-        fps: frames a second of the images, of which predict --every took some, where they are a
-            video, in their order
-        flag (SCORE=VALUE|JSON): a threshold: how many frames have a region that it flags, and the
-            events, regions followed over frames
-        events (FILE): also write the events: NAME.csv or NAME.json, with pictures of their peaks,
-            or NAME_coco.json, with their masks
-        out (CSV): also write both lists of frames as a table
+        maps (DIR): maps folder, or a folder of several
+        score: score of the worst moments (default: anomaly if there are maps of it, otherwise
+            entropy)
+        statistic: number by which frames are ranked: the strongest region above the threshold (area
+            times mean excess), the mean, the 99th percentile, the maximum, or the pixels of the
+            largest region (default: region where the maps record it, otherwise mean)
+        top (N): number of moments and frames to list (default 10)
+        apart (SECONDS): shortest time between two moments of a video (default 5)
+        fps: frame rate of the video that the images come from, before predict --every: gives times
+            to images, in the order of their names
+        flag (SCORE=VALUE|JSON): threshold: count the frames with a region that it flags, and follow
+            these regions over frames as events
+        events (FILE): also write the events: NAME.csv or NAME.json with pictures of their peaks, or
+            NAME_coco.json with their masks
+        out (CSV): also write both lists as a table
     """
 
     maps: Folder
@@ -709,24 +809,27 @@ class SummaryOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorOptions(Options):
-    """Are frames still like those that a threshold was calibrated on, and does its promise hold?
+    """Check whether new frames are still like the calibration frames of a threshold.
+
+    The promise of the threshold holds only while they are. An alarm ends with exit code 1.
 
     Args:
-        threshold (JSON): of segunc threshold, whose score is watched
-        maps (DIR): a maps folder that may grow; a later call looks at all of it again
-        reference (DIR): maps of the calibration frames (default: none; each frame is compared with
-            those before it)
-        verdicts (JSON): reviewers' verdicts on --maps, exported by their pages: also bounds of the
-            promised risk
-        statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the
-            largest region (default mean)
-        level (A): probability of a false alarm over all frames to come (default 0.01)
-        apart (SECONDS): where units are frames of a video, compare one in so many seconds:
+        threshold (JSON): threshold.json of segunc threshold, whose score is watched
+        maps (DIR): maps folder, which may grow; each call looks at all of it
+        reference (DIR): maps of the calibration frames (default: compare each frame only with those
+            before it)
+        verdicts (JSON): verdicts on --maps that review pages exported: also bounds the risk that
+            was promised
+        statistic: number of each frame that is watched: the mean, the 99th percentile, the maximum,
+            the strongest region, or the pixels of the largest region (default mean)
+        level (A): probability of a false alarm over all frames to come, above 0 and below 1
+            (default 0.01)
+        apart (SECONDS): where units are frames of a video, compare one frame in this time, because
             neighbours resemble each other (default 10)
-        fps: frames a second of the images, of which predict --every took some, where they are a
-            video, in their order
+        fps: frame rate of the video that the images come from, before predict --every: gives times
+            to images, in the order of their names
         out (JSON): file of the state
-        plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
+        plot (FILE): figure of the martingale, written as FILE.pdf, FILE.svg and FILE.png
     """
 
     threshold: File
@@ -743,21 +846,21 @@ class MonitorOptions(Options):
 
 @dataclass(frozen=True)
 class OverlayOptions(DeviceOptions, TruthOptions):
-    """Pictures and videos of the maps for print: scores over their images, with legends.
+    """Draw scores over their images with legends, as pictures and videos for print.
 
     Args:
-        maps (DIR): a maps folder, of segunc or any other tool
-        out (DIR): folder of the pictures, outside of the maps
-        score (A,B): scores to draw (default anomaly, or else entropy)
-        frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
-        images (PATH): the source images, where they are no longer at their place
-        ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of
-            the whole set for unbounded ones)
-        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, or a
-            threshold.json, which the legend names
+        maps (DIR): maps folder of segunc or any other tool
+        out (DIR): folder of the pictures, outside the maps folder
+        score (A,B): scores to draw (default: anomaly if there are maps of it, otherwise entropy)
+        frames (A,B): names or patterns of frames to draw, e.g. 000120,night/* (default: all)
+        images (PATH): source images, if they were moved after predict
+        ranges (A=LOW:HIGH,B=LOW:HIGH): scores at the two ends of the colour bar (default: fixed for
+            scores in 0..1, the range of all frames for unbounded scores)
+        flag (A=X,B=Y|JSON): outline pixels whose score is at or above a value, or what a
+            threshold.json flags; the legend names it
         format: png is lossless (default), jpg is smaller
-        video: also a video of the pictures: WebM (VP8)
-        fps (N): frames a second of the video (default: as recorded)
+        video: also make a WebM video (VP8) of the pictures
+        fps (N): frame rate of that video (default: as recorded)
     """
 
     maps: Folder
@@ -774,15 +877,15 @@ class OverlayOptions(DeviceOptions, TruthOptions):
 
 @dataclass(frozen=True)
 class CompareOptions(DeviceOptions):
-    """Results side by side, with intervals and paired tests.
+    """Show several results side by side, with intervals and paired tests.
 
     Args:
         results (JSON): results of evaluate
-        out (FILE): also write the tables there, as Markdown
-        names (A,B): names of the results (default: the files' names)
-        scores (A,B): compare these scores; of several results each is a column RESULT:SCORE
-        keys (A,B): numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'
-        baseline (NAME): column, or its file, that differences refer to (default: the first)
+        out (FILE): also write the tables to this file, as Markdown
+        names (A,B): names of the results (default: names of their files)
+        scores (A,B): compare only these scores; with several results, each column is RESULT:SCORE
+        keys (A,B): numbers to show, as dotted paths with wildcards, e.g. '*.pooled.*,*.miou'
+        baseline (NAME): column to which differences refer, or its file (default: the first)
     """
 
     results: Sequence[File] = option(flags=("results",))
@@ -795,17 +898,18 @@ class CompareOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(Options, ClassTruthOptions):
-    """What is known of a model, for those who release it: report.json, and one page made from it to
-    read and to print.
+    """Put all that was measured of a model on one page, for those who release it.
+
+    Writes report.json, and from it a page to read or to print.
 
     Args:
-        model (DIR): model folder; everything else must be of this model
-        runs (JSON): results of evaluate: of frames, of corrupted frames, made with --flag
+        model (DIR): model folder; all other inputs must belong to this model
+        runs (JSON): results of evaluate: of plain frames, of corrupted frames, with --flag
             threshold.json, or of verdicts
         maps (DIR): maps folders; with labels they give pictures of failures
-        threshold (JSON): thresholds with a promise
-        monitor (JSON): state of a monitor
-        latency (JSON): seconds a frame, as tools/latency.py measures them
+        threshold (JSON): files of segunc threshold
+        monitor (JSON): state of segunc monitor
+        latency (JSON): seconds for each frame, as tools/latency.py measures them
         domain (YAML): intended use, and the cells of the operating domain in which frames are
             counted
         out (DIR): folder of report.json and index.html
@@ -823,21 +927,23 @@ class ReportOptions(Options, ClassTruthOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
-    """One file that gives prediction and score maps of a frame without this package, checked
-    against the sampler.
+    """Write a model as one file that predicts and scores a frame without this package.
+
+    The file is kept only if its maps equal those of the sampler, up to rounding.
 
     Args:
         model (DIR): model folder
-        to: onnx for ONNX Runtime and what else reads it, triton for the same as a model of Triton's
+        to: format: onnx for ONNX Runtime and others, triton for the same as a model of a Triton
             repository, pt2 for torch.export
         out (DIR): folder of the file and of model.json
-        draws (S): networks that are drawn (default 8)
-        seed: of the draws (default 0)
-        draws_as_input: the draws are a second input of the file, and stand in draws.npy
-        size (HxW|dynamic): of the frames, fixed in the file (default: the inference size of the
-            network); dynamic: any
-        scores (A,B): outputs beside the prediction (default: as predict)
-        threshold (JSON): of segunc threshold, to be kept in the file with its promise
+        draws (S): number of sampled networks (default 8)
+        seed: random seed of the draws (default 0)
+        draws_as_input: make the draws a second input of the file, and write them to draws.npy
+        size (HxW|dynamic): height and width of the frames, fixed in the file (default: the
+            inference size of the network), or dynamic for any size
+        scores (A,B): scores that the file gives beside the prediction (default: those that predict
+            writes)
+        threshold (JSON): threshold.json of segunc threshold, kept in the file with its promise
     """
 
     model: Folder
@@ -853,7 +959,7 @@ class ExportOptions(Options):
 
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions):
-    """Is the uncertainty alive and the conversion sound?
+    """Check that the uncertainty of a model is alive and that its conversion is exact.
 
     Args:
         model (DIR): model folder

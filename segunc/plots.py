@@ -5,8 +5,9 @@ any state of pyplot.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,24 @@ from segunc.scores import title_of
 WIDTH = 3.15  # of a figure in inches: 8 cm, one column of a two-column page
 PANEL = 2.35  # height of a panel in inches, without the legend
 LEGEND_ROW = 0.155  # height of a row of the legend in inches
-INK, FAINT, GRID = "#1c1d21", "#6b6e78", "#dcdde2"
+INK = "#1c1d21"
+FAINT = "#6b6e78"
+GRID = "#dcdde2"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on
-white.
-"""
+white."""
 # On-off lengths in line widths, None solid: lines are told apart in grey print too.
-DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
+DASHES: tuple[tuple[float, ...] | None, ...] = (
+    None,
+    (4, 1.4),
+    (1, 1.2),
+    (5, 1.2, 1, 1.2),
+    (8, 2),
+)
 MAX_POINTS = 2000  # of a drawn line; more only make the files large
+RISK_LIMITS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # upper ends of the axis of risk
+UNIT_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+MAX_NARROW_LABEL = 22  # characters of a label of which two stand beside each other
 # Dotted lines of reference: chance, base rate, the best possible.
 REFERENCE: dict[str, Any] = {
     "color": FAINT,
@@ -46,15 +57,25 @@ LOOK: dict[str, Any] = {
     "font.size": 7.5,
     # Comes with matplotlib, so that a figure is the same on every machine.
     "font.family": "DejaVu Sans",
-    **dict.fromkeys(("axes.labelsize", "axes.titlesize"), 7.5),
-    **dict.fromkeys(
-        ("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), 7
-    ),
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "axes.labelsize": 7.5,
+    "axes.titlesize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "axes.edgecolor": FAINT,
-    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": GRID,
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.3,
@@ -81,56 +102,93 @@ class Line:
     place: int = 0
 
 
+@dataclass
+class Plots:
+    """The figures of an evaluation, and the points of their lines as drawn."""
+
+    figures: dict[str, Figure] = field(default_factory=dict)
+    # figure -> line -> x and y
+    points: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
+
+    def add(self, stem: str, figure: Figure, lines: Sequence[Line]) -> None:
+        """Add a figure under the stem of its files."""
+        self.figures[stem] = figure
+        self.points[stem] = {}
+        for line in lines:
+            self.points[stem][line.name] = {"x": line.x.tolist(), "y": line.y.tolist()}
+
+
 def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
-    """Write the figures that the counts of an evaluation allow into a folder, and return their
-    files: PR, ROC, reliability and risk-coverage; ``curves.json`` holds the points of the curves as
-    drawn. ``name`` is that of the model.
+    """Write the figures that the counts of an evaluation allow into a folder: PR, ROC, reliability
+    and risk-coverage. ``curves.json`` holds the points of the curves as drawn.
+
+    Args:
+        gatherer: the counts.
+        result: the numbers made of them.
+        folder: the output folder.
+        name: of the model.
+
+    Returns:
+        The files of the figures.
+
+    Raises:
+        InputError: the counts allow no figure.
     """
-    points: dict[str, dict[str, dict[str, list[float]]]] = {}  # figure -> line -> x and y
-    figures: dict[str, Figure] = {}
-
-    def draw(stem: str, figure: Callable[[Sequence[Line]], Figure], lines: Sequence[Line]) -> None:
-        figures[stem] = figure(lines)
-        points[stem] = {line.name: {"x": line.x.tolist(), "y": line.y.tolist()} for line in lines}
-
-    pooled = {
-        score: detection_curve(n) for score, n in gatherer.counts(Pooled).items() if n is not None
-    }
-    if pooled and not any(curve.undefined for curve in pooled.values()):
-        curves = [(score, curve, place) for place, (score, curve) in enumerate(pooled.items())]
-        first = curves[0][1]
-        base_rate = first.positives / (first.positives + first.negatives)
-        precision = [precision_recall_line(*curve) for curve in curves]
-        draw(
-            "precision-recall-pooled",
-            lambda lines: precision_recall_figure(lines, base_rate),
-            precision,
-        )
-        draw("roc-pooled", roc_figure, [roc_line(*curve) for curve in curves])
-    if rows := result["calibration"].get("reliability"):
-        columns = dict(zip(("x", "y", "pixels"), np.transpose(rows), strict=True))
-        figures["reliability"] = reliability_figure(
-            Line(name, columns["x"], columns["y"], result["calibration"]["ece"])
-        )
-        points["reliability"] = {name: {key: values.tolist() for key, values in columns.items()}}
-    kept = {
-        score: (n, place)
-        for place, (score, n) in enumerate(gatherer.counts(Selective).items())
-        if n is not None
-    }
-    lines = [
-        risk_coverage_line(s, risk_coverage(n), place)
-        for s, (n, place) in kept.items()
-        if n[1].any()
-    ]
-    if lines:
-        draw("risk-coverage", risk_coverage_figure, lines)
-    if not figures:
+    plots = Plots()
+    _add_detection(plots, gatherer)
+    _add_reliability(plots, result, name)
+    _add_risk(plots, gatherer)
+    if not plots.figures:
         raise InputError(
-            "there is nothing to draw: --plots needs class labels, or labels with both kinds of pixels"
+            "there is nothing to draw: --plots needs class labels, "
+            "or labels with both kinds of pixels"
         )
-    write_json(folder / "curves.json", points)
-    return [path for stem, figure in figures.items() for path in save_figure(figure, folder / stem)]
+    write_json(folder / "curves.json", plots.points)
+    written = []
+    for stem, figure in plots.figures.items():
+        written += save_figure(figure, folder / stem)
+    return written
+
+
+def _add_detection(plots: Plots, gatherer: Gatherer) -> None:
+    """Add PR and ROC of all scores, where there are anomalous and normal pixels."""
+    curves = {
+        score: detection_curve(counts)
+        for score, counts in gatherer.counts(Pooled).items()
+        if counts is not None
+    }
+    if not curves or any(curve.undefined for curve in curves.values()):
+        return
+    first = next(iter(curves.values()))
+    base_rate = first.positives / (first.positives + first.negatives)
+    precision = []
+    roc = []
+    for place, (score, curve) in enumerate(curves.items()):
+        precision.append(precision_recall_line(score, curve, place))
+        roc.append(roc_line(score, curve, place))
+    plots.add("precision-recall-pooled", precision_recall_figure(precision, base_rate), precision)
+    plots.add("roc-pooled", roc_figure(roc), roc)
+
+
+def _add_reliability(plots: Plots, result: Result, name: str) -> None:
+    """Add the bins of the confidence of a model, where there are any."""
+    bins = result["calibration"].get("reliability")
+    if not bins:
+        return
+    confidence, accuracy, pixels = np.transpose(bins)
+    line = Line(name, confidence, accuracy, result["calibration"]["ece"])
+    plots.add("reliability", reliability_figure(line), [line])
+    plots.points["reliability"][name]["pixels"] = pixels.tolist()
+
+
+def _add_risk(plots: Plots, gatherer: Gatherer) -> None:
+    """Add risk over coverage of the scores that have pixels with a class label."""
+    lines = []
+    for place, (score, counts) in enumerate(gatherer.counts(Selective).items()):
+        if counts is not None and counts[1].any():
+            lines.append(risk_coverage_line(score, risk_coverage(counts), place))
+    if lines:
+        plots.add("risk-coverage", risk_coverage_figure(lines), lines)
 
 
 @styled
@@ -147,8 +205,9 @@ def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
     for suffix, fields in metadata.items():
         stream = io.BytesIO()
         figure.savefig(stream, format=suffix, dpi=300, metadata=fields)
-        written.append(path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}"))
-        write_file(written[-1], stream.getvalue())
+        path = path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}")
+        write_file(path, stream.getvalue())
+        written.append(path)
     return written
 
 
@@ -229,7 +288,7 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     """Draw the share of wrong pixels among the accepted ones over the share of accepted pixels."""
     # Networks err on few pixels, so an axis up to 1 would leave most of the figure empty.
     highest = max(float(line.y.max()) for line in lines)
-    top = next((top for top in (0.05, 0.1, 0.15, 0.2, 0.3, 0.5) if highest <= top), 1.0)
+    top = next((limit for limit in RISK_LIMITS if highest <= limit), 1.0)
     figure, axes = _new_figure()
     _draw_lines(axes, lines)
     _unit_axis(axes, "x")
@@ -249,7 +308,9 @@ def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
     alarm.
     """
     figure, axes = _new_figure()
-    _draw_lines(axes, [Line(name, *thin(np.arange(1.0, len(path) + 1), path))], str)
+    frames = np.arange(1.0, len(path) + 1)
+    x, y = thin(frames, path)
+    _draw_lines(axes, [Line(name, x, y)], str)
     axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
     axes.set(xlabel="Compared frames", ylabel="log10 of the martingale")
     _add_legend(figure, "Are frames still like those before them?", "Compared by")
@@ -257,18 +318,22 @@ def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
 
 
 def thin(x: Floats, y: Floats, most: int = MAX_POINTS) -> tuple[Floats, Floats]:
-    """At most ``most`` (2 or more) of the points, evenly along the curve, so that steep and flat
-    parts stay; ends stay.
+    """Return at most ``most`` (2 or more) of the points, evenly along the curve, so that steep and
+    flat parts stay; ends stay.
     """
     if len(x) <= most:
         return x, y
     # Each axis in units of its own span, so that neither decides alone.
-    steps = [
-        np.abs(np.diff(axis)) / max(float(np.ptp(axis)), np.finfo(float).tiny) for axis in (x, y)
-    ]
-    length = np.append(0.0, np.cumsum(steps[0] + steps[1]))
+    length = np.append(0.0, np.cumsum(_relative_steps(x) + _relative_steps(y)))
     kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], most)))
     return x[kept], y[kept]
+
+
+def _relative_steps(values: Floats) -> Floats:
+    """Return the sizes of the steps between values, as shares of their span."""
+    span = max(float(np.ptp(values)), np.finfo(float).tiny)
+    steps: Floats = np.abs(np.diff(values)) / span
+    return steps
 
 
 def _new_figure() -> tuple[Figure, Axes]:
@@ -280,8 +345,11 @@ def _draw_lines(
     axes: Axes, lines: Sequence[Line], words: Callable[[str], str] = title_of, **look: Any
 ) -> None:
     for line in lines:
-        label = words(line.name) if line.value is None else f"{words(line.name)}  {line.value:.3f}"
-        colour, dashes = COLOURS[line.place % len(COLOURS)], DASHES[line.place % len(DASHES)]
+        label = words(line.name)
+        if line.value is not None:
+            label += f"  {line.value:.3f}"
+        colour = COLOURS[line.place % len(COLOURS)]
+        dashes = DASHES[line.place % len(DASHES)]
         axes.plot(
             line.x,
             line.y,
@@ -295,7 +363,7 @@ def _draw_lines(
 def _unit_axis(axes: Axes, which: str) -> None:
     """Fix an axis (``x``, ``y``, or both: ``xy``) to 0..1, whatever the data."""
     for axis in which:
-        axes.set(**{f"{axis}lim": (-0.01, 1.01), f"{axis}ticks": [0.0, 0.25, 0.5, 0.75, 1.0]})
+        axes.set(**{f"{axis}lim": (-0.01, 1.01), f"{axis}ticks": UNIT_TICKS})
 
 
 def _add_legend(figure: Figure, title: str, numbers: str) -> None:
@@ -304,14 +372,17 @@ def _add_legend(figure: Figure, title: str, numbers: str) -> None:
     """
     figure.axes[0].set_title(title)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
-    rows = -(-len(labels) // columns) + 2
+    narrow = len(labels) > 1 and max(map(len, labels)) <= MAX_NARROW_LABEL
+    columns = 2 if narrow else 1
+    rows = math.ceil(len(labels) / columns) + 2
     figure.set_size_inches(WIDTH, figure.get_figheight() + LEGEND_ROW * rows)
-    look = {
-        "handlelength": 2.6,
-        "columnspacing": 1.2,
-        "labelspacing": 0.3,
-        "ncols": columns,
-        "title": numbers,
-    }
-    figure.legend(handles, labels, loc="outside lower center", **look)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        title=numbers,
+        ncols=columns,
+        handlelength=2.6,
+        columnspacing=1.2,
+        labelspacing=0.3,
+    )

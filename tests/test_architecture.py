@@ -92,6 +92,18 @@ def test_no_circle() -> None:
     assert circles(rooms) == []
 
 
+def test_gallery_and_evaluation_stand_side_by_side() -> None:
+    """What both need of thresholds lies below them, in ``decisions``."""
+    rooms = ("evaluation", "gallery")
+    sideways = [
+        f"{module} -> {target}"
+        for module, targets in arrows().items()
+        for target in targets
+        if room(module) in rooms and room(target) in rooms and room(module) != room(target)
+    ]
+    assert sideways == []
+
+
 def test_nothing_but_entry_points_names_the_baselines() -> None:
     """Neither an import nor a table of ``module:name``; those of this package's own
     ``pyproject.toml`` are there and installed.

@@ -143,8 +143,10 @@ def test_the_demo_runs_with_the_toy_configurations() -> None:
 def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     splits = {"train": 2, "val": 1}
-    miniatures.camvid(data, splits) if name == "camvid" else miniatures.cityscapes(
-        data, splits, name
+    (
+        miniatures.camvid(data, splits)
+        if name == "camvid"
+        else miniatures.cityscapes(data, splits, name)
     )
     small = [
         "--data.root",

@@ -84,7 +84,10 @@ def in_npz(data: bytes) -> bytes:
 
 
 PICKLE = pickle.dumps(Trap())
-SVG = b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'><image href='file:///etc/passwd'/></svg>"
+SVG = (
+    b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'><image"
+    b" href='file:///etc/passwd'/></svg>"
+)
 FILES = {
     "torch": in_torch(),
     "legacy": in_torch(legacy=True),

@@ -197,7 +197,8 @@ def curve_table(frames: int) -> dict[str, dict[str, Any]]:
     rows |= {f"{name}, four times the frames": child(name, 4 * frames) for name in CURVES[:1]}
     reference = rows["scikit-learn"]
     print(
-        "| AUROC, AUPR and FPR95 of | megapixels | seconds | memory | times faster |\n|---|---|---|---|---|"
+        "| AUROC, AUPR and FPR95 of | megapixels | seconds | memory | times faster"
+        " |\n|---|---|---|---|---|"
     )
     for name, row in rows.items():
         same = row["pixels"] == reference["pixels"]
@@ -215,11 +216,13 @@ def component_table() -> dict[str, dict[str, Any]]:
     """Measure and print the components."""
     rows = {name: child(name, 1) for name in COMPONENTS}
     print(
-        "\n| components of a frame | track | megapixels | truth | predicted | seconds |\n|---|---|---|---|---|---|"
+        "\n| components of a frame | track | megapixels | truth | predicted | seconds"
+        " |\n|---|---|---|---|---|---|"
     )
     for name, row in rows.items():
         print(
-            f"| {name} | {COMPONENTS[name][1]} | {row['pixels'] / 1e6:.1f} | {row['truth']} | {row['predicted']} | {row['seconds']:.3f} |"
+            f"| {name} | {COMPONENTS[name][1]} | {row['pixels'] / 1e6:.1f} | {row['truth']} |"
+            f" {row['predicted']} | {row['seconds']:.3f} |"
         )
     return rows
 

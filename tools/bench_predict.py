@@ -1,20 +1,20 @@
-"""How near `segunc predict` comes to its model alone: frames per second with decoding, encoding and
-writing beside it.
+"""How near `segunc predict` comes to its model alone: frames per second.
 
-    python -m tools.bench_predict --model runs/camvid-abnn --input drive.mp4 --draws 20 --json
-    predict.json
+    python -m tools.bench_predict --model runs/camvid-abnn --input drive.mp4 --draws 20 \\
+        --json predict.json
 
 Entropy, epistemic and prediction are written, unless --scores says otherwise; every other option of
 `segunc predict` may be given too (--size, --device, --end, ...). Rows, in frames per second, the
 best of --repeats:
 
-alone      the sampler over frames that lie in memory as the network takes them, its maps left on
-the device predict    the pipeline of `segunc predict` with the same, warm sampler: decoding,
-resizing, transfer, maps, statistics,
-           encoding, writing
-decode     reading the input and nothing else, one thread store      encoding, statistics and
-writing of a frame's maps and nothing else, one thread of those that a run has command    the whole
-command as a user types it: start of Python, loading, self-check, compilation
+alone      the sampler over frames that lie in memory as the network takes them; its maps stay on
+           the device
+predict    the pipeline of `segunc predict` with the same, warm sampler: decoding, resizing,
+           transfer, maps, statistics, encoding, writing
+decode     reading the input and nothing else, one thread
+store      encoding, statistics and writing of a frame's maps and nothing else, one thread of those
+           that a run has
+command    the whole command as a user types it: start of Python, loading, self-check, compilation
 
 Ratio: predict_over_alone. Both are measured in turns in one process, so that neither has the warmer
 machine.
@@ -204,9 +204,9 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
     about: dict[str, Any] = {
         **provenance(device),
         "frames": bench.length,
-        "frame_size": list(bench.frames[0].image.shape[:2])
-        if bench.frames[0].image is not None
-        else None,
+        "frame_size": (
+            list(bench.frames[0].image.shape[:2]) if bench.frames[0].image is not None else None
+        ),
         "scores": list(bench.scores),
         "draws": bench.sampler.draws,
         "precision": bench.sampler.precision,

@@ -1,20 +1,23 @@
 """How near the sampler comes to the limit: S times the best network pass to low-resolution logits.
 
-    python -m tools.bench_sampler --network DeepLabV3Plus --encoder resnet18 --size 512x1024 --draws
-    16 --json out.json
+    python -m tools.bench_sampler --network DeepLabV3Plus --encoder resnet18 --size 512x1024 \\
+        --draws 16 --json out.json
 
 Every row runs in a process of its own, for its peak memory, and is the best of --repeats after a
 warm-up. The weights are random: time and memory do not depend on them. Rows:
 
 network_pass          one image to logits before the last upsampling: the best of eager, compiled
-(inductor, frozen
-                      weights) and batch sizes, each of which is a row too
-limit                 S times network_pass deterministic         one image to an entropy map at full
-resolution, S times it is deterministic_times_draws maps                  the sampler: prediction,
-msp, entropy, aleatoric, epistemic and the base network's scores (one more pass) maps_SCOPE
-maps with fewer stochastic sites loop                  what people write by hand: S forward passes
-in float32, one noise a channel, a stack of softmaxes loop_element          the same with one noise
-for each element of every normalisation's output, as public code does
+                      (inductor, frozen weights) and batch sizes, each of which is a row too
+limit                 S times network_pass
+deterministic         one image to an entropy map at full resolution, S times it is
+                      deterministic_times_draws
+maps                  the sampler: prediction, msp, entropy, aleatoric, epistemic and the base
+                      network's scores (one more pass)
+maps_SCOPE            maps with fewer stochastic layers
+loop                  what people write by hand: S forward passes in float32, one noise a channel,
+                      a stack of softmaxes
+loop_element          the same with one noise for each element of every normalisation's output, as
+                      public code does
 
 Ratios: maps_over_limit = maps / limit, maps_over_deterministic = maps / (S x deterministic),
 loop_over_maps = loop_element / maps, loop_over_decoder_maps = loop_element / maps_decoder,
@@ -45,7 +48,7 @@ from segunc import (
     build_network,
     convert,
 )
-from segunc.core.device import choose_precision, resolve_device
+from segunc.core.device import Precision, choose_precision, resolve_device
 from segunc.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_probabilities
@@ -100,50 +103,95 @@ def make_network(arguments: argparse.Namespace) -> SegmentationNetwork:
 
 
 def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], int]:
-    """What a row runs, and how many images one run is worth."""
+    """Return what a row runs, and how many images one run is worth."""
     torch.manual_seed(0)
-    device = resolve_device(arguments.device)
     network = make_network(arguments)
-    images = torch.rand(1, 3, *arguments.size, device=device)
-    precision = choose_precision(arguments.precision, device, network)
+    images = torch.rand(1, 3, *arguments.size, device=resolve_device(arguments.device))
     kind, _, rest = row.partition(" ")
     if kind == "pass":
         mode, batch = rest.split(" x")
-        images = torch.cat([images] * int(batch)).contiguous(memory_format=torch.channels_last)
-        if mode == "eager":
-            engine = Engine(network, precision)
-            ending = engine.ending(images, None)
-            return lambda: engine.logits(images, None, ending)[0], int(batch)
-        compiled = compiled_pass(network, precision)
-        return lambda: compiled(images), int(batch)
+        return pass_of(network, images, mode, int(batch), arguments), int(batch)
     if kind == "deterministic":
-        engine = Engine(network, precision)
-        return lambda: entropy_from_probabilities(
-            engine.logits(images, None, None)[0].float().softmax(1)
-        ), 1
+        return entropy_of(network, images, arguments), 1
     if kind == "loop_element":
         hand_written_norms(network)
-        return lambda: by_hand(lambda s: network(images), arguments.draws), 1
+        return lambda: by_hand(lambda draw: network(images), arguments.draws), 1
     convert(network.body)
-    layout = AffineLayout(network)
-    posterior = ABNNPosterior.around(layout, ALPHA)
+    posterior = ABNNPosterior.around(AffineLayout(network), ALPHA)
     if kind == "loop":
+        return loop_of(network, posterior, images, arguments.draws), 1
+    return maps_of(network, posterior, images, rest or None, arguments), 1
 
-        def one(draw: int) -> Tensor:
-            with layout.active(posterior.affine(layout, [draw], 0)):
-                logits: Tensor = network(images)
-                return logits
 
-        return lambda: by_hand(one, arguments.draws), 1
-    words = {
-        "draws": arguments.draws,
-        "scope": rest or None,
-        **{
-            key: getattr(arguments, key) for key in ("chunk", "compiled") if hasattr(arguments, key)
-        },
+def precision_of(network: SegmentationNetwork, arguments: argparse.Namespace) -> Precision:
+    return choose_precision(arguments.precision, resolve_device(arguments.device), network)
+
+
+def pass_of(
+    network: SegmentationNetwork,
+    images: Tensor,
+    mode: str,
+    batch: int,
+    arguments: argparse.Namespace,
+) -> Callable[[], object]:
+    """Return a pass of a batch of equal images to logits before the last upsampling."""
+    images = torch.cat([images] * batch).contiguous(memory_format=torch.channels_last)
+    precision = precision_of(network, arguments)
+    if mode == "eager":
+        engine = Engine(network, precision)
+        ending = engine.ending(images, None)
+        return lambda: engine.logits(images, None, ending)[0]
+    compiled = compiled_pass(network, precision)
+    return lambda: compiled(images)
+
+
+def entropy_of(
+    network: SegmentationNetwork, images: Tensor, arguments: argparse.Namespace
+) -> Callable[[], object]:
+    """Return a pass to an entropy map at full resolution."""
+    engine = Engine(network, precision_of(network, arguments))
+
+    def run() -> Tensor:
+        logits = engine.logits(images, None, None)[0]
+        return entropy_from_probabilities(logits.float().softmax(1))
+
+    return run
+
+
+def loop_of(
+    network: SegmentationNetwork, posterior: ABNNPosterior, images: Tensor, draws: int
+) -> Callable[[], object]:
+    """Return one pass for each draw, as people write it by hand."""
+    layout = AffineLayout(network)
+
+    def logits_of(draw: int) -> Tensor:
+        with layout.active(posterior.affine(layout, [draw], 0)):
+            logits: Tensor = network(images)
+            return logits
+
+    return lambda: by_hand(logits_of, draws)
+
+
+def maps_of(
+    network: SegmentationNetwork,
+    posterior: ABNNPosterior,
+    images: Tensor,
+    scope: str | None,
+    arguments: argparse.Namespace,
+) -> Callable[[], object]:
+    """Return the sampler's run to all maps."""
+    options = {
+        name: getattr(arguments, name) for name in ("chunk", "compiled") if name in arguments
     }
-    sampler = Sampler(network, posterior, precision=precision, **words)
-    return lambda: sampler(images), 1
+    sampler = Sampler(
+        network,
+        posterior,
+        precision=precision_of(network, arguments),
+        draws=arguments.draws,
+        scope=scope,
+        **options,
+    )
+    return lambda: sampler(images)
 
 
 def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tensor]:

@@ -1,7 +1,7 @@
 """Seconds of a training step: the base network against ABNN fine-tuning, for the same batch.
 
-    python -m tools.bench_training --network DeepLabV3Plus --encoder resnet18 --crop 256x256 --batch
-    8 --json training.json
+    python -m tools.bench_training --network DeepLabV3Plus --encoder resnet18 --crop 256x256 \\
+        --batch 8 --json training.json
 
 Both run through the modules that `segunc train` and `segunc finetune` use, in Lightning's loop, in
 the precision that these choose, over one batch in memory: nothing is read or written. Every row is
@@ -154,7 +154,8 @@ def main() -> None:
                 f"{name} {found[name]:.3f}" for name in ("forward", "backward", "rest")
             )
             print(
-                f"{row:14s} {found['seconds']:7.3f} s a step ({parts}) {found['peak_bytes'] / 2**30:6.2f} GiB",
+                f"{row:14s} {found['seconds']:7.3f} s a step ({parts})"
+                f" {found['peak_bytes'] / 2**30:6.2f} GiB",
                 flush=True,
             )
     ratios = {

@@ -1,8 +1,8 @@
 """What each score costs: passes of the base network, milliseconds and memory; and what a bank of
 features costs by its size.
 
-    python -m tools.cost_table --model runs/camvid-second --size 352x640 --video drive.mp4 --json
-    cost.json
+    python -m tools.cost_table --model runs/camvid-second --size 352x640 --video drive.mp4 \\
+        --json cost.json
 
 One frame of random pixels, on the device. The rows of all tables but the last are timed in turns,
 one round after the other, so that a busy machine slows all of them; times are medians of the rounds
@@ -10,15 +10,15 @@ after the first. Memory is the peak of a process that does nothing but the row, 
 process that does a pass. The tables:
 
 scores     a pass to logits at the frame's size, and from image to maps each score for which the
-model has what it needs: those of the
-           draws are of --draws of them
+           model has what it needs: those of the draws are of --draws of them
 features   by the factor by which the frame is resized: the forward pass of what features are taken
-of, and the search for their nearest
-           in banks of random features, each as large for every layer
+           of, and the search for their nearest in banks of random features, each as large for
+           every layer
 encoders   of timm with random weights, their deepest layer and a bank of 20,000: speed alone,
-quality not measured video      milliseconds a frame of `segunc predict` without the second encoder,
-of that alone with the frames in memory, and of `predict`
-           with it; share_of_sum is the sum of the first two over the last
+           quality not measured
+video      milliseconds a frame of `segunc predict` without the second encoder, of that alone with
+           the frames in memory, and of `predict` with it; share_of_sum is the sum of the first two
+           over the last
 """
 
 from __future__ import annotations
@@ -123,9 +123,13 @@ class Costs:
         if kind == "score":
             draws = self.draws(rest)
             sampler = Sampler(
-                model.network, model.posterior if draws else None, draws=max(draws, model.posterior.members),
-                precision=self.precision, scores=[rest], fitted=model.fitted([rest]),
-            )  # fmt: skip
+                model.network,
+                model.posterior if draws else None,
+                draws=max(draws, model.posterior.members),
+                precision=self.precision,
+                scores=[rest],
+                fitted=model.fitted([rest]),
+            )
             return lambda: sampler(image)
         if kind in ("encoder", "places"):
             second = SecondEncoder(rest, *encoder_normalisation(rest)).to(self.device)
@@ -183,10 +187,17 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
         benches = []
         for scores in (WITHOUT, WITH):
             options = PredictOptions(
-                model=arguments.model, input=arguments.video, out="unused", scores=scores, draws=arguments.draws,
-                size=arguments.size, end=arguments.end, device=arguments.device, precision=arguments.precision,
+                model=arguments.model,
+                input=arguments.video,
+                out="unused",
+                scores=scores,
+                draws=arguments.draws,
+                size=arguments.size,
+                end=arguments.end,
+                device=arguments.device,
+                precision=arguments.precision,
                 threads=arguments.threads,
-            )  # fmt: skip
+            )
             benches.append(Bench(stack.enter_context(open_job(options))))
         without, both = benches
         sampler, inputs = both.sampler, [images for images, _ in both.inputs()]

@@ -82,7 +82,10 @@ def row(architecture: str, encoder: str, kind: str) -> str:
             for call in (run, sampler)
         ]
         largest = f"{max(codes.values())} ({max(codes, key=lambda name: codes[name])})"
-        return f"{largest} | {share:.1e} | {seconds[0]:.3f} | {seconds[1]:.3f} | {any_size(sampler, path)}"
+        return (
+            f"{largest} | {share:.1e} | {seconds[0]:.3f} | {seconds[1]:.3f} |"
+            f" {any_size(sampler, path)}"
+        )
 
 
 def any_size(sampler: Sampler, path: Path) -> str:

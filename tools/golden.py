@@ -1,8 +1,10 @@
 """Record what a checkout does through its command line, and compare two recordings.
 
-    python tools/golden.py record --checkout . --out GOLDEN    # a few minutes on one core; GOLDEN
-    is a few small JSON files python tools/golden.py compare OLD NEW                     # a line
-    for each difference, exit code 1 if there is any
+    python tools/golden.py record --checkout . --out GOLDEN
+    python tools/golden.py compare OLD NEW
+
+A recording takes a few minutes on one core and is a few small JSON files. A comparison prints a
+line for each difference and ends with exit code 1 if there is any.
 
 Nothing of the package is imported here, so one version of this tool records checkouts before and
 after a refactoring. Recordings are comparable on one machine in one environment: other libraries
@@ -37,7 +39,8 @@ try:
     from segunc.toyroads import ToyConfig, generate_toy
 except ImportError:  # before the rooms were rebuilt
     from segunc.data.toy import ToyConfig, generate_toy
-generate_toy(Path("toy"), ToyConfig(seed=3, train=8, val=4, test=2, anomaly=3, video_frames=6, size=(64, 128)))
+sizes = {"train": 8, "val": 4, "test": 2, "anomaly": 3, "video_frames": 6}
+generate_toy(Path("toy"), ToyConfig(seed=3, size=(64, 128), **sizes))
 """
 """The only code that names modules of the package."""
 
@@ -54,8 +57,9 @@ gc.freeze()
 for line in sys.stdin:
     child = os.fork()
     if not child:
-        for stream, path in ((0, os.devnull), (1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(path, os.O_RDONLY if stream == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
+        new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        for stream, path, mode in ((0, os.devnull, os.O_RDONLY), (1, "stdout", new), (2, "stderr", new)):
+            os.dup2(os.open(path, mode, 0o644), stream)
         sys.argv, code = ["segunc", *json.loads(line)], 0
         try:
             runpy.run_module("segunc", run_name="__main__", alter_sys=True)
@@ -77,18 +81,30 @@ import takes 8 s.
 """
 
 DATA = "data: {dataset: toy, root: toy, crop: [64, 64], batch_size: 4}\n"
-LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
+LANGEVIN = (
+    "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000,"
+    " scope: decoder}"
+)
 SECTIONS = {
-    "abnn": "abnn: {members: 2, alpha: 0.05, epochs: 1, lr: 0.005, random_classes: 3, statistics: frozen}",
+    "abnn": (
+        "abnn: {members: 2, alpha: 0.05, epochs: 1, lr: 0.005, random_classes: 3, statistics:"
+        " frozen}"
+    ),
     "variational": "variational: {epochs: 1}",
     "swag": "swag: {epochs: 3, burn_in: 0, collect_every: 1, rank: 4}",
     "laplace": "laplace: {images: 8, samples: 1, prior_scale: 0.01}",
     "mc-dropout": "mc_dropout: {p: 0.1}",
     "sgld": f"sgld: {LANGEVIN}",
     "sghmc": f"sghmc: {LANGEVIN}",
-    "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
+    "hmc": (
+        "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4,"
+        " trajectory: 0.01, step_size: 0.003}"
+    ),
     "temperature": "temperature: {pixels: 200, draws: 4}",
     "tta": "tta: {scales: [1.0, 0.75], flip: true}",
+    "class-sets": "class_sets: {level: 0.3, draws: 4}",
+    "features": "features: {encoder: own, frames: 4}",
+    "distil": "distil: {frames: 4, epochs: 1, crop: 1.0, lr: 0.003}",
 }
 """The smallest run of each method; ``ensemble`` has no settings."""
 TRAIN = """seed: 0
@@ -109,7 +125,9 @@ PLACES = {
     "MASKS": "toy/gtAnomaly/anomaly",
     "CLASSES": "toy/gtFine/anomaly",
     "VIDEO": "toy/video/crossing.webm",
-    "ALL": "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy",
+    "ALL": (
+        "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy"
+    ),
     "ON_ABNN": "predict --model abnn --input toy/leftImg8bit/anomaly",
     "TUNE": "finetune --device cpu --base base --out",
     "BAD": "predict --device cpu --model abnn --input toy/leftImg8bit/anomaly --out bad",
@@ -120,18 +138,21 @@ PLACES = {
 """Words of the commands that stand for others."""
 COMMANDS = Path(__file__).with_suffix(".txt")
 """One command a line, in this order; the last block holds bad input."""
-VERBS = "demo train finetune predict evaluate review summary overlay compare doctor"
+VERBS = (
+    "init import train finetune predict evaluate threshold monitor export report review summary"
+    " overlay compare doctor demo"
+)
 LARGEST_CONTENT = 60_000
 """Characters of normalised JSON up to which a file's content is kept beside its hash."""
 DIFFERENCES = 20
 """Differences of one file that are printed; the others are counted."""
 VARYING = re.compile(
-    r"^(date|commit|environment|versions?|input_hash|.*seconds|.*_per_second|mtime.*|modified.*)$"
+    r"^(date|commit|environment|versions?|segunc|record_sha256|input_hash|.*seconds|.*_per_second|mtime.*|modified.*)$"
 )
 """Keys whose values are another in every run or on every checkout."""
 
 PROGRESS = re.compile(
-    r" (frames|steps)/s|^(train|finetune): epoch|^finetune: (Fisher|chain)| frames$"
+    r" (frames|steps|parts)/s|^(train|finetune): epoch|^finetune: (Fisher|chain)| frames$"
 )
 """Lines of standard error that come by the clock."""
 ABSENT = "(absent)"
@@ -183,10 +204,19 @@ def parse(path: Path, text: str) -> Any:
     if path.suffix == ".json":
         return json.loads(text)
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines()]
+        return [parse_line(path, line) for line in text.splitlines()]
     if path.suffix == ".yaml":
         return yaml.safe_load(text)
     return text.splitlines() if path.suffix in (".csv", ".md", ".txt") else None
+
+
+def parse_line(path: Path, line: str) -> Any:
+    """Return the JSON value of a line of a log, or the line itself where it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        print(f"golden: {path} has a line that is not JSON: {line[:80]!r}", file=sys.stderr)
+        return line
 
 
 def numbers(path: Path) -> dict[str, Any]:
@@ -200,12 +230,13 @@ def numbers(path: Path) -> dict[str, Any]:
         names = hashlib.sha256(
             json.dumps(sorted((k, v["dtype"], v["shape"]) for k, v in tensors.items())).encode()
         )
-        parts = [data[start + v["data_offsets"][0] : start + v["data_offsets"][1]] for v in tensors.values()
-                 if v["dtype"] == "F32"]  # fmt: skip
-        values, kind = (
-            np.frombuffer(b"".join(parts), np.float32),
-            {"tensors": len(tensors), "names": names.hexdigest()},
-        )
+        parts = []
+        for tensor in tensors.values():
+            if tensor["dtype"] == "F32":
+                first, last = tensor["data_offsets"]
+                parts.append(data[start + first : start + last])
+        values = np.frombuffer(b"".join(parts), np.float32)
+        kind = {"tensors": len(tensors), "names": names.hexdigest()}
     else:
         picture = path.suffix in (".png", ".jpg")
         found = cv2.imread(str(path), cv2.IMREAD_UNCHANGED) if picture else np.load(path)
@@ -238,9 +269,9 @@ def frames(path: Path) -> tuple[bytes, dict[str, Any]]:
 
 def describe(path: Path, work: str, checkout: str) -> tuple[dict[str, Any], Any]:
     """The record of a file, and its normalised content where that is small."""
-    if (
-        path.suffix == ".ckpt"
-    ):  # pickles module names, and is of use only to the checkout that wrote it
+    # A checkpoint pickles module names, an exported program traces of the code; the list of a
+    # page's files holds hashes of what varies.
+    if path.suffix in (".ckpt", ".pt2") or path.name == ".segunc-files.jsonl":
         return {"present": True}, None
     data, content = path.read_bytes(), None
     if path.suffix in (
@@ -279,8 +310,12 @@ def prepare(work: Path) -> None:
     (work / "train.yaml").write_text(TRAIN + DATA)
     for method, section in SECTIONS.items():
         trainer = "trainer: {precision: 32-true}\n" if method in TRAINED else ""
-        data = "" if method == "tta" else DATA if method in (*TRAINED, "sgld", "sghmc", "hmc") else DATA.replace(
-            ", crop: [64, 64], batch_size: 4", "")  # fmt: skip
+        if method == "tta":
+            data = ""
+        elif method in (*TRAINED, "sgld", "sghmc", "hmc"):
+            data = DATA
+        else:
+            data = DATA.replace(", crop: [64, 64], batch_size: 4", "")
         (work / f"{method}.yaml").write_text(f"{data}{section}\n{trainer}")
     mask = np.full((64, 128), 255, np.uint8)
     mask[48:] = 0
@@ -320,7 +355,11 @@ def record(checkout: Path, out: Path) -> None:
             )
         files, contents = {}, {}
         for path in sorted(
-            p for p in work.rglob("*") if p.is_file() and p.name not in ("stdout", "stderr")
+            path
+            for path in work.rglob("*")
+            if path.is_file()
+            and path.name not in ("stdout", "stderr")
+            and ".tfevents." not in path.name  # named by clock and process
         ):
             name = path.relative_to(work).as_posix()
             files[name], content = describe(path, str(work), source)

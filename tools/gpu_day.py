@@ -1,19 +1,18 @@
 """What this package does on a GPU, right and fast: every step beside the CPU or a bound, one JSON
 and one table.
 
-    python -m tools.gpu_day --out gpu-day --seconds 1500 python -m tools.gpu_day --out rehearsal
-    --device cpu --tiny        # the same steps on a CPU, at toy sizes
+    python -m tools.gpu_day --out gpu-day --seconds 1500
+    python -m tools.gpu_day --out rehearsal --device cpu --tiny    # the same steps at toy sizes
 
 Two parts, of which --parts names some:
 
 right   toy scenes and a small network: train, every method of finetune, each model's maps in
-float32 and bfloat16 against the CPU's in
-        float32, the schemes of draws, evaluate, doctor, a killed and continued predict, two
-        processes at once
+        float32 and bfloat16 against the CPU's in float32, the schemes of draws, evaluate, doctor,
+        a killed and continued predict, two processes at once
 fast    networks of random weights: the best pass (eager or compiled, channels last, bfloat16) to
-low-resolution logits, maps of
-        24 draws over 24 such passes, memory above that of a plain pass, and a loop over deep copies
-        with torch-uncertainty's layer; a student beside its network
+        low-resolution logits, maps of 24 draws over 24 such passes, memory above that of a plain
+        pass, and a loop over deep copies with torch-uncertainty's layer; a student beside its
+        network
 
 A step that fails is a row with its reason, and the others run. Every finished step is on disk at
 once: the same command goes on behind it. After --seconds no step begins. The exit code is 1 where a
@@ -208,7 +207,10 @@ class Right:
         results = []
         for device in ("cpu", self.device):
             out = self.folder / f"evaluate-{device.replace(':', '')}.json"
-            words = f"--device {device} --precision float32 --draws 4 --replicates 0 --dataset toy --split test --root"
+            words = (
+                f"--device {device} --precision float32 --draws 4 --replicates 0 --dataset toy"
+                " --split test --root"
+            )
             verb("evaluate --model", self.folder / "abnn", words, self.data, "--out", out)
             result = json.loads(out.read_text(encoding="utf-8"))
             results.append(
@@ -517,7 +519,8 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
             f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in numbers.items()
         )
         lines.append(
-            f"| {name} | {row['seconds']:.1f} | {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |"
+            f"| {name} | {row['seconds']:.1f} |"
+            f" {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |"
         )
     return "\n".join(lines)
 

@@ -172,13 +172,16 @@ def main() -> int:
             )
         row = rows[-1]
         print(
-            f"| {' | '.join(row)} |"
-            if arguments.markdown
-            else f"{row[0]:22s} {row[1]:26s} {row[2]}",
+            (
+                f"| {' | '.join(row)} |"
+                if arguments.markdown
+                else f"{row[0]:22s} {row[1]:26s} {row[2]}"
+            ),
             flush=True,
         )
     print(
-        f"\nlargest difference {worst:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e}); torch {torch.__version__}, smp {smp.__version__}"
+        f"\nlargest difference {worst:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e}); torch"
+        f" {torch.__version__}, smp {smp.__version__}"
     )
     return 0 if worst <= IDENTITY_BOUND else 1
 

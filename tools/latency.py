@@ -50,7 +50,10 @@ found |= {
 print(
     json.dumps(
         found
-        | {"peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, **provenance()},
+        | {
+            "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            **provenance(),
+        },
         indent=2,
     )
 )

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from segunc.core.device import describe_device
-from segunc.maps.manifest import environment, tool_commit
+from segunc.core.version import tool_commit
+from segunc.maps.manifest import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 

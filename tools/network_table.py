@@ -6,11 +6,13 @@ draw takes.
 torchvision: all its segmentation networks. smp: a folder of its own. python: a function of this
 file. All with random weights, float32, one thread:
 
-sites      normalisation layers that a posterior draws alpha 0    largest difference of logits of
-draws without noise from the unconverted network, of the largest logit batch      the same of two
-draws (alpha 0.1) as a batch against one by one; above 1e-4 the sampler takes them one by one again
-whether `segunc predict` writes the same bytes after the folder was saved and loaded s a draw   of
-the sampler at 128 x 192, the best of three
+sites      normalisation layers that a posterior draws
+alpha 0    largest difference of logits of draws without noise from the unconverted network, of the
+           largest logit
+batch      the same of two draws (alpha 0.1) as a batch against one by one; above 1e-4 the sampler
+           takes them one by one
+again      whether `segunc predict` writes the same bytes after the folder was saved and loaded
+s a draw   of the sampler at 128 x 192, the best of three
 """
 
 from __future__ import annotations
@@ -178,9 +180,11 @@ def main() -> int:
                 row = {"sites": f"{type(error).__name__}: {error}"}
         bad += not (row.get("alpha 0", 1) <= IDENTITY_BOUND and row.get("again"))
         cells = [
-            f"{v:.1e}"
-            if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch")
-            else str(v)
+            (
+                f"{v:.1e}"
+                if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch")
+                else str(v)
+            )
             for c in columns
         ]
         print(

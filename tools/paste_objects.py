@@ -1,8 +1,8 @@
 """Objects pasted into frames that hold none, for choosing a setting without an anomaly that results
 are reported on.
 
-    python -m tools.paste_objects --frames CAMVID/val --labels CAMVID/valannot --sources
-    CAMVID/train --every 4 --out runs/pasted
+    python -m tools.paste_objects --frames CAMVID/val --labels CAMVID/valannot \\
+        --sources CAMVID/train --every 4 --out runs/pasted
 
 After Fishyscapes Static (Blum et al. 2021, 1904.03215) and CutPaste (Li et al. 2021, 2104.04015):
 one to three shapes of fractal noise a frame, of .02 to 3 % of it, filled with a patch of a source
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from segunc.data.corruptions import fractal
 from segunc.data.images import Image, load_image, read_label_image
@@ -71,30 +72,40 @@ def paste(image: Image, mask: Image, source: Image, random: np.random.Generator)
     height, width = mask.shape
     share = float(np.exp(random.uniform(*np.log(AREAS))))
     side = int(2 * np.sqrt(share * mask.size)) + 4
+    alpha = island(side, random)
+    patch = recoloured_patch(source, side, random)
+    size_rank = np.log(share / AREAS[0]) / np.log(AREAS[1] / AREAS[0])
+    foot = height * np.clip(random.normal(0.6 + 0.3 * size_rank, 0.1), 0, 1)
+    top = int(np.clip(foot - side, 0, height - side))
+    left = int(random.integers(max(1, width - side)))
+    part = np.s_[top : top + side, left : left + side]
+    image[part] = np.rint(image[part] * (1 - alpha) + patch * alpha)
+    opaque = alpha[..., 0] > 0.99
+    edge = alpha[..., 0] > 0.01
+    mask[part] = np.where(opaque, 1, np.where(edge, IGNORE, mask[part]))
+
+
+def island(side: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Return the opacity ``[side, side, 1]`` of the highest island of a fractal landscape."""
     heights = cv2.resize(fractal(64, random.uniform(1.6, 2.4), random), (side, side))
     across = np.linspace(-1, 1, side)
     heights -= np.hypot(across[:, None], across) ** 2  # the island ends before its square does
-    islands = cv2.connectedComponents((heights > np.quantile(heights, 0.7)).astype(np.uint8))[1]
+    above_sea = (heights > np.quantile(heights, 0.7)).astype(np.uint8)
+    islands = cv2.connectedComponents(above_sea)[1]
     inside = (islands == islands.flat[int(heights.argmax())]).astype(np.float32)
-    alpha = cv2.GaussianBlur(inside, (0, 0), 0.7)[..., None]
+    return cv2.GaussianBlur(inside, (0, 0), 0.7)[..., None]
+
+
+def recoloured_patch(source: Image, side: int, random: np.random.Generator) -> Image:
+    """Return a square of a frame, ``[side, side, 3]``, whose colours are inverted or exchanged."""
     cut = int(min(source.shape[:2]) * random.uniform(0.1, 0.5))
-    top, left = (int(random.integers(extent - cut + 1)) for extent in source.shape[:2])
-    lab = cv2.cvtColor(
-        cv2.resize(source[top : top + cut, left : left + cut], (side, side)), cv2.COLOR_RGB2LAB
-    )
-    turned = 255 - lab[..., 1:] if random.random() < 0.5 else lab[..., :0:-1]
-    patch = cv2.cvtColor(np.dstack([lab[..., 0], turned]), cv2.COLOR_LAB2RGB)
-    larger = np.log(share / AREAS[0]) / np.log(AREAS[1] / AREAS[0])
-    foot = height * np.clip(random.normal(0.6 + 0.3 * larger, 0.1), 0, 1)
-    top, left = (
-        int(np.clip(foot - side, 0, height - side)),
-        int(random.integers(max(1, width - side))),
-    )
-    part = np.s_[top : top + side, left : left + side]
-    image[part] = np.rint(image[part] * (1 - alpha) + patch * alpha)
-    mask[part] = np.where(
-        alpha[..., 0] > 0.99, 1, np.where(alpha[..., 0] > 0.01, IGNORE, mask[part])
-    )
+    top = int(random.integers(source.shape[0] - cut + 1))
+    left = int(random.integers(source.shape[1] - cut + 1))
+    square = cv2.resize(source[top : top + cut, left : left + cut], (side, side))
+    lab = cv2.cvtColor(square, cv2.COLOR_RGB2LAB)
+    inverted = random.random() < 0.5
+    colours = 255 - lab[..., 1:] if inverted else lab[..., :0:-1]
+    return cv2.cvtColor(np.dstack([lab[..., 0], colours]), cv2.COLOR_LAB2RGB)
 
 
 if __name__ == "__main__":

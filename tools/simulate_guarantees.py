@@ -19,8 +19,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.decisions.guarantee import MethodName
 from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene, monotone
-from segunc.decisions.threshold import MethodName
 
 CONTROLS = ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept")
 LEVEL, CONFIDENCE, UNITS = 0.2, 0.9, (20, 50, 200)  # the level in shares of the largest loss
@@ -93,7 +93,8 @@ def main(words: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(words)
     columns = [f"n = {n}: mean risk, draws above {LEVEL:g}" for n in UNITS]
     print(
-        f"| control | method | {' | '.join(columns)} |\n| --- | --- | {' | '.join(['---:'] * len(UNITS))} |"
+        f"| control | method | {' | '.join(columns)} |\n| --- | --- |"
+        f" {' | '.join(['---:'] * len(UNITS))} |"
     )
     for control, units in population(asked.population).items():
         for name in get_args(MethodName):

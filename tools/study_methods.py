@@ -1,8 +1,8 @@
 """Every method beside the deterministic base, on every protocol: makes, evaluates and reports what
 one YAML file asks for.
 
-    python -m tools.study_methods --plan configs/study/registered.yaml --out runs/study --stage
-    select python -m tools.study_methods --plan configs/study/registered.yaml --out runs/study
+    python -m tools.study_methods --plan PLAN.yaml --out runs/study --stage select
+    python -m tools.study_methods --plan PLAN.yaml --out runs/study
 
 A cell is a row of the plan, a seed and a protocol: `segunc finetune` and `segunc evaluate` run in
 this process, with the words that its record, cell.json, keeps. Finished cells are kept, so the same

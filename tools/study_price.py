@@ -1,7 +1,7 @@
 """What a frame of each row of a study costs, in passes of its base network.
 
-    python -m tools.study_price --plan configs/study/registered.yaml --out runs/registered --size
-    352x640
+    python -m tools.study_price --plan configs/study/registered.yaml --out runs/registered \\
+        --size 352x640
 
 Of each row that is made: the model of its first seed, with the draws and the scores of its
 evaluations, from an image of random pixels to maps. All rows are timed in turns, one round after
@@ -17,7 +17,8 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ import torch
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.networks.files import DESCRIPTION
+from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import image_size
 from segunc.posteriors.model import load_model, model_files
 from segunc.sampling.engine import Engine
@@ -33,8 +34,11 @@ from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES
 from tools.measuring import provenance
 from tools.study.cells import Study
-from tools.study.plan import read_plan
+from tools.study.plan import Plan, read_plan
 from tools.study.report import PRICE_FILE
+
+BASE_PASS = ""
+"""Stands for the base network's pass beside the labels of the rows, none of which is empty."""
 
 
 def main() -> int:
@@ -68,19 +72,44 @@ def main() -> int:
 def measure(arguments: argparse.Namespace) -> int:
     """Time the rows that are made and write their prices; 1 where one is not."""
     torch.set_flush_denormal(True)
-    plan, device = read_plan(arguments.plan), resolve_device(arguments.device)
+    plan = read_plan(arguments.plan)
+    device = resolve_device(arguments.device)
+    runs, lacking = runs_of(plan, arguments, device)
+    times = timed_in_turns(runs, arguments.rounds, device)
+    milliseconds = {label: 1000 * statistics.median(seconds) for label, seconds in times.items()}
+    base = milliseconds.pop(BASE_PASS)
+    passes = {label: round(duration / base, 2) for label, duration in milliseconds.items()}
+    price = {
+        "pass_ms": round(base, 1),
+        "passes": passes,
+        "size": list(arguments.size),
+        "rounds": arguments.rounds,
+        **provenance(device),
+    }
+    write_json(arguments.out / PRICE_FILE, price)
+    for label, count in passes.items():
+        print(f"{label}: {count:g} passes")
+    for label in lacking:
+        print(f"{label} is not made")
+    return int(bool(lacking))
+
+
+def runs_of(
+    plan: Plan, arguments: argparse.Namespace, device: torch.device
+) -> tuple[dict[str, Callable[[], object]], list[str]]:
+    """Return what computes one frame of each row, the base network's pass among them, and the
+    labels of rows that are not made.
+    """
     study = Study(plan, plan.rows, arguments.out, arguments.device)
     torch.manual_seed(0)
-    image = torch.rand(1, 3, *arguments.size, device=device).contiguous(
-        memory_format=torch.channels_last
-    )
-    work: dict[str, Callable[[], object]] = {}
+    image = torch.rand(1, 3, *arguments.size, device=device)
+    image = image.contiguous(memory_format=torch.channels_last)
+    runs: dict[str, Callable[[], object]] = {}
     lacking = []
     for row in plan.rows:
         cell = study.cell(plan.protocols_of(row)[0], row, plan.seeds_of(row)[0])
-        if all(
-            path.name != DESCRIPTION for path in model_files(cell.model)
-        ):  # of an ensemble they are its members'
+        # The networks of an ensemble are its members'.
+        if all(path.name != DESCRIPTION for path in model_files(cell.model)):
             lacking.append(row.label)
             continue
         model = load_model(cell.model)
@@ -88,38 +117,39 @@ def measure(arguments: argparse.Namespace) -> int:
         precision = choose_precision("auto", device, model.network)
         if row.label == plan.baseline:
             engine = Engine(model.network, precision)
-            work[""] = lambda engine=engine: engine.logits(image, None, None)  # type: ignore[misc]
+            runs[BASE_PASS] = partial(engine.logits, image, None, None)
         scores = row.scores or DEFAULT_SCORES
-        draws = int({**plan.evaluate, **row.evaluate}.get("draws", 24))
-        posterior = model.posterior if model.bayesian else None
-        given = model.fitted(scores)
         sampler = Sampler(
-            model.network, posterior, draws=draws, precision=precision, scores=scores, fitted=given
+            model.network,
+            model.posterior if model.bayesian else None,
+            draws=int({**plan.evaluate, **row.evaluate}.get("draws", 24)),
+            precision=precision,
+            scores=scores,
+            fitted=model.fitted(scores),
         )
-        work[row.label] = lambda sampler=sampler: sampler(image)  # type: ignore[misc]
-    if "" not in work:
+        runs[row.label] = partial(sampler, image)
+    if BASE_PASS not in runs:
         raise InputError(
             f"the network of the baseline '{plan.baseline}' is not made", hint="run the study first"
         )
-    times: dict[str, list[float]] = {label: [] for label in work}
+    return runs, lacking
+
+
+def timed_in_turns(
+    runs: Mapping[str, Callable[[], object]], rounds: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Return the seconds of each run in each round but the first, which warms up."""
+    times: dict[str, list[float]] = {label: [] for label in runs}
     with torch.inference_mode():
-        for done in range(arguments.rounds + 1):
-            for label, run in work.items():
+        for number in range(rounds + 1):
+            for label, run in runs.items():
                 start = time.perf_counter()
                 run()
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
-                if done:
+                if number > 0:
                     times[label].append(time.perf_counter() - start)
-    milliseconds = {label: 1000 * statistics.median(found) for label, found in times.items()}
-    base = milliseconds.pop("")
-    passes = {label: round(found / base, 2) for label, found in milliseconds.items()}
-    about = {"size": list(arguments.size), "rounds": arguments.rounds, **provenance(device)}
-    write_json(arguments.out / PRICE_FILE, {"pass_ms": round(base, 1), "passes": passes, **about})
-    print("\n".join(f"{label}: {found:g} passes" for label, found in passes.items()))
-    for label in lacking:
-        print(f"{label} is not made")
-    return int(bool(lacking))
+    return times
 
 
 if __name__ == "__main__":

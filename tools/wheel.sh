@@ -8,6 +8,7 @@ umask 022
 python=${2:-python} out=$(mkdir -p "$1" && cd "$1" && pwd) tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 git -c tar.umask=0022 archive HEAD | tar -x -C "$tree"
+git rev-parse HEAD > "$tree/segunc/core/commit.txt"
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 test -z "$(git status --porcelain)" || echo "uncommitted changes are not in it" >&2

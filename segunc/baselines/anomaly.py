@@ -1,6 +1,6 @@
 """The score ``anomaly``: a weighted sum of other scores, each in standard deviations from its mean
-over pixels of normal scenes, told as a :class:`Surprise`: for every model one in a thousand pixels
-of normal scenes scores 3.
+over pixels of normal scenes. The sum is expressed as a :class:`Surprise`, so that for every model
+one in a thousand pixels of normal scenes scores 3 or more.
 """
 
 from __future__ import annotations
@@ -27,57 +27,54 @@ from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, SUM, check_scores
 from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
+from segunc.training.lightning_runs import Say, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-STEPS, DECADES = 8, 3
-"""Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond
-them the tail is a straight line.
-"""
-LEAST_SEEN = 10  # pixels that reach a value up to which a surprise is called measured
-FRAME_PIXELS = (
-    20_000  # that are looked at: neighbours say the same, and a thousand frames fit into memory
-)
-LEAST_SURFACE = (
-    0.01  # share of a frame that a connected piece of drivable surface covers, to be one
-)
+DECADES = 3  # powers of ten of the share of pixels over which a surprise is measured
+LEVELS_PER_DECADE = 8
+MIN_PIXELS_SEEN = 10  # pixels that reach a value up to which a surprise counts as measured
+# Labelled pixels that are taken from each frame. Neighbours hold the same information, and the
+# values of a thousand frames must fit into memory.
+MAX_PIXELS_PER_FRAME = 20_000
+MIN_SURFACE_SHARE = 0.01  # of a frame, that a connected piece of drivable surface covers
 
 
 @dataclass(frozen=True)
 class Surprise:
     """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it,
-    0 and more. Linear between levels; beyond the last, one pixel in a thousand, by an exponential
-    law of the mean excess seen (peaks over a threshold; Pickands 1975).
+    0 and more.
+
+    It is linear between levels. Beyond the last level, which one pixel in a thousand reaches, the
+    tail follows an exponential law of the mean excess seen (peaks over a threshold; Pickands 1975).
     """
 
-    levels: tuple[
-        float, ...
-    ]  # a share of 10 ** -(k / STEPS) of the pixels reaches level k; ascending
+    # A share of 10 ** -(k / LEVELS_PER_DECADE) of the pixels reaches level k; ascending.
+    levels: tuple[float, ...]
     excess: float  # mean excess over the last level, above 0
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
         """Measure the values ``[N]`` of pixels of normal scenes."""
-        shares = 10.0 ** -(np.arange(STEPS * DECADES + 1) / STEPS)
+        shares = 10.0 ** -(np.arange(LEVELS_PER_DECADE * DECADES + 1) / LEVELS_PER_DECADE)
         levels = np.quantile(values.double().numpy(), 1 - shares)
         beyond = values.double() - levels[-1]
-        # Where many share the largest value there is no tail to measure; the range of all known
-        # pixels stands for it.
-        excess = beyond[beyond > 0].mean() if (beyond > 0).any() else levels[-1] - levels[0]
+        tail = beyond[beyond > 0]
+        # Where many pixels share the largest value there is no tail to measure, and the range of
+        # all pixels stands for it.
+        excess = tail.mean() if len(tail) else levels[-1] - levels[0]
         return cls(tuple(levels.tolist()), float(excess))
 
     def __call__(self, values: Tensor) -> Tensor:
         levels = to_device(torch.tensor(self.levels, dtype=values.dtype), values.device)
         above = torch.searchsorted(levels, values.contiguous()).clamp_(1, len(levels) - 1)
-        low, high = levels[above - 1], levels[above]
-        share = ((values - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)).clamp_(
-            0.0, 1.0
-        )
-        return (above - 1 + share) / STEPS + (values - levels[-1]).clamp_min(0.0) / (
-            self.excess * math.log(10)
-        )
+        low = levels[above - 1]
+        high = levels[above]
+        width = (high - low).clamp_min(torch.finfo(values.dtype).tiny)
+        share = ((values - low) / width).clamp_(0.0, 1.0)
+        tail = (values - levels[-1]).clamp_min(0.0) / (self.excess * math.log(10))
+        return (above - 1 + share) / LEVELS_PER_DECADE + tail
 
 
 @dataclass(frozen=True)
@@ -96,29 +93,38 @@ class Standard:
 
 
 def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Standard]) -> Tensor:
-    """Return the sum ``[...]`` of the values ``[P, ...]`` of P scores."""
-    terms = zip(weights, scales, values, strict=True)
-    return torch.stack([weight * scale(of_score) for weight, scale, of_score in terms]).sum(0)
+    """Return the weighted sum ``[...]`` of the values ``[P, ...]`` of P scores."""
+    terms = []
+    for weight, scale, score in zip(weights, scales, values, strict=True):
+        terms.append(weight * scale(score))
+    return torch.stack(terms).sum(0)
 
 
 def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
-    """Return the convex hull, bool ``[H, W]``, of large connected pieces of classes in a prediction
-    ``[H, W]``; all if there is none.
+    """Return the convex hull of the large connected pieces of some classes.
+
+    Args:
+        prediction: class ids ``[H, W]``.
+        classes: ids of the classes that are drivable.
+
+    Returns:
+        bool ``[H, W]``; all True where no piece is large.
     """
     surface = np.isin(prediction.cpu().numpy(), classes).astype(np.uint8)
     _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
-    large = np.flatnonzero(statistics[1:, cv2.CC_STAT_AREA] >= LEAST_SURFACE * surface.size) + 1
-    hull = np.full_like(surface, not len(large))
-    if len(large):
-        cv2.fillConvexPoly(
-            hull, cv2.convexHull(cv2.findNonZero(np.isin(pieces, large).astype(np.uint8))), 1
-        )
+    areas = statistics[1:, cv2.CC_STAT_AREA]  # 0 is what is not drivable
+    large = np.flatnonzero(areas >= MIN_SURFACE_SHARE * surface.size) + 1
+    if not len(large):
+        return to_device(torch.ones(surface.shape, dtype=torch.bool), prediction.device)
+    points = cv2.findNonZero(np.isin(pieces, large).astype(np.uint8))
+    hull = np.zeros_like(surface)
+    cv2.fillConvexPoly(hull, cv2.convexHull(points), 1)
     return to_device(torch.from_numpy(hull > 0), prediction.device)
 
 
 @dataclass(frozen=True)
 class ScoreSum(Attachment):
-    """A weighted sum of scores, and the numbers that make it a surprise."""
+    """A weighted sum of scores, and the numbers that express it as a surprise."""
 
     file: ClassVar[str] = "anomaly.json"
     what: ClassVar[str] = "sum of scores"
@@ -134,28 +140,20 @@ class ScoreSum(Attachment):
     weights: tuple[float, ...]
     scales: tuple[Standard, ...]  # of the parts
     surprise: Surprise  # of the sum
-    fitted_on: Mapping[
-        str, Any
-    ]  # the data set, its split, the size that the network saw, and the date
+    # The data set, its split, the size that the network saw, and the date.
+    fitted_on: Mapping[str, Any]
     frames: int
     draws: int
     temperature: float  # by which logits were divided
     base_sha256: str
     posterior_sha256: str | None
-    features_sha256: (
-        str | None
-    )  # of the features that scores were made of; None if no part needs features
+    features_sha256: str | None  # None if no part needs features
     calibrator_sha256: str | None = None  # None if the mean over the draws was not calibrated
-    part_surprises: tuple[
-        Surprise, ...
-    ] = ()  # of each part; none in files of earlier versions, as the next two
+    # Files of earlier versions lack the next three fields.
+    part_surprises: tuple[Surprise, ...] = ()  # of each part
     pixels: int | None = None  # of normal scenes, that all this was fitted on
-    measured_to: float | None = (
-        None  # decades that at least ten of these pixels reach, a multiple of 0.1
-    )
-    drivable: Sequence[
-        int
-    ] = ()  # classes outside of whose hull the sum is 0; none: the whole frame
+    measured_to: float | None = None  # decades that MIN_PIXELS_SEEN pixels reach, a multiple of 0.1
+    drivable: Sequence[int] = ()  # classes outside of whose hull the sum is 0; none: whole frame
 
     gives = frozenset({SUM})
 
@@ -163,65 +161,60 @@ class ScoreSum(Attachment):
         values = torch.stack([maps[name].float() for name in self.parts])
         total = self.surprise(weighted_sum(values, self.weights, self.scales))
         if self.drivable:
-            if get_proxy_mode() is not None:
-                raise InputError(
-                    "the hull of the drivable surface (anomaly.drivable) is no operator of a graph",
-                    hint="--scores entropy",
-                )
-            total *= torch.stack(
-                [drivable_hull(prediction, self.drivable) for prediction in maps["prediction"]]
-            )
+            total *= self._hulls(maps["prediction"])
         return {SUM: total}
+
+    def _hulls(self, predictions: Tensor) -> Tensor:
+        """Return the drivable hulls, bool ``[n, H, W]``, of predictions ``[n, H, W]``."""
+        if get_proxy_mode() is not None:
+            raise InputError(
+                "the hull of the drivable surface (anomaly.drivable) cannot be exported, because "
+                "OpenCV computes it",
+                hint="--scores entropy",
+            )
+        return torch.stack([drivable_hull(prediction, self.drivable) for prediction in predictions])
 
     def decades(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return how rare the value of each part is by itself, as a :class:`Surprise`; empty where
         that was not measured.
         """
-        surprises = zip(self.parts, self.part_surprises, strict=False)
-        return {
-            name: round(float(surprise(torch.tensor([values[name]]))), 3)
-            for name, surprise in surprises
-        }
+        decades = {}
+        for name, surprise in zip(self.parts, self.part_surprises, strict=False):
+            decades[name] = round(float(surprise(torch.tensor([values[name]]))), 3)
+        return decades
 
     def record(self) -> dict[str, Any]:
-        whole, names = asdict(self), ["parts", "weights", "scales", "surprise"]
-        return {
-            "anomaly": {
-                name: whole[name] for name in (*names, "part_surprises", "drivable") if whole[name]
-            }
-        }
+        fields = asdict(self)
+        names = ("parts", "weights", "scales", "surprise", "part_surprises", "drivable")
+        return {"anomaly": {name: fields[name] for name in names if fields[name]}}
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
         content = cls.content(folder, model)
+        path = folder / cls.file
         if content["features_sha256"] not in (None, model.hashes["features_sha256"]):
-            raise InputError(
-                f"{folder / cls.file} was fitted with other features", hint="fit it again"
-            )
+            raise InputError(f"{path} was fitted with other features", hint="fit it again")
         if not all("mean" in numbers for numbers in content["scales"]):
-            raise InputError(
-                f"{folder / cls.file} was fitted by an earlier version", hint="fit it again"
-            )
+            raise InputError(f"{path} was fitted by an earlier version", hint="fit it again")
         scales = tuple(Standard(**numbers) for numbers in content["scales"])
         recorded = (content["surprise"], *content.get("part_surprises", ()))
-        surprise, *parts = (
-            Surprise(tuple(numbers["levels"]), numbers["excess"]) for numbers in recorded
-        )
-        return cls(
-            **content | {"scales": scales, "surprise": surprise, "part_surprises": tuple(parts)}
-        )
+        surprises = [Surprise(tuple(numbers["levels"]), numbers["excess"]) for numbers in recorded]
+        content["scales"] = scales
+        content["surprise"] = surprises[0]
+        content["part_surprises"] = tuple(surprises[1:])
+        return cls(**content)
 
 
 @dataclass(frozen=True)
 class AnomalyConfig(Settings):
-    """What is added up, and which frames of normal scenes say how high is high: the split val, or
-    with data.validation leave-sequence-out each sequence of the training frames, compared with
-    features of the others alone. A base that was trained on all sequences has seen them.
+    """Which scores are added up, and which frames of normal scenes say how high is high: the split
+    val, or with data.validation leave-sequence-out each sequence of the training frames, compared
+    with features of the others alone. A base that was trained on all sequences has seen them.
 
     Args:
         parts: names of scores, none of them a sum.
         weights: of the parts, in their order; none for 1 each.
-        frames: how many evenly spaced frames of val or of each sequence (0: all).
+        frames: number of evenly spaced frames of val or of each sequence (0: all).
         draws: of the posterior, where a part needs them.
         seed: of the pixels that are looked at.
         images ([DATASET:]FOLDER): frames of your own road in the place of the data set, each
@@ -241,128 +234,159 @@ class AnomalyConfig(Settings):
     drivable: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class NormalPixels:
+    """Scores at random labelled pixels of normal scenes."""
+
+    values: Tensor  # float32 [P, N], of P scores at N pixels
+    frames: int  # that the pixels are of
+
+
 def known_pixels(
     model: Model,
     data: SegmentationDataModule,
     parts: Sequence[str],
     settings: AnomalyConfig,
     draws: int,
-) -> tuple[Tensor, int]:
-    """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes,
-    and the number of frames. A frame is never compared with features of its own sequence, which
-    would make it look too familiar.
+) -> NormalPixels:
+    """Return P scores at random labelled pixels of normal scenes.
+
+    A frame is never compared with features of its own sequence, which would make it look too
+    familiar.
+
+    Raises:
+        InputError: no pixel is labelled, or a score is the same at every pixel.
     """
-    generator, values = torch.Generator().manual_seed(settings.seed), list[Tensor]()
-    features, trained_on = model.attachments.get("features"), None
-    drivable = [model.network.description.classes.index(name) for name in settings.drivable]
+    generator = torch.Generator().manual_seed(settings.seed)
+    classes = model.network.description.classes
+    drivable = [classes.index(name) for name in settings.drivable]
+    values = []
     for fold in data.folds():
-        if fold.validation != "val":
-            train, val = (
-                {sample.name for sample in fold.dataset(split).samples}
-                for split in ("train", "val")
-            )
-            trained_on = train.union(features.frames if features else ()) - val
-        posterior = model.posterior if model.bayesian else None
         sampler = Sampler(
             model.network,
-            posterior,
+            model.posterior if model.bayesian else None,
             draws=draws,
             scores=parts,
-            fitted=model.fitted(parts, trained_on),
+            fitted=model.fitted(parts, _other_frames(model, fold)),
         )
-        for _, image, labels, frame, _ in frames_as_seen(
-            model, fold, "val", settings.frames, METHOD.name
-        ):
-            found = sampler(image, whole=[frame])
-            looked_at = (
-                torch.from_numpy(labels < UNKNOWN)
-                & drivable_hull(found.prediction[0], drivable).cpu()
-            )
-            labelled = looked_at.flatten().nonzero().flatten()
-            chosen = labelled[torch.randperm(len(labelled), generator=generator)[:FRAME_PIXELS]]
-            values.append(
-                torch.cat([found.scores[name].float() for name in parts])
-                .flatten(1)
-                .cpu()[:, chosen]
-            )
-    known_values = torch.cat(values, 1)
-    if not known_values.numel():
+        for frame in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
+            sampled = sampler(frame.image, whole=[frame.original])
+            labelled = torch.from_numpy(frame.labels < UNKNOWN)
+            labelled &= drivable_hull(sampled.prediction[0], drivable).cpu()
+            pixels = labelled.flatten().nonzero().flatten()
+            order = torch.randperm(len(pixels), generator=generator)
+            chosen = pixels[order[:MAX_PIXELS_PER_FRAME]]
+            scores = torch.cat([sampled.scores[name].float() for name in parts])
+            values.append(scores.flatten(1).cpu()[:, chosen])
+    pixels_of_all = torch.cat(values, 1)
+    if not pixels_of_all.numel():
         raise InputError(
             f"{len(values)} validation frames hold no labelled pixel",
             hint="check the labels of val",
         )
-    for name, of_part in zip(parts, known_values, strict=True):
-        if not of_part.max() > of_part.min():
-            message = (
-                f"score {name} is {float(of_part[0]):g} at every pixel of the validation frames"
+    for name, score in zip(parts, pixels_of_all, strict=True):
+        if not score.max() > score.min():
+            raise InputError(
+                f"score {name} is {float(score[0]):g} at every pixel of the validation frames",
+                hint="leave it out of anomaly.parts",
             )
-            raise InputError(message, hint="leave it out of anomaly.parts")
-    return known_values, len(values)
+    return NormalPixels(pixels_of_all, len(values))
+
+
+def _other_frames(model: Model, fold: SegmentationDataModule) -> set[str] | None:
+    """Return the names of the frames whose features those of a fold are compared with; None for all
+    in the bank.
+    """
+    if fold.validation == "val":
+        return None
+    train = {sample.name for sample in fold.dataset("train").samples}
+    held_out = {sample.name for sample in fold.dataset("val").samples}
+    features = model.attachments.get("features")
+    if features is not None:
+        train.update(features.frames)
+    return train - held_out
+
+
+def _checked_weights(settings: AnomalyConfig, parts: Sequence[str]) -> tuple[float, ...]:
+    """Return the weights of the parts; InputError where their numbers differ."""
+    if settings.weights is None:
+        return (1.0,) * len(parts)
+    if len(settings.weights) != len(parts):
+        raise InputError(
+            f"anomaly.weights has {len(settings.weights)} numbers for {len(parts)} parts",
+            hint="give one weight a part",
+        )
+    return tuple(settings.weights)
+
+
+def _check_parts(parts: Sequence[str]) -> None:
+    """Raise InputError for a part that is a sum of scores itself."""
+    for name in parts:
+        if "scores" in SCORES[name].sources:
+            raise InputError(
+                f"'{name}' is a sum of scores itself and cannot be a part of one",
+                hint="leave it out",
+            )
+
+
+def _measured_decades(decades: Tensor) -> float | None:
+    """Return the decades that MIN_PIXELS_SEEN of the pixels reach, rounded down to a tenth; None
+    for fewer pixels.
+    """
+    if len(decades) < MIN_PIXELS_SEEN:
+        return None
+    highest = decades.sort(descending=True).values[:MIN_PIXELS_SEEN]
+    return math.floor(10 * float(highest[-1])) / 10
 
 
 @flushed_denormals()
 def fit_sum(
     base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> ScoreSum:
-    """Measure the parts on normal scenes and write the same model with their sum; InputError for a
-    part that is one number everywhere.
+    """Measure the parts on normal scenes and write the same model with their weighted sum.
+
+    Raises:
+        InputError: a part is the same at every pixel.
     """
     settings = config.settings
     parts = check_scores(settings.parts)
-    if sums := [name for name in parts if "scores" in SCORES[name].sources]:
-        raise InputError(
-            f"'{sums[0]}' is a sum of scores itself and cannot be a part of one",
-            hint="leave it out",
-        )
-    weights = tuple([1.0] * len(parts) if settings.weights is None else settings.weights)
-    if len(weights) != len(parts):
-        message = f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts"
-        raise InputError(message, hint="give one weight a part")
+    _check_parts(parts)
+    weights = _checked_weights(settings, parts)
     model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
     classes = model.network.description.classes
-    if unknown := set(settings.drivable).difference(classes):
+    unknown = set(settings.drivable).difference(classes)
+    if unknown:
         raise InputError(
             f"{base} has no class '{min(unknown)}'",
             hint=f"anomaly.drivable is of {', '.join(classes)}",
         )
-    values, frames = known_pixels(model, data, parts, settings, draws)
-    scales = tuple(map(Standard.of, values))
+    pixels = known_pixels(model, data, parts, settings, draws)
+    scales = tuple(Standard.of(score) for score in pixels.values)
+    sums = weighted_sum(pixels.values, weights, scales)
+    surprise = Surprise.of(sums)
     hashes = model.hashes
     if model.attachments.get("features") not in model.used(parts):
         hashes["features_sha256"] = None
-    surprise = Surprise.of(weighted_sum(values, weights, scales))
-    fit: dict[str, Any] = {
-        "fitted_on": fitted_on(config, "val"),
-        "frames": frames,
-        "draws": draws,
-        **hashes,
-    }
-    decades = surprise(weighted_sum(values, weights, scales)).sort(descending=True).values
-    measured_to = (
-        math.floor(10 * float(decades[:LEAST_SEEN][-1])) / 10
-        if len(decades) >= LEAST_SEEN
-        else None
-    )
-    fit |= {
-        "part_surprises": tuple(map(Surprise.of, values)),
-        "pixels": len(decades),
-        "measured_to": measured_to,
-    }
     total = ScoreSum(
-        parts,
-        weights,
-        scales,
-        surprise,
-        **fit,
-        drivable=tuple(map(classes.index, settings.drivable)),
+        parts=parts,
+        weights=weights,
+        scales=scales,
+        surprise=surprise,
+        fitted_on=fitted_on(config, "val"),
+        frames=pixels.frames,
+        draws=draws,
+        **hashes,
+        part_surprises=tuple(Surprise.of(score) for score in pixels.values),
+        pixels=len(sums),
+        measured_to=_measured_decades(surprise(sums)),
+        drivable=tuple(classes.index(name) for name in settings.drivable),
     )
     total.attach(base, config, out, METHOD.name, say)
-    terms = [
-        name if weight == 1 else f"{weight:g} {name}"
-        for weight, name in zip(weights, parts, strict=True)
-    ]
-    say(f"wrote {out}: anomaly is {' + '.join(terms)} on {frames} frames")
+    terms = []
+    for weight, name in zip(weights, parts, strict=True):
+        terms.append(name if weight == 1 else f"{weight:g} {name}")
+    say(f"wrote {out}: anomaly is {' + '.join(terms)} on {pixels.frames} frames")
     return total
 
 

@@ -1,9 +1,11 @@
-"""Sets of classes with a promise, whose size is the score ``set-size``. The set of a pixel holds
-the classes whose mean probability p over the draws is at least 1 - lambda, and always the predicted
-class (split conformal prediction, Sadinle et al. 2019, arXiv 1609.00451). Pixels of a frame are not
-exchangeable, so the frame is the unit: lambda is the smallest at which conformal risk control
-(Angelopoulos et al. 2022, arXiv 2208.02814) bounds the expected share of a frame's labelled pixels
-whose true class is outside of their set.
+"""Prediction sets of classes with a guarantee; the score ``set-size`` is the number of classes in
+the set of a pixel.
+
+The prediction set of a pixel holds the classes whose mean probability p over the draws is at least
+1 - lambda, and always the predicted class (split conformal prediction, Sadinle et al. 2019, arXiv
+1609.00451). Pixels of one frame are not exchangeable, so the unit is the frame: lambda is the
+smallest value at which conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814) bounds
+the expected share of a frame's labelled pixels whose true class is outside of their set.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import torch
 from torch import Tensor
 
 from segunc.affine.noise import DEFAULT_SCHEME
-from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
+from segunc.baselines.fitted import SeenFrame, fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
@@ -30,14 +32,14 @@ from segunc.posteriors.model import Attachment
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SET_THRESHOLD
 from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
+from segunc.training.lightning_runs import Say, say
 
-STEPS = 1 << 16  # lambda is k / STEPS, which float32 holds exactly
+LAMBDA_STEPS = 1 << 16  # lambda is k / LAMBDA_STEPS, which float32 holds exactly
 
 
 @dataclass(frozen=True)
 class ClassSets(Attachment):
-    """The threshold of the sets, and what is promised of it."""
+    """The threshold lambda of the prediction sets and its guarantee, as stored with the model."""
 
     file: ClassVar[str] = "class_sets.json"
     what: ClassVar[str] = "threshold of class sets"
@@ -50,17 +52,16 @@ class ClassSets(Attachment):
     of_others: ClassVar[bool] = True
 
     threshold: float  # lambda, 0..1
-    level: float  # 0..1
-    frames: int  # that it was calibrated on
-    risk: float  # mean loss of these frames
-    mean_size: float  # classes in the sets of their labelled pixels
+    level: float  # bound of the risk, 0..1
+    frames: int  # number of calibration frames
+    risk: float  # mean loss of the calibration frames
+    mean_size: float  # mean number of classes in the sets of their labelled pixels
     promise: str  # one sentence
-    condition: str  # one sentence on what the promise needs, and what voids it
+    condition: str  # one sentence: what the promise needs, and what voids it
     draws: int
     seed: int
-    fitted_on: Mapping[
-        str, Any
-    ]  # the data set, its split, the size that the network saw, and the date
+    # The data set, its split, the size that the network saw, and the date.
+    fitted_on: Mapping[str, Any]
     base_sha256: str
     posterior_sha256: str | None
     temperature: float
@@ -72,13 +73,14 @@ class ClassSets(Attachment):
         return {SET_THRESHOLD: self.threshold}
 
     def check_sampler(self, sampler: Sampler) -> None:
-        asked = (sampler.draws, sampler.seed, sampler.scope, sampler.noise.scheme)
-        if asked != (self.draws, self.seed, None, DEFAULT_SCHEME):
-            message = f"{self.file} promises something of {self.draws} {DEFAULT_SCHEME} draws of seed {self.seed} in the whole scope alone"
-            raise InputError(
-                message,
-                hint=f"--draws {self.draws} --seed {self.seed}, without --scope and --scheme",
-            )
+        calibrated = (self.draws, self.seed, None, DEFAULT_SCHEME)
+        if (sampler.draws, sampler.seed, sampler.scope, sampler.noise.scheme) == calibrated:
+            return
+        raise InputError(
+            f"{self.file} holds a guarantee of {self.draws} {DEFAULT_SCHEME} draws of seed "
+            f"{self.seed} in the whole scope alone",
+            hint=f"--draws {self.draws} --seed {self.seed}, without --scope and --scheme",
+        )
 
     def record(self) -> dict[str, Any]:
         names = ("threshold", "level", "frames", "draws", "seed", "promise")
@@ -87,13 +89,13 @@ class ClassSets(Attachment):
 
 @dataclass(frozen=True)
 class ClassSetsConfig(Settings):
-    """How the sets of classes are calibrated, on frames that nothing else was trained or chosen on.
+    """How prediction sets are calibrated, on frames that nothing else was trained or chosen on.
 
     Args:
-        level: the bound of the expected share of a frame's labelled pixels whose true class is
-            outside of their set.
+        level: bound of the expected share of a frame's labelled pixels whose true class is outside
+            of their set.
         split: of the data set; its frames must be like those to come.
-        frames: how many evenly spaced frames (0: all).
+        frames: number of evenly spaced frames (0: all).
         draws: S of a Bayesian model; predict with as many.
         seed: of the draws; predict with the same.
     """
@@ -107,21 +109,54 @@ class ClassSetsConfig(Settings):
 
 
 def class_keys(probabilities: Tensor, prediction: Tensor) -> Tensor:
-    """Return the smallest k with which each class is in the set of each pixel, int64 ``[C, ...]``,
-    of probabilities ``[C, ...]`` and class ids ``[...]``; 0 of the predicted class.
+    """Return for each class the smallest k at which it is in the set of each pixel.
+
+    Args:
+        probabilities: ``[C, ...]``, 0..1.
+        prediction: predicted class ids ``[...]``; their key is 0.
+
+    Returns:
+        int64 ``[C, ...]``, 0..LAMBDA_STEPS; lambda is k / LAMBDA_STEPS.
     """
-    return (
-        ((1.0 - probabilities.float()) * STEPS)
-        .ceil()
-        .long()
-        .scatter_(0, prediction[None].long(), 0)
-    )
+    keys = ((1.0 - probabilities.float()) * LAMBDA_STEPS).ceil().long()
+    return keys.scatter_(0, prediction[None].long(), 0)
 
 
 def shares_up_to(keys: Tensor) -> npt.NDArray[np.float64]:
-    """Return the share of keys that are at most each k, float64 ``[STEPS + 1]``."""
-    counts = torch.bincount(keys.flatten(), minlength=STEPS + 1).cumsum(0).double()
+    """Return the share of keys that are at most k, for each k: float64 ``[LAMBDA_STEPS + 1]``."""
+    counts = torch.bincount(keys.flatten(), minlength=LAMBDA_STEPS + 1).cumsum(0).double()
     return np.asarray((counts / keys.numel()).cpu().numpy())
+
+
+class CalibrationSums:
+    """Sums over the calibration frames at each lambda, k / LAMBDA_STEPS.
+
+    Attributes:
+        losses: of a frame, the share of its labelled pixels whose true class is outside of their
+            set.
+        set_sizes: float64 ``[LAMBDA_STEPS + 1]``; of a frame, the mean number of classes in the
+            sets of its labelled pixels.
+    """
+
+    def __init__(self) -> None:
+        self.losses = LossSums("class-sets", LAMBDA_STEPS + 1)
+        self.set_sizes = np.zeros(LAMBDA_STEPS + 1)
+
+    def add(self, sampler: Sampler, frame: SeenFrame) -> None:
+        """Add a frame at its own size, where predict decides; one without labels adds nothing."""
+        labels = frame.original_labels
+        labelled = labels < UNKNOWN
+        if not labelled.any():
+            return
+        height, width = labels.shape
+        sampled = sampler(frame.image, size=(height, width), keep_probabilities=True)
+        assert sampled.probabilities is not None
+        device = frame.image.device
+        keys = class_keys(sampled.probabilities[0], sampled.prediction[0])
+        keys = keys[:, torch.from_numpy(labelled).to(device)]
+        true_classes = torch.from_numpy(labels[labelled]).to(device).long()
+        self.losses.add(1.0 - shares_up_to(keys.gather(0, true_classes[None])))
+        self.set_sizes += len(keys) * shares_up_to(keys)
 
 
 @flushed_denormals()
@@ -133,67 +168,61 @@ def fit_class_sets(
     device: str = "auto",
     say: Say = say,
 ) -> ClassSets:
-    """Calibrate lambda on frames at their own size, where predict decides, and write the same model
-    with it; InputError for fewer frames than the level needs.
+    """Calibrate lambda on labelled frames and write the same model with it.
+
+    Raises:
+        InputError: no frame has a labelled pixel, or the level needs more frames.
     """
-    settings, guarantee, level = config.settings, Guarantee("conformal"), config.settings.level
+    settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
-    how: dict[str, Any] = {
-        "draws": settings.draws,
-        "seed": settings.seed,
-        "scores": ("msp",),
-        "fitted": model.fitted(("msp",)),
-    }
-    sampler, losses, sizes = (
-        Sampler(model.network, model.posterior, **how),
-        LossSums("class-sets", STEPS + 1),
-        np.zeros(STEPS + 1),
+    sampler = Sampler(
+        model.network,
+        model.posterior,
+        draws=settings.draws,
+        seed=settings.seed,
+        scores=("msp",),
+        fitted=model.fitted(("msp",)),
     )
-    for _, image, _, _, labels in frames_as_seen(
-        model, data, settings.split, settings.frames, METHOD.name
-    ):
-        if (labelled := labels < UNKNOWN).any():
-            found = sampler(image, size=(labels.shape[0], labels.shape[1]), keep_probabilities=True)
-            assert found.probabilities is not None
-            keys = class_keys(found.probabilities[0], found.prediction[0])[
-                :, torch.from_numpy(labelled).to(image.device)
-            ]
-            true = torch.from_numpy(labels[labelled]).to(image.device).long()
-            losses.add(1.0 - shares_up_to(keys.gather(0, true[None])))
-            sizes += len(keys) * shares_up_to(keys)
-    if not (frames := losses.units):
+    sums = CalibrationSums()
+    for frame in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+        sums.add(sampler, frame)
+
+    losses = sums.losses
+    if not losses.units:
         raise InputError(
             f"the {settings.split} frames hold no labelled pixel",
             hint="choose another --class_sets.split",
         )
-    guarantee.check_units(
-        losses, level, f"labelled frames of {settings.split}", "--class_sets.level"
+    guarantee = Guarantee("conformal")
+    units = f"labelled frames of {settings.split}"
+    guarantee.check_units(losses, settings.level, units, "--class_sets.level")
+    step = guarantee.certified(losses, settings.level)
+    assert step is not None  # at lambda 1 every set holds all classes
+    sets = ClassSets(
+        threshold=step / LAMBDA_STEPS,
+        level=settings.level,
+        frames=losses.units,
+        risk=guarantee.risk(losses, step),
+        mean_size=float(sums.set_sizes[step]) / losses.units,
+        promise=(
+            f"On average, at most {100 * settings.level:.3g} % of the labelled pixels of a frame "
+            "have their true class outside of their set."
+        ),
+        condition=(
+            f"It holds where frames come as the {losses.units} of the calibration did, with "
+            f"{sampler.draws} draws of seed {settings.seed} at the same size; another domain or "
+            "corrupted images void it."
+        ),
+        draws=sampler.draws,
+        seed=settings.seed,
+        fitted_on=fitted_on(config, settings.split),
+        **{name: model.hashes[name] for name in ClassSets.bound_by},
     )
-    place = guarantee.certified(losses, level)
-    assert place is not None  # at lambda 1 every set holds all classes
-    promise = f"On average, at most {100 * level:.3g} % of the labelled pixels of a frame have their true class outside of their set."
-    seen = f"the {frames} of the calibration did, with {sampler.draws} draws of seed {settings.seed} at the same size"
-    condition = f"It holds where frames come as {seen}; another domain or corrupted images void it."
-    facts: dict[str, Any] = {
-        "threshold": place / STEPS,
-        "level": level,
-        "frames": frames,
-        "risk": guarantee.risk(losses, place),
-    }
-    facts |= {
-        "mean_size": float(sizes[place]) / frames,
-        "draws": sampler.draws,
-        "seed": settings.seed,
-        "promise": promise,
-    }
-    facts |= {"fitted_on": fitted_on(config, settings.split)} | {
-        name: model.hashes[name] for name in ClassSets.bound_by
-    }
-    sets = ClassSets(**facts, condition=condition)
     sets.attach(base, config, out, METHOD.name, say)
-    size = f"{sets.mean_size:.2f} of {model.network.description.num_classes} classes on average"
+    classes = model.network.description.num_classes
     say(
-        f"wrote {out}: sets of {size}, lambda {sets.threshold:.4f}, on {frames} frames. {sets.promise}"
+        f"wrote {out}: sets of {sets.mean_size:.2f} of {classes} classes on average, "
+        f"lambda {sets.threshold:.4f}, on {sets.frames} frames. {sets.promise}"
     )
     return sets
 

@@ -1,6 +1,6 @@
-"""How unlike the training frames a frame's features are: the evidence that no draw of the network
-gives. The distance of each map is made at its places, upsampled to the frame, and averaged over
-layers and sizes.
+"""How unlike the training frames the features of a frame are: evidence that no draw of the network
+gives. The distance of each feature map is computed at its places, upsampled to the frame, and
+averaged over layers and sizes.
 """
 
 from __future__ import annotations
@@ -20,71 +20,87 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.scores import FEATURE_DISTANCE, NEAREST
 
+# Places, and features of a bank, that are multiplied at a time. On a CPU their cosines stay in the
+# cache, however large the bank.
 BLOCK = {"cpu": 512, "cuda": 8192}
-"""Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the
-cache, however large the bank.
-"""
 
 
 class Neighbours:
-    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest
-    of them: ``1 - cosine`` in 0..2 (Sun et al., ICML 2022, arXiv 2204.06507). ``frames`` names the
-    training frame of each feature; empty where that is unknown.
+    """A bank of features of the training frames, and how far other features are from it.
+
+    The distance is ``1 - cosine`` in 0..2 from the nearest feature (Sun et al., ICML 2022, arXiv
+    2204.06507).
+
+    Args:
+        bank: features ``[N, D]``.
+        frames: the training frame of each feature; empty where that is unknown.
     """
 
     def __init__(self, bank: Tensor, frames: Sequence[str] = ()) -> None:
-        self.channels, self.frames = bank.shape[1], frames
+        self.channels = bank.shape[1]
+        self.frames = frames
         # A GPU multiplies halves faster than it reads them.
-        self.bank = F.normalize(bank.float(), dim=1).to(
-            torch.float16 if bank.is_cuda else torch.float32
-        )
+        stored = torch.float16 if bank.is_cuda else torch.float32
+        self.bank = F.normalize(bank.float(), dim=1).to(stored)
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return the distances ``[M]`` of features ``[M, D]`` of length 1."""
-        if (
-            get_proxy_mode() is not None
-        ):  # of a graph one product, however many places its frames will have
-            return (1.0 - (features.to(self.bank.dtype) @ self.bank.T).amax(1).float()).clamp_(
-                0.0, 2.0
-            )
-        side = BLOCK[self.bank.device.type]
-        blocks, parts = (
-            torch.split(self.bank, side),
-            torch.split(features.to(self.bank.dtype), side),
-        )
-        nearest = [
-            torch.stack([(part @ rows.T).amax(1) for rows in blocks]).amax(0) for part in parts
-        ]
-        return (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)
+        features = features.to(self.bank.dtype)
+        if get_proxy_mode() is not None:
+            # One product in a graph, however many places its frames will have.
+            cosines = (features @ self.bank.T).amax(1)
+        else:
+            cosines = self._largest_cosines(features)
+        return (1.0 - cosines.float()).clamp_(0.0, 2.0)
+
+    def _largest_cosines(self, features: Tensor) -> Tensor:
+        """Return the cosine of each feature to the nearest of the bank, computed in blocks."""
+        block = BLOCK[self.bank.device.type]
+        banks = torch.split(self.bank, block)
+        largest = []
+        for part in torch.split(features, block):
+            cosines = [(part @ bank.T).amax(1) for bank in banks]
+            largest.append(torch.stack(cosines).amax(0))
+        return torch.cat(largest)
+
+    def nearest(self, features: Tensor) -> list[tuple[float, str]]:
+        """Return distance and training frame of the nearest of the bank to each of few features
+        ``[M, D]`` of length 1.
+        """
+        cosines, indices = (features.to(self.bank.dtype) @ self.bank.T).float().max(1)
+        distances = (1.0 - cosines).clamp_(0.0, 2.0).tolist()
+        frames = [self.frames[index] for index in indices.tolist()]
+        return list(zip(distances, frames, strict=True))
 
 
 FrameFeatures = Sequence[tuple[Tensor, Neighbours, tuple[float, float]]]
-"""Of a frame for each map of its features ``[D, h, w]`` the bank, and the height and width that it
-covers, as shares of the frame's.
+"""The feature maps of a frame: for each the map ``[D, h, w]``, its bank, and the height and width
+that it covers, as shares of the frame's.
 """
 
 
 def nearest_frames(
     maps: FrameFeatures, places: Sequence[tuple[float, float]]
 ) -> list[tuple[float, str]]:
-    """Return distance and training frame of the stored feature that is nearest to that of each
-    place, given as shares 0..1 of the frame's height and width; of several maps that of the
-    smallest distance.
+    """Return the training frame whose stored feature is nearest to that of each place.
+
+    Args:
+        places: (row, column), as shares 0..1 of the frame's height and width.
+
+    Returns:
+        Distance and training frame for each place; of several maps, those of the smallest distance.
     """
     nearest = []
-    for features, bank, extent in maps:
-        shape = features.shape[1:]
-        at = [
-            [min(int(s / e * n), n - 1) for s, e, n in zip(place, extent, shape, strict=True)]
-            for place in places
-        ]
-        rows = unit_features(features[:, [y for y, _ in at], [x for _, x in at]][None, ..., None])
-        cosines, indices = (rows.to(bank.bank.dtype) @ bank.bank.T).float().max(1)
-        distances = (1.0 - cosines).clamp_(0.0, 2.0).tolist()
-        nearest.append(
-            [(d, bank.frames[index]) for d, index in zip(distances, indices.tolist(), strict=True)]
-        )
-    return [min(of_maps) for of_maps in zip(*nearest, strict=True)]
+    for features, bank, (covered_height, covered_width) in maps:
+        _, height, width = features.shape
+        rows = []
+        columns = []
+        for row, column in places:
+            rows.append(min(int(row / covered_height * height), height - 1))
+            columns.append(min(int(column / covered_width * width), width - 1))
+        chosen = unit_features(features[:, rows, columns][None, ..., None])
+        nearest.append(bank.nearest(chosen))
+    return [min(candidates) for candidates in zip(*nearest, strict=True)]
 
 
 class FeatureDensity:
@@ -97,7 +113,9 @@ class FeatureDensity:
     def __init__(
         self, extractor: FeatureExtractor, banks: Sequence[Neighbours], *, whole: bool = False
     ) -> None:
-        self.extractor, self.banks, self.whole = extractor, banks, whole
+        self.extractor = extractor
+        self.banks = banks
+        self.whole = whole
 
     @torch.inference_mode()
     @full_float32()
@@ -108,79 +126,117 @@ class FeatureDensity:
         precision: Precision = "float32",
         temperature: float = 1.0,
     ) -> dict[str, Any]:
-        """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]``
-        in 0..1, and where the frames of all banks are known, under :data:`NEAREST` a
-        :data:`segunc.sampling.sampler.Nearest` for each image.
+        """Return the evidence of images ``[n, 3, H, W]`` in 0..1.
+
+        Returns:
+            The mean distance over the maps, ``[n, H, W]`` float32; and where the frames of all
+            banks are known, under :data:`NEAREST` a :data:`segunc.sampling.sampler.Nearest` for
+            each image.
         """
         # On a GPU alone: on many CPUs depthwise convolutions are slower in bfloat16.
         with torch.autocast(
             images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda
         ):
-            maps, extents = self.extractor(images), self.extractor.extents(images)
+            maps = self.extractor(images)
+            extents = self.extractor.extents(images)
+        height, width = images.shape[-2:]
         distances = []
         for features, bank, extent in zip(maps, self.banks, extents, strict=True):
             if features.shape[1] != bank.channels:
-                sizes = f"{bank.channels} numbers does not fit a layer of {features.shape[1]}"
                 raise InputError(
-                    f"a bank of features of {sizes}", hint="fit the features of this network again"
+                    f"a bank of features of {bank.channels} numbers does not fit a layer of "
+                    f"{features.shape[1]}",
+                    hint="fit the features of this network again",
                 )
             coarse = bank(unit_features(features)).view(len(images), 1, *features.shape[2:])
-            whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
-            whole = whole[..., : images.shape[2], : images.shape[3]]
-            distances.append(whole[:, 0] / len(maps))
+            covered = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
+            distances.append(covered[:, 0, :height, :width] / len(maps))
         evidence: dict[str, Any] = {FEATURE_DISTANCE: sum(distances)}
         if all(bank.frames for bank in self.banks):
-            shares = [
-                (height / images.shape[2], width / images.shape[3]) for height, width in extents
-            ]
-            frames = (
-                tuple(zip(frame, self.banks, shares, strict=True))
-                for frame in zip(*maps, strict=True)
-            )
-            evidence[NEAREST] = [partial(nearest_frames, frame) for frame in frames]
+            shares = [(rows / height, columns / width) for rows, columns in extents]
+            nearest = []
+            for image_maps in zip(*maps, strict=True):
+                frame = tuple(zip(image_maps, self.banks, shares, strict=True))
+                nearest.append(partial(nearest_frames, frame))
+            evidence[NEAREST] = nearest
         return evidence
 
 
 def unit_features(maps: Tensor) -> Tensor:
-    """The features of maps ``[n, D, h, w]`` as rows ``[n h w, D]`` of length 1, float32."""
+    """Return the features of maps ``[n, D, h, w]`` as rows ``[n h w, D]`` of length 1, float32."""
     return F.normalize(maps.float().movedim(1, -1).flatten(0, 2), dim=1)
 
 
 class Sample:
     """A uniform sample without replacement of at most ``size`` rows of a stream, in constant
-    memory: those of the smallest random keys. It depends on the seed and the stream alone, not on
-    how the stream is cut.
+    memory: the rows with the smallest random keys. It depends on the seed and the stream alone, not
+    on how the stream is cut.
     """
 
     def __init__(self, size: int, seed: int) -> None:
-        self.size, self._generator = size, torch.Generator().manual_seed(seed)
-        self._keys, self.rows = torch.empty(0, dtype=torch.float64), torch.empty(0)
+        self.size = size
+        self.rows = torch.empty(0)
+        self._keys = torch.empty(0, dtype=torch.float64)
+        self._generator = torch.Generator().manual_seed(seed)
 
     def add(self, rows: Tensor) -> None:
-        keys = torch.cat(
-            [self._keys, torch.rand(len(rows), generator=self._generator, dtype=torch.float64)]
-        )
-        rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
-        kept = keys.argsort()[: self.size]
-        self._keys, self.rows = keys[kept], rows[kept]
+        new_keys = torch.rand(len(rows), generator=self._generator, dtype=torch.float64)
+        keys = torch.cat([self._keys, new_keys])
+        if len(self.rows):
+            rows = torch.cat([self.rows, rows])
+        smallest = keys.argsort()[: self.size]
+        self._keys = keys[smallest]
+        self.rows = rows[smallest]
+
+
+def _centres(side: int, extent: int, length: int) -> Tensor:
+    """Return the centres of the places along one side of a map, as shares of the frame's side."""
+    return ((torch.arange(side) + 0.5) / side * extent / length).clamp_max(1.0)
+
+
+def _places_of_pixels(side: int, extent: int, length: int) -> Tensor:
+    """Return the place along one side of a map to which each pixel of the frame's side belongs."""
+    return (2 * torch.arange(length) + 1) * side // (2 * extent)
 
 
 def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:
-    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame
-    its centre's row and column as shares of the frame's height and width, and the train id of most
-    of its labelled pixels (255 where none has most, and beside unknown pixels, which features there
-    have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the
-    frame counts as its edge.
+    """Return where each place of a feature map is, and its class.
+
+    The class is the train id of most of the labelled pixels of a place: 255 where none has most,
+    and beside unknown pixels, which features there have seen. What a network pads beyond the frame
+    counts as its edge.
+
+    Args:
+        labels: train ids uint8 ``[H, W]`` of the frame.
+        size: (height, width) of the map.
+        extent: (height, width) that the map covers, in pixels of the frame.
+
+    Returns:
+        ``[h w, 3]`` float32: row and column of the centre as shares of the frame's height and
+        width, and the train id.
     """
-    axes, count = list(zip(size, extent, labels.shape, strict=True)), size[0] * size[1]
-    shares = [(torch.arange(n) + 0.5) / n * covered / side for n, covered, side in axes]
-    centres = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
-    row, column = ((2 * torch.arange(side) + 1) * n // (2 * covered) for n, covered, side in axes)
-    place = (row[:, None] * size[1] + column).clamp_max(count - 1)
-    counts = torch.bincount((place * 256 + labels).flatten(), minlength=count * 256).view(-1, 256)[
-        :, :IGNORE
-    ]
-    most, label = counts.max(1)
-    unknown = F.max_pool2d(counts[:, UNKNOWN].view(1, *size).float(), 3, 1, 1).flatten() > 0
-    label[(2 * most <= counts.sum(1)) | unknown] = IGNORE
-    return torch.cat([centres, label[:, None]], 1)
+    rows, columns = size
+    height, width = labels.shape
+    row_centres = _centres(rows, extent[0], height)
+    column_centres = _centres(columns, extent[1], width)
+    centres = torch.cartesian_prod(row_centres, column_centres).view(-1, 2)
+    row = _places_of_pixels(rows, extent[0], height)
+    column = _places_of_pixels(columns, extent[1], width)
+    place = (row[:, None] * columns + column).clamp_max(rows * columns - 1)
+    classes = _classes_of_places(place, labels, size)
+    return torch.cat([centres, classes[:, None]], 1)
+
+
+def _classes_of_places(place: Tensor, labels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the class of each place of a map, int64 ``[h w]``, from the place and the train id of
+    each pixel ``[H, W]``.
+    """
+    rows, columns = size
+    count = rows * columns
+    pixels = torch.bincount((place * 256 + labels).flatten(), minlength=count * 256)
+    pixels = pixels.view(-1, 256)[:, :IGNORE]  # of each place and train id
+    most, classes = pixels.max(1)
+    unknown = pixels[:, UNKNOWN].view(1, rows, columns).float()
+    beside_unknown = F.max_pool2d(unknown, 3, 1, 1).flatten() > 0
+    classes[(2 * most <= pixels.sum(1)) | beside_unknown] = IGNORE
+    return classes

@@ -1,6 +1,6 @@
-"""Students: a network that is taught to give in about one pass what a teacher gives in many (as
-DUDES, Landgraf et al. 2023, 2303.09843). Its last layer makes the logits z and a head beside it
-makes d; the draws are z + d and z - d, which share all that comes before.
+"""Students: a network that learns to give in about one pass what a teacher gives in many (as DUDES,
+Landgraf et al. 2023, 2303.09843). Its last layer makes the logits z and a head beside it makes d;
+the draws are z + d and z - d, which share all layers before.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,8 +39,8 @@ from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.frames.sources import open_source
 from segunc.networks.copies import check_copy
-from segunc.networks.files import WEIGHTS, load_network, save_network
 from segunc.networks.gradients import run_with_gradients
+from segunc.networks.model_folder import WEIGHTS, load_network, save_network
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.weights import load_state
 from segunc.posteriors.methods import Method
@@ -47,26 +48,33 @@ from segunc.posteriors.model import MEMBERS, Model, load_base, load_model, poste
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import Branch
 from segunc.sampling.sampler import Sampler, network_input
+from segunc.training.batches import open_data, spaced
 from segunc.training.config import FitConfig, environment, record_data, save_config
-from segunc.training.data import open_data, spaced
+from segunc.training.lightning_runs import Say, say
 from segunc.training.losses import diverged, make_optimizer, make_schedule
-from segunc.training.progress import Say, say
 
-PIXEL_STEP = (
-    4  # of the rows and columns at which a student learns: last layers seldom have more places
-)
+# Every how many rows and columns a student learns: last layers seldom have more places.
+PIXEL_STEP = 4
+MIN_CROP = 16  # places of a crop along each side, where the frame has as many
 CORRUPTIONS = "noise:1 fog:2 darkness:2 noise:3 fog:4 blur:3 jpeg:3"
 # Learning rate of the head, which begins with random weights, as a multiple of that of the network.
 HEAD_RATE = 5.0
 # Nats that are added to epistemic before its logarithm: float32 tells no less from rounding.
 FLOOR = 1e-5
-HEAD, SIGN = "student_head", "student_sign"  # names beside the parameters of the last layer
+# Names beside the parameters of the last layer.
+HEAD = "student_head"
+SIGN = "student_sign"
+TAUGHT_SCORES = ("epistemic", "mean-energy")
+
+ChangeTensor = Callable[[Tensor], Tensor]
 
 
 class LogitLayer:
-    """The last Conv2d or Linear with as many outputs as the network has that makes the logits;
-    InputError where there is none, or what follows mixes frames. Auxiliary heads, which a network
-    may call later, do not make them.
+    """The layer of a network that makes its logits: the last such Conv2d or Linear, with as many
+    outputs as the network has. Auxiliary heads, which a network may call later, do not make them.
+
+    Raises:
+        InputError: there is no such layer, or what follows it mixes frames.
     """
 
     def __init__(self, network: SegmentationNetwork) -> None:
@@ -86,14 +94,18 @@ class LogitLayer:
         raise InputError(f"{name} does more with its logits than upsample them", hint=hint)
 
     def _called_layers(self, images: Tensor) -> tuple[list[nn.Module], Tensor]:
-        """Return the layers that may be it, in the order of their calls, and the logits."""
+        """Return the layers that may make the logits, in the order of their calls, and the
+        logits.
+        """
         outputs = self.network.description.num_outputs
         called: list[nn.Module] = []
-        handles = [
-            module.register_forward_hook(lambda module, _, __: called.append(module))
-            for module in self.network.modules()
-            if isinstance(module, nn.Conv2d | nn.Linear) and len(module.weight) == outputs
-        ]
+
+        def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+            called.append(module)
+
+        layers = [m for m in self.network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+        may_make_logits = [layer for layer in layers if len(layer.weight) == outputs]
+        handles = [layer.register_forward_hook(keep) for layer in may_make_logits]
         try:
             # Not in inference mode: what the network keeps from here is trained with.
             with torch.no_grad():
@@ -107,8 +119,12 @@ class LogitLayer:
         """Return whether a second frame, put into the layer, comes out beside the first as logits
         of its own.
         """
+
+        def add_frame(features: Tensor) -> Tensor:
+            return torch.cat([features, 2 * features + 1])
+
         try:
-            with torch.no_grad(), self.changed(lambda x: torch.cat([x, 2 * x + 1])):
+            with torch.no_grad(), self.changed(add_frame):
                 stacked = self.network(images)
         except RuntimeError as error:  # of another head, which is joined with what has one frame
             if is_out_of_memory(error):
@@ -118,19 +134,23 @@ class LogitLayer:
         return same_shape and torch.allclose(stacked[:1], expected, rtol=1e-3, atol=1e-4)
 
     @contextmanager
-    def changed(self, change_input: Any = None, change_output: Any = None) -> Iterator[None]:
+    def changed(
+        self, change_input: ChangeTensor | None = None, change_output: ChangeTensor | None = None
+    ) -> Iterator[None]:
         """Pass the layer's input, and its output, through these functions while open."""
         handles = []
-        if change_input:
-            handles.append(
-                self.module.register_forward_pre_hook(
-                    lambda _, args: (change_input(args[0]), *args[1:])
-                )
-            )
-        if change_output:
-            handles.append(
-                self.module.register_forward_hook(lambda _, __, output: change_output(output))
-            )
+        if change_input is not None:
+
+            def before(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+                return (change_input(inputs[0]), *inputs[1:])
+
+            handles.append(self.module.register_forward_pre_hook(before))
+        if change_output is not None:
+
+            def after(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+                return change_output(output)
+
+            handles.append(self.module.register_forward_hook(after))
         try:
             yield
         finally:
@@ -152,32 +172,35 @@ def make_head(layer: Any, channels: int) -> nn.Sequential:
         }
         first = nn.Conv2d(layer.in_channels, channels, **geometry)
         return nn.Sequential(first, nn.ReLU(), nn.Conv2d(channels, outputs, 1))
-    return nn.Sequential(
-        nn.Linear(layer.in_features, channels), nn.ReLU(), nn.Linear(channels, outputs)
-    )
+    first_linear = nn.Linear(layer.in_features, channels)
+    return nn.Sequential(first_linear, nn.ReLU(), nn.Linear(channels, outputs))
 
 
 def add_head(layer: Any, inputs: tuple[Tensor, ...], logits: Tensor) -> Tensor:
-    """Add what the head makes of the input of a last layer to its output, as a forward
-    hook of it.
-    """
+    """Add what the head makes of the input of a last layer to its output; a forward hook of it."""
     return cast(Tensor, logits + getattr(layer, SIGN) * getattr(layer, HEAD)(inputs[0]))
 
 
 def with_head(
     network: SegmentationNetwork, layer: nn.Module, head: nn.Module, sign: int
 ) -> SegmentationNetwork:
-    """Return a network of the very modules of another, but for its last layer, which holds a head,
-    and adds what it makes times ``sign``, 1 or -1. The sign is all in which such networks differ,
-    so that all else runs once for all of them.
+    """Return a network that adds ``sign``, 1 or -1, times the output of a head to its logits.
+
+    It shares all modules with ``network`` except the last layer and the modules that hold it. Such
+    networks differ in the sign alone, so all else runs once for all of them.
     """
-    place = next(name for name, module in network.named_modules() if module is layer)
-    above = {"", *(place[:end] for end, letter in enumerate(place) if letter == "."), place}
-    memo = {id(module): module for name, module in network.named_modules() if name not in above}
-    memo |= {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    copied = copy.deepcopy(network, memo)
+    layer_name = next(name for name, module in network.named_modules() if module is layer)
+    words = layer_name.split(".")
+    copied_names = {".".join(words[:depth]) for depth in range(len(words) + 1)}
+    shared: dict[int, Any] = {}
+    for name, module in network.named_modules():
+        if name not in copied_names:
+            shared[id(module)] = module
+    for tensor in (*network.parameters(), *network.buffers()):
+        shared[id(tensor)] = tensor
+    copied = copy.deepcopy(network, shared)
     check_copy(network, copied)
-    last = copied.get_submodule(place)
+    last = copied.get_submodule(layer_name)
     last.add_module(HEAD, head)
     last.register_buffer(SIGN, torch.tensor(float(sign)), persistent=False)
     last.register_forward_hook(add_head)
@@ -194,9 +217,8 @@ class Student(Ensemble):
     def __init__(self, network: SegmentationNetwork, head: nn.Sequential, layer: nn.Module) -> None:
         self.head = head
         draws = [with_head(network, layer, head, sign) for sign in (1, -1)]
-        self.network = draws[
-            0
-        ]  # a network of its own would be one more pass of what lies behind the last layer
+        # A third network, for the base scores, would be one more pass of all behind the last layer.
+        self.network = draws[0]
         super().__init__([Branch(draw, Deterministic()) for draw in draws])
 
     def tensors(self) -> dict[str, Tensor]:
@@ -209,12 +231,12 @@ class Student(Ensemble):
 @dataclass(frozen=True)
 class DistilConfig(Settings):
     """How a student is trained: the affine parameters of its normalisation layers, its last layer
-    and its head, all else stays.
+    and its head; all else stays.
 
     Args:
         input: a folder, a pattern or a video of frames without labels, in the place of the training
             frames of the data set.
-        frames: how many evenly spaced frames (0: all). They stay in memory with the maps of the
+        frames: number of evenly spaced frames (0: all). They stay in memory with the maps of the
             teacher: with 19 classes 12 bytes a pixel.
         corruptions: each frame is learnt clean and under one of these in turn, NAME:STRENGTH as of
             ``evaluate --corruption``.
@@ -254,51 +276,73 @@ class DistilConfig(Settings):
         return {} if self.input else {"train": "what the student learns from"}
 
 
-class Lesson(NamedTuple):
-    """A frame and what the teacher says of some of its pixels, those of every fourth row and column
+@dataclass(frozen=True)
+class Lesson:
+    """A frame and what the teacher says of some of its pixels: those of every fourth row and column
     from ``first`` on.
     """
 
-    image: Image  # as it is shown, at the size that the network sees
-    first: tuple[int, int]
+    image: Image  # RGB uint8, as it is shown, at the size that the network sees
+    first: tuple[int, int]  # row and column
     probabilities: Tensor  # float16 [C, h, w]
     epistemic: Tensor  # float32 [h, w], nats
     energy: Tensor  # float32 [h, w]
 
     def part(self, share: float, random: np.random.Generator) -> Lesson:
-        """Return a crop of so large a share of both sides, at a random place."""
-        whole = [side // PIXEL_STEP for side in self.image.shape[:2]]
-        sides = [min(side, max(16, round(share * side))) for side in whole]
-        first = [
-            int(random.integers(most - side + 1)) for most, side in zip(whole, sides, strict=True)
-        ]
-        rows, columns = (
-            slice(start, start + side) for start, side in zip(first, sides, strict=True)
+        """Return a crop at a random place, whose sides are a share, 0..1, of the whole sides."""
+        height, width = self.image.shape[:2]
+        rows = _random_part(height // PIXEL_STEP, share, random)
+        columns = _random_part(width // PIXEL_STEP, share, random)
+        image = self.image[_in_pixels(rows), _in_pixels(columns)]
+        return Lesson(
+            image=np.ascontiguousarray(image),
+            first=self.first,
+            probabilities=self.probabilities[:, rows, columns],
+            epistemic=self.epistemic[rows, columns],
+            energy=self.energy[rows, columns],
         )
-        top, left, bottom, right = (PIXEL_STEP * n for n in (*first, rows.stop, columns.stop))
-        image = np.ascontiguousarray(self.image[top:bottom, left:right])
-        return Lesson(image, self.first, *(values[..., rows, columns] for values in self[2:]))
+
+
+def _random_part(whole: int, share: float, random: np.random.Generator) -> slice:
+    """Return a part at a random place of a side of so many places."""
+    length = min(whole, max(MIN_CROP, round(share * whole)))
+    start = int(random.integers(whole - length + 1))
+    return slice(start, start + length)
+
+
+def _in_pixels(places: slice) -> slice:
+    return slice(PIXEL_STEP * places.start, PIXEL_STEP * places.stop)
 
 
 def distillation_loss(logits: Tensor, lesson: Lesson, settings: DistilConfig) -> dict[str, Tensor]:
-    """Return the parts of the loss of logits ``[2, C, H, W]`` of both draws of a frame, each a
-    scalar and the mean over pixels: divergence of their mean probabilities from the teacher's in
-    nats, and smooth L1 losses of the logarithm of epistemic and of the mean energy.
+    """Return the parts of the loss of both draws of a frame.
+
+    Args:
+        logits: of the draws, ``[2, C, H, W]``.
+
+    Returns:
+        Scalars, means over pixels: ``divergence`` of the draws' mean probabilities from the
+        teacher's in nats; and smooth L1 losses of the logarithm of ``epistemic`` and of the mean
+        ``energy``.
     """
-    logits = logits[:, :, lesson.first[0] :: PIXEL_STEP, lesson.first[1] :: PIXEL_STEP].float()
+    first_row, first_column = lesson.first
+    logits = logits[:, :, first_row::PIXEL_STEP, first_column::PIXEL_STEP].float()
     taught = lesson.probabilities.to(logits.device).float()
+    taught_epistemic = lesson.epistemic.to(logits.device)
+    taught_energy = lesson.energy.to(logits.device)
+
     logs = logits.log_softmax(1)
     mean = logs.logsumexp(0) - math.log(2)
     epistemic = (logs.exp() * (logs - mean)).sum(1).mean(0).clamp_min(0.0)
-    ours, theirs = (
-        (values + FLOOR).log() for values in (epistemic, lesson.epistemic.to(logits.device))
-    )
+    log_epistemic = (epistemic + FLOOR).log()
+    log_taught_epistemic = (taught_epistemic + FLOOR).log()
     energy = -logits.logsumexp(1).mean(0)
+    divergence = (torch.special.xlogy(taught, taught) - taught * mean).sum(0).mean()
+    epistemic_loss = F.smooth_l1_loss(log_epistemic, log_taught_epistemic)
     return {
-        "divergence": (torch.special.xlogy(taught, taught) - taught * mean).sum(0).mean(),
-        "epistemic": settings.epistemic_weight * F.smooth_l1_loss(ours, theirs),
-        "energy": settings.energy_weight
-        * F.smooth_l1_loss(energy, lesson.energy.to(logits.device)),
+        "divergence": divergence,
+        "epistemic": settings.epistemic_weight * epistemic_loss,
+        "energy": settings.energy_weight * F.smooth_l1_loss(energy, taught_energy),
     }
 
 
@@ -308,25 +352,34 @@ class Learner:
     """
 
     def __init__(self, network: SegmentationNetwork, settings: DistilConfig) -> None:
-        self.network, self.settings = network.eval().requires_grad_(False), settings
-        self.place = LogitLayer(network)
-        self.head = make_head(self.place.module, settings.head_channels)
+        self.network = network.eval().requires_grad_(False)
+        self.settings = settings
+        self.logit_layer = LogitLayer(network)
+        self.head = make_head(self.logit_layer.module, settings.head_channels)
         self.head.to(network.mean.device)
-        layers = [module for module in network.modules() if classify(module)[0] is not None]
-        trained = [p for layer in (*layers, self.place.module) for p in layer.parameters()]
-        self.parameters = [p.requires_grad_(True) for p in trained if p.is_floating_point()]
+        trained = [module for module in network.modules() if classify(module)[0] is not None]
+        trained.append(self.logit_layer.module)
+        self.parameters = []
+        for layer in trained:
+            for parameter in layer.parameters():
+                if parameter.is_floating_point():
+                    self.parameters.append(parameter.requires_grad_(True))
 
     def logits(self, images: Tensor) -> Tensor:
         """Return the logits ``[2 n, C, H, W]`` of both draws of images ``[n, 3, H, W]``, in one
         pass of all before the last layer.
         """
-        seen: list[Tensor] = []
+        inputs: list[Tensor] = []
 
-        def both(logits: Tensor) -> Tensor:
-            difference = self.head(seen.pop())
+        def keep(features: Tensor) -> Tensor:
+            inputs.append(features)
+            return features
+
+        def make_draws(logits: Tensor) -> Tensor:
+            difference = self.head(inputs.pop())
             return torch.cat([logits + difference, logits - difference])
 
-        with self.place.changed(lambda x: seen.append(x) or x, both):  # type: ignore[func-returns-value]
+        with self.logit_layer.changed(keep, make_draws):
             images = images.contiguous(memory_format=torch.channels_last)
             return run_with_gradients(self.network, images)
 
@@ -334,37 +387,48 @@ class Learner:
         """Learn each lesson once an epoch, and return the mean parts of the loss over the last
         epoch.
         """
-        settings, random = (
-            self.settings,
-            np.random.Generator(np.random.Philox(key=self.settings.seed)),
-        )
-        each = -(-len(lessons) // settings.batch_size)
-        shuffled = (random.permutation(len(lessons)) for _ in range(settings.epochs))
-        order = [part for numbers in shuffled for part in np.array_split(numbers, each)]
+        settings = self.settings
+        random = np.random.Generator(np.random.Philox(key=settings.seed))
+        batches = self._batches(len(lessons), random)
         head_lr = HEAD_RATE * settings.lr
         groups = [
             {"params": self.parameters, "lr": settings.lr},
             {"params": list(self.head.parameters()), "lr": head_lr},
         ]
         optimizer = make_optimizer("adamw", groups, settings.lr)
-        schedule = make_schedule(optimizer, "onecycle", len(order), [settings.lr, head_lr])
+        schedule = make_schedule(optimizer, "onecycle", len(batches), [settings.lr, head_lr])
         losses: list[dict[str, float]] = []
-        for step, numbers in enumerate(ConsoleProgress(label="student", unit="step").follow(order)):
-            for lesson in (lessons[number].part(settings.crop, random) for number in numbers):
-                image = network_input([lesson.image], lesson.image.shape[:2]).to(
-                    self.network.mean.device
-                )
-                parts = distillation_loss(self.logits(image), lesson, settings)
-                loss = torch.stack([*parts.values()])
-                if not bool(torch.isfinite(loss).all()):
-                    raise diverged("the loss", step)
-                (loss.sum() / len(numbers)).backward()  # type: ignore[no-untyped-call]
-                losses.append(dict(zip(parts, loss.tolist(), strict=True)))
+        progress = ConsoleProgress(label="student", unit="step")
+        for step, batch in enumerate(progress.follow(batches)):
+            for number in batch:
+                crop = lessons[number].part(settings.crop, random)
+                losses.append(self._add_gradients(crop, len(batch), step))
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        last = losses[-len(lessons) :]
-        return {name: round(float(np.mean([parts[name] for parts in last])), 6) for name in last[0]}
+        last_epoch = losses[-len(lessons) :]
+        means = {}
+        for name in last_epoch[0]:
+            means[name] = round(float(np.mean([parts[name] for parts in last_epoch])), 6)
+        return means
+
+    def _batches(self, lessons: int, random: np.random.Generator) -> list[npt.NDArray[np.int64]]:
+        """Return the numbers of the lessons of each step, of all epochs."""
+        steps = math.ceil(lessons / self.settings.batch_size)
+        batches = []
+        for _ in range(self.settings.epochs):
+            batches += np.array_split(random.permutation(lessons), steps)
+        return batches
+
+    def _add_gradients(self, lesson: Lesson, batch_size: int, step: int) -> dict[str, float]:
+        """Add the gradients of a lesson, one of its batch, and return the parts of its loss."""
+        image = network_input([lesson.image], lesson.image.shape[:2]).to(self.network.mean.device)
+        parts = distillation_loss(self.logits(image), lesson, self.settings)
+        loss = torch.stack(list(parts.values()))
+        if not bool(torch.isfinite(loss).all()):
+            raise diverged("the loss", step)
+        (loss.sum() / batch_size).backward()  # type: ignore[no-untyped-call]
+        return dict(zip(parts, loss.tolist(), strict=True))
 
 
 def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[tuple[str, Image]]:
@@ -373,9 +437,8 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
     """
     if not config.settings.input:
         data = open_data(config.data, classes).dataset("train")
-        for index in ConsoleProgress(label="teacher").follow(
-            spaced(len(data), config.settings.frames)
-        ):
+        chosen = spaced(len(data), config.settings.frames)
+        for index in ConsoleProgress(label="teacher").follow(chosen):
             yield data.samples[index].name, data.read(index)[0]
         return
     source = open_source(config.settings.input, all_images=False)
@@ -386,44 +449,93 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
         yield frame.name, frame.image
 
 
+class Teacher:
+    """A model that says what its draws make of a frame, at random rows and columns."""
+
+    def __init__(self, model: Model, settings: DistilConfig) -> None:
+        self.sampler = Sampler(
+            model.network,
+            model.posterior,
+            draws=settings.draws,
+            seed=settings.seed,
+            scores=TAUGHT_SCORES,
+            fitted=model.fitted(TAUGHT_SCORES),
+        )
+        self.random = np.random.Generator(np.random.Philox(key=settings.seed))
+        self.nats = math.log(model.network.description.num_classes)  # of an epistemic of 1
+
+    def lesson(self, image: Image, size: tuple[int, int]) -> Lesson:
+        """Return the lesson of an image RGB uint8 ``[H, W, 3]``, at the (height, width) that the
+        network sees.
+
+        Raises:
+            InputError: the teacher takes no frames of this size.
+        """
+        inputs = network_input([image], size)
+        try:
+            sampled = self.sampler(inputs, keep_probabilities=True)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            height, width = size
+            raise InputError(
+                f"the teacher takes no frames of {width} x {height} pixels ({one_line(error)})",
+                hint="give another --data.size H,W",
+            ) from error
+        top, left = self.random.integers(PIXEL_STEP, size=2).tolist()
+
+        def taught(values: Any) -> Tensor:
+            chosen: Tensor = values[0][..., top::PIXEL_STEP, left::PIXEL_STEP]
+            return chosen.clone().cpu()
+
+        return Lesson(
+            image=(inputs[0] * 255).round().byte().permute(1, 2, 0).numpy(),
+            first=(top, left),
+            probabilities=taught(sampled.probabilities).half(),
+            epistemic=taught(sampled.scores["epistemic"]) * self.nats,
+            energy=taught(sampled.scores["mean-energy"]),
+        )
+
+
 def make_lessons(
     teacher: Model, network: SegmentationNetwork, config: FitConfig[DistilConfig]
 ) -> Iterator[Lesson]:
-    """Yield each frame clean and under one of the corruptions, at the size at which the network
-    will see it, with what the teacher says.
+    """Yield the lesson of each frame clean and under one of the corruptions, at the size at which
+    the network of the student sees it.
     """
-    settings, scores = config.settings, ("epistemic", "mean-energy")
-    corruptions = [Corruption.parse(text) for text in settings.corruptions]
-    options: Any = {
-        "draws": settings.draws,
-        "seed": settings.seed,
-        "scores": scores,
-        "fitted": teacher.fitted(scores),
-    }
-    sampler, size = Sampler(teacher.network, teacher.posterior, **options), config.data.get("size")
-    random = np.random.Generator(np.random.Philox(key=settings.seed))
-    nats = math.log(network.description.num_classes)
-    for number, (name, image) in enumerate(
-        frames_to_learn(config, network.description.num_classes)
-    ):
-        seen = inference_size(
-            network.description, (image.shape[0], image.shape[1]), size and (size[0], size[1])
+    corruptions = [Corruption.parse(text) for text in config.settings.corruptions]
+    taught = Teacher(teacher, config.settings)
+    description = network.description
+    override = config.data.get("size")
+    if override:
+        override = (override[0], override[1])
+    frames = frames_to_learn(config, description.num_classes)
+    for number, (name, image) in enumerate(frames):
+        height, width = image.shape[:2]
+        size = inference_size(description, (height, width), override)
+        yield taught.lesson(image, size)
+        if corruptions:
+            corruption = corruptions[number % len(corruptions)]
+            yield taught.lesson(corruption(image, name), size)
+
+
+def _load_start(base: Path, settings: DistilConfig, teacher: Model) -> SegmentationNetwork:
+    """Return the network that the student begins as; InputError where its classes are not the
+    teacher's.
+    """
+    folder = Path(settings.start or base)
+    if not (folder / WEIGHTS).exists():  # an ensemble
+        folder = folder / MEMBERS / "0"
+    network = load_network(folder, ignore_posterior=True)
+    theirs = teacher.network.description.classes
+    ours = network.description.classes
+    if theirs != ours:
+        raise InputError(
+            f"{base} has the classes {', '.join(theirs[:4])}, ..., and {folder} "
+            f"{', '.join(ours[:4])}, ...",
+            hint="both need the same",
         )
-        for corruption in (None, *corruptions[number % max(1, len(corruptions)) :][:1]):
-            inputs = network_input([corruption(image, name) if corruption else image], seen)
-            try:
-                result = sampler(inputs, keep_probabilities=True)
-            except RuntimeError as error:
-                if is_out_of_memory(error):
-                    raise
-                message = f"the teacher takes no frames of {seen[1]} x {seen[0]} pixels ({one_line(error)})"
-                raise InputError(message, hint="give another --data.size H,W") from error
-            top, left = random.integers(PIXEL_STEP, size=2).tolist()
-            kept = (..., slice(top, None, PIXEL_STEP), slice(left, None, PIXEL_STEP))
-            maps = (cast(Tensor, result.probabilities), *result.scores.values())
-            probabilities, epistemic, energy = (values[0][kept].clone().cpu() for values in maps)
-            pixels = (inputs[0] * 255).round().byte().permute(1, 2, 0).numpy()
-            yield Lesson(pixels, (top, left), probabilities.half(), epistemic * nats, energy)
+    return network
 
 
 @flushed_denormals()
@@ -433,7 +545,8 @@ def distil(
     """Train a student of the teacher in ``base``, and write its model folder; a run that was killed
     while it trained begins anew.
     """
-    settings, start = config.settings, time.perf_counter()
+    settings = config.settings
+    start = time.perf_counter()
     if out.resolve() == base.resolve():
         raise InputError(f"--out {out} is the teacher", hint="give another --out")
     teacher = load_model(base)
@@ -442,40 +555,38 @@ def distil(
             f"{base} is a student, which cannot be a teacher",
             hint="name the teacher of this student",
         )
-    begin = Path(settings.start or base)
-    begin = begin if (begin / WEIGHTS).exists() else begin / MEMBERS / "0"  # of an ensemble
-    network = load_network(begin, ignore_posterior=True)
-    theirs, ours = teacher.network.description.classes, network.description.classes
-    if theirs != ours:
-        message = f"{base} has the classes {', '.join(theirs[:4])}, ..., and {begin} {', '.join(ours[:4])}, ..."
-        raise InputError(message, hint="both need the same")
-    place = resolve_device(device)
-    teacher.place(place)
+    network = _load_start(base, settings, teacher)
+    chosen_device = resolve_device(device)
+    teacher.place(chosen_device)
     torch.manual_seed(settings.seed)
-    learner = Learner(network.to(place).to(memory_format=torch.channels_last), settings)
+    network = network.to(chosen_device).to(memory_format=torch.channels_last)
+    learner = Learner(network, settings)
     lessons = list(make_lessons(teacher, network, config))
-    taught = time.perf_counter() - start
-    say(f"the teacher has seen {len(lessons)} frames, clean and corrupted, in {taught:.0f} s")
+    teacher_seconds = time.perf_counter() - start
+    say(
+        f"the teacher has seen {len(lessons)} frames, clean and corrupted, "
+        f"in {teacher_seconds:.0f} s"
+    )
     loss = learner.train(lessons)
-    made_of: dict[str, Any] = {
+    provenance = {
         "teacher": teacher.posterior.method,
         "teacher_sha256": teacher.posterior_sha256,
-    }
-    made_of |= {"dataset": config.data.get("dataset"), "settings": config.plain()[settings.section]}
-    made_of |= {"frames": len(lessons), "loss": loss, "teacher_seconds": round(taught, 1)}
-    provenance = {
-        **made_of,
+        "dataset": config.data.get("dataset"),
+        "settings": config.plain()[settings.section],
+        "frames": len(lessons),
+        "loss": loss,
+        "teacher_seconds": round(teacher_seconds, 1),
         **environment("32-true"),
         "seconds": round(time.perf_counter() - start, 1),
     }
     save_network(network, out)
-    student = Student(network, learner.head, learner.place.module)
+    student = Student(network, learner.head, learner.logit_layer.module)
     save_posterior(student, None, out, out, seed=settings.seed, provenance=provenance)
     save_config(config, out, METHOD.name)
     record_data(out, config.data, base)
-    nats = loss["divergence"]
     say(
-        f"wrote {out}: a student of {teacher.posterior.method}, {nats:.4f} nats from it in the last epoch"
+        f"wrote {out}: a student of {teacher.posterior.method}, {loss['divergence']:.4f} nats "
+        "from it in the last epoch"
     )
 
 

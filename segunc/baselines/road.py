@@ -1,5 +1,5 @@
-"""Frames of your own road, without class labels and without a data set: what ``--features.images``
-and ``--anomaly.images`` open.
+"""Frames of your own road, without class labels and without a data set: ``--features.images`` and
+``--anomaly.images`` open them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import DATASETS, dataset_entry
-from segunc.data.entry import (
-    BINARY,
-    AnomalyEncoding,
-    Sample,
-    find_labels,
-    frame_name,
-    list_images,
-    without_labels,
-)
+from segunc.data.entries import Sample
+from segunc.data.frame_names import frame_name
+from segunc.data.image_files import list_images
 from segunc.data.images import Image, Labels, load_image
 from segunc.data.labels import UNKNOWN, label_values
+from segunc.data.layouts import find_labels, without_labels
+from segunc.data.masks import BINARY, AnomalyEncoding
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,11 @@ class RoadFrames:
         return len(self.samples)
 
     def dataset(self, split: str) -> RoadFrames:
-        return replace(
-            self, samples=[s for s in self.samples if (s.name == self.held_out) == (split == "val")]
-        )
+        if split == "val":
+            samples = [sample for sample in self.samples if sample.name == self.held_out]
+        else:
+            samples = [sample for sample in self.samples if sample.name != self.held_out]
+        return replace(self, samples=samples)
 
     def folds(self) -> list[RoadFrames]:
         return [replace(self, held_out=sample.name) for sample in self.samples]
@@ -60,40 +58,56 @@ class RoadFrames:
         if mask is None:
             return image, np.zeros(image.shape[:2], np.uint8)
         anomaly = self.encoding.read(mask)
-        if anomaly.shape != image.shape[:2]:
-            sizes = "{}x{}, its image {}x{}".format(*anomaly.shape, *image.shape[:2])
-            raise InputError(f"label {mask} is {sizes}")
+        height, width = image.shape[:2]
+        if anomaly.shape != (height, width):
+            rows, columns = anomaly.shape
+            raise InputError(f"label {mask} is {rows}x{columns}, its image {height}x{width}")
         return image, np.where(anomaly == 1, np.uint8(UNKNOWN), anomaly)
 
 
 def open_images(place: str) -> RoadFrames:
     """Return the images of ``FOLDER`` with their anomaly labels, if any, or those of the data set
-    in ``DATASET:FOLDER``; InputError for a single image that holds an anomaly.
+    in ``DATASET:FOLDER``.
+
+    Raises:
+        InputError: the data set has no anomaly labels, or the only image holds an anomaly.
     """
     name, colon, rest = place.partition(":")
-    folder = Path(rest if colon and name in DATASETS else place)
     if colon and name in DATASETS:
-        entry = dataset_entry(name)
-        if (encoding := entry.anomaly_encoding) is None:
-            raise InputError(
-                f"data set {name} has no anomaly labels",
-                hint="name one that has, or the folder alone",
-            )
-        return RoadFrames(entry.samples(folder, entry.usual_split(folder)), encoding)
-    images = {
-        frame_name(folder, path): path for path in without_labels(folder, list_images(folder))
-    }
-    places = (
-        place / word for place in (folder, folder.parent) for word in ("labels", "labels_masks")
-    )
-    labels = next((place for place in places if place.is_dir()), None)
+        return _images_of_data_set(name, Path(rest))
+    folder = Path(place)
+    images = {}
+    for path in without_labels(folder, list_images(folder)):
+        images[frame_name(folder, path)] = path
+    labels = _labels_beside(folder)
     masks = {} if labels is None else find_labels(labels, images)
     if masks:
         note = f"{labels} holds anomaly labels of {len(masks)} of {len(images)} frames in {folder}"
         warnings.warn(note, NoteWarning, stacklevel=2)
     if len(images) == 1 and any(1 in label_values(mask) for mask in masks.values()):
-        message = (
-            f"the only frame in {folder} holds an anomaly, which features beside it have seen, too"
+        raise InputError(
+            f"the only frame in {folder} holds an anomaly, which features beside it have seen, too",
+            hint="give a frame without one, or more frames",
         )
-        raise InputError(message, hint="give a frame without one, or more frames")
-    return RoadFrames([Sample(name, path, None, masks.get(name)) for name, path in images.items()])
+    samples = [Sample(name, path, None, masks.get(name)) for name, path in images.items()]
+    return RoadFrames(samples)
+
+
+def _images_of_data_set(name: str, folder: Path) -> RoadFrames:
+    entry = dataset_entry(name)
+    encoding = entry.anomaly_encoding
+    if encoding is None:
+        raise InputError(
+            f"data set {name} has no anomaly labels",
+            hint="name one that has, or the folder alone",
+        )
+    return RoadFrames(entry.samples(folder, entry.usual_split(folder)), encoding)
+
+
+def _labels_beside(folder: Path) -> Path | None:
+    """Return the folder of anomaly labels within the folder of the images or beside it, if any."""
+    for parent in (folder, folder.parent):
+        for name in ("labels", "labels_masks"):
+            if (parent / name).is_dir():
+                return parent / name
+    return None

@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import UnionType
@@ -20,12 +21,27 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import default_of, flags_of, option_fields, parts_of, several
+from segunc.options import (
+    OUTPUT_OPTIONS,
+    default_of,
+    flags_of,
+    option_fields,
+    parts_of,
+    several,
+)
+
+HELP_WIDTH = 79  # columns of a description, which argparse does not wrap
+BAD_USAGE = 2  # exit code
+_ROLE = re.compile(r":\w+:`[~.]?([^`]*)`")
+"""Markup of Sphinx for the name of a module, a class or a function."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that says what is wrong in one line, and once more as JSON for who asked for it, and
-    exits with 2.
+    """Parser that says in one line what is wrong, and exits with 2.
+
+    Args:
+        as_json: also print the error as one line of JSON.
+        settings: arguments of argparse's ``ArgumentParser``.
     """
 
     def __init__(self, *, as_json: bool = False, **settings: Any) -> None:
@@ -41,107 +57,164 @@ class Parser(argparse.ArgumentParser):
         hint = f"see {self.prog} --help"
         if self.as_json:
             say(json.dumps({"error": visible(message), "hint": hint}))
-        self.exit(2, f"{self.prog}: error: {visible(message)}; {hint}\n")
+        self.exit(BAD_USAGE, f"{self.prog}: error: {visible(message)}; {hint}\n")
+
+
+def paragraphs_of(documented: type) -> list[str]:
+    """Return the paragraphs of a class's docstring above its arguments, each as one line."""
+    text = inspect.cleandoc(documented.__doc__ or "")
+    above_arguments = re.split(r"(?:^|\n)(?:Args|Raises):\n", text)[0].strip()
+    return [" ".join(paragraph.split()) for paragraph in above_arguments.split("\n\n")]
+
+
+def description_of(options: type) -> str:
+    """Return what a verb does, from the docstring of its options, wrapped for a terminal."""
+    wrapped = [textwrap.fill(paragraph, HELP_WIDTH) for paragraph in paragraphs_of(options)]
+    return "\n\n".join(wrapped)
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Add a dataclass's options, and under a title those of each of its bases: the first words of
-    its docstring.
+    """Add the options of a dataclass to a parser, in one group for each class that declares some.
+
+    The options that a base class declares stand below the first words of its docstring.
     """
-    kinds, texts = get_type_hints(options, include_extras=True), meanings(options)
+    kinds = get_type_hints(options, include_extras=True)
+    texts = meanings(options)
     for section in options.__mro__:
-        title = re.split(r"[:.]", inspect.cleandoc(section.__doc__ or ""), maxsplit=1)[0]
-        group = parser.add_argument_group(
-            "the verb's own options" if section is options else title.lower()
-        )
-        exclusive: Any = None
+        group = parser.add_argument_group(_title_of(section, options))
+        required_choice: Any = None  # the group of the options of which one is required
         for field in option_fields(options):
-            if field.name in inspect.get_annotations(section):
-                flags, settings = _argument(field, kinds[field.name], *texts[field.name])
-                one_of = settings.pop("exclusive", False)
-                exclusive = exclusive or (
-                    group.add_mutually_exclusive_group(required=True) if one_of else None
-                )
-                (exclusive if one_of else group).add_argument(*flags, **settings)
+            if field.name not in inspect.get_annotations(section):
+                continue
+            placeholder, text = texts[field.name]
+            flags, settings = _argument(field, kinds[field.name], placeholder, text)
+            if settings.pop("exclusive", False):
+                if required_choice is None:
+                    required_choice = group.add_mutually_exclusive_group(required=True)
+                required_choice.add_argument(*flags, **settings)
+            else:
+                group.add_argument(*flags, **settings)
+
+
+def _title_of(section: type, options: type) -> str:
+    """Return the title of a group of options in the help."""
+    if section is options:
+        return "options of this verb"
+    first_words = re.split(r"[:.]", paragraphs_of(section)[0], maxsplit=1)[0]
+    return first_words.lower()
 
 
 def add_keys(parser: argparse.ArgumentParser, section: Any) -> None:
     """Add the keys of a section of a configuration, for its help."""
-    texts, (about, *_) = meanings(section), inspect.cleandoc(section.__doc__ or "").splitlines()
-    group = parser.add_argument_group(f"{section.section} ({about.rstrip('.')})")
+    texts = meanings(section)
+    first_sentence = paragraphs_of(section)[0].split(". ")[0]
+    group = parser.add_argument_group(f"{section.section}: {plain(first_sentence).rstrip('.')}")
     for key in dataclasses.fields(section):
-        default = (
-            "required" if default_of(key) is dataclasses.MISSING else f"default {default_of(key)}"
-        )
-        text = f"{texts.get(key.name, ('', ''))[1]} ({default})"
+        _, text = texts.get(key.name, ("", ""))
+        help_text = f"{plain(text).rstrip('.')} ({_shown_default(default_of(key))})"
         group.add_argument(
-            f"--{section.section}.{key.name}", metavar="", help=text.replace("%", "%%")
+            f"--{section.section}.{key.name}",
+            action="store_true",  # shows no placeholder; this parser only prints help
+            help=help_text.replace("%", "%%"),
         )
+
+
+def plain(text: str) -> str:
+    """Return a text of a docstring without the markup of Sphinx."""
+    return _ROLE.sub(r"\1", text).replace("``", "")
+
+
+def _shown_default(value: Any) -> str:
+    """Return the default of a key as a configuration file would write it."""
+    if value is dataclasses.MISSING:
+        return "required"
+    if value is None or value == "":
+        return "default none"
+    if isinstance(value, str):
+        return f"default {value}"
+    return f"default {json.dumps(value, default=str)}"
 
 
 def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
     """Return what was given on the command line as the dataclass of a verb's options."""
-    return options(
-        **{field.name: getattr(arguments, field.name) for field in option_fields(options)},
-        **further,
-    )
+    values = {field.name: getattr(arguments, field.name) for field in option_fields(options)}
+    return options(**values, **further)
 
 
 def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
-    """Return the plain type of an option, of ``X | None`` the X, and what reads a word of it; None
-    for a text.
+    """Return the plain type of an option, and the function that reads a word of it.
+
+    Args:
+        kind: the annotation of the field; of ``X | None``, X is taken.
+
+    Returns:
+        The type without its annotations, and the reader, which is None for a text.
     """
     if get_origin(kind) in (Union, UnionType):
         kind = get_args(kind)[0]
-    kind, *annotations = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-    return kind, next(filter(callable, annotations), kind if kind in (int, float) else None)
+    annotations: Sequence[Any] = ()
+    if get_origin(kind) is Annotated:
+        kind, *annotations = get_args(kind)
+    for annotation in annotations:
+        if callable(annotation):
+            return kind, annotation
+    return kind, kind if kind in (int, float) else None
 
 
 def _argument(
-    field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str
+    field: dataclasses.Field[Any], kind: Any, placeholder: str, text: str
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return names and settings of an option for argparse's ``add_argument``."""
-    flags, default = flags_of(field), default_of(field)
-    settings: dict[str, Any] = {"help": about.replace("%", "%%"), **field.metadata}
+    flags = flags_of(field)
+    settings: dict[str, Any] = {"help": text.replace("%", "%%"), **field.metadata}
     settings.pop("flags", None)
     if placeholder:
         settings["metavar"] = placeholder
-    is_list = any(get_origin(each) is Sequence for each in (kind, *get_args(kind)))
-    kind, reader = reader_of(kind)
-    if get_origin(kind) is Literal:
-        settings["choices"] = get_args(kind)
+    plain_kind, reader = reader_of(kind)
+    if get_origin(plain_kind) is Literal:
+        settings["choices"] = get_args(plain_kind)
     elif reader is not None:
         settings["type"] = reader
-    elif is_list:
+    elif any(get_origin(part) is Sequence for part in (kind, *get_args(kind))):
         settings["nargs"] = "+"
-    if place := settings.pop("choices_of", None):
-        module, _, name = place.partition(":")
+    table = settings.pop("choices_of", None)
+    if table:
+        module, _, name = table.partition(":")
         settings["choices"] = tuple(getattr(importlib.import_module(module), name))
     if not flags[0].startswith("-"):
         return flags, settings
-    required = {"required": True} if default is dataclasses.MISSING else {"default": default}
-    return flags, {
-        **settings,
-        "dest": field.name,
-        **({"action": "store_true"} if kind is bool else required),
-    }
+    settings["dest"] = field.name
+    default = default_of(field)
+    if plain_kind is bool:
+        settings["action"] = "store_true"
+    elif default is dataclasses.MISSING:
+        settings["required"] = True
+    else:
+        settings["default"] = default
+    return flags, settings
 
 
 def check_options(options: Any) -> None:
-    """Raise InputError where a path or a device of a verb's options cannot be, before torch is
-    imported, which takes seconds.
+    """Raise InputError where an input does not exist or a device has no such name.
+
+    This comes before torch is imported, which takes seconds.
     """
     hints = get_type_hints(type(options), include_extras=True)
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     for field in dataclasses.fields(options):
-        kinds = {"folder", "file"}.intersection(map(str, parts_of(hints[field.name])))
-        if field.name == "input" or (kinds and field.name not in ("out", "plots", "events")):
-            for name in several(values[field.name] or ()):
-                if field.name != "input" or not glob.has_magic(str(name)):
-                    path = Path(name).expanduser()
-                    if not path.exists() or ("folder" in kinds and not path.is_dir()):
-                        lack = "is no folder" if path.exists() else "does not exist"
-                        raise InputError(
-                            f"{flags_of(field)[0]} {path} {lack}", hint="check the path"
-                        )
-    check_device(values.get("device", "auto"))
+        if field.name in OUTPUT_OPTIONS:
+            continue
+        parts = parts_of(hints[field.name])
+        may_be_pattern = field.name == "input"
+        if not may_be_pattern and "folder" not in parts and "file" not in parts:
+            continue
+        for name in several(getattr(options, field.name) or ()):
+            if not (may_be_pattern and glob.has_magic(str(name))):
+                _check_input(flags_of(field)[0], Path(name).expanduser(), "folder" in parts)
+    check_device(getattr(options, "device", "auto"))
+
+
+def _check_input(flag: str, path: Path, must_be_folder: bool) -> None:
+    if not path.exists():
+        raise InputError(f"{flag} {path} does not exist", hint="check the path")
+    if must_be_folder and not path.is_dir():
+        raise InputError(f"{flag} {path} is not a folder", hint="check the path")

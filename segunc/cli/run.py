@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,115 +18,147 @@ FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a w
 
 
 def run(verb: str, options: Any, as_json: TextIO | None = None) -> None:
-    """Do what a verb's options ask for, and print what a user should know, to ``as_json`` the
-    result as one line; a failure of the result is raised once all is printed.
+    """Do what a verb's options ask for, and print what a user should know.
+
+    Args:
+        verb: its name on the command line.
+        options: its options.
+        as_json: stream that gets the result as one line of JSON.
+
+    Raises:
+        PartialFailure: a part of the work failed; the result is printed before.
     """
     name = FUNCTIONS.get(verb, verb)
-    result = getattr(segunc, name)(options, *LISTENERS.get(verb, ()))
+    function = getattr(segunc, name)
+    result = function(options, *LISTENERS.get(verb, ()))
     for note in getattr(result, "notes", ()):
         say(f"note: {visible(note)}", flush=True)
     for line in SHOWN[name](result, options):
         say(line)
     if as_json is not None:
         say(json.dumps(plain(result), ensure_ascii=True), stream=as_json)
-    if failure := getattr(result, "failure", ""):
+    failure = getattr(result, "failure", "")
+    if failure:
         raise PartialFailure(failure)
 
 
 def plain(value: Any) -> Any:
-    """Return a result as JSON knows it: paths are texts, objects are their fields, and what has
-    neither is left as it is printed.
+    """Return a result as JSON can hold it.
+
+    Paths become texts, objects become their fields, numbers that are not finite become null, and
+    anything else becomes the text that Python prints of it.
     """
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    return str(value)
 
 
 def _tell_step(title: str, verb: Any, options: Any) -> None:
-    say(
-        f"\n== {title}\n$ segunc {verb.__name__} {opts.command_line(options, but='device')}",
-        flush=True,
-    )
+    """Print a step of the demo with its command, and run it."""
+    command = opts.command_line(options, leave_out="device")
+    say(f"\n== {title}\n$ segunc {verb.__name__} {command}", flush=True)
     run(verb.__name__, options)
 
 
 def _tell_line(line: str) -> None:
-    from segunc.training.progress import say as say_first
+    """Print a line of a training above its progress bar."""
+    from segunc.training.lightning_runs import say as say_first
 
     say_first(line)
 
 
-LISTENERS = {
+LISTENERS: dict[str, tuple[Callable[..., None], ...]] = {
     "demo": (_tell_step, say),
     "finetune": (_tell_line,),
-}  # what verbs tell while they are at work
+}
+"""Functions that a verb calls with what it tells while it is at work."""
 
 
 def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
+    areas = ", ".join(f"{name} {value:.3f}" for name, value in result.auroc.items())
     yield f"\n== done in {result.seconds:.0f} s"
-    yield "anomaly AUROC, pooled: " + ", ".join(
-        f"{name} {value:.3f}" for name, value in result.auroc.items()
-    )
+    yield f"anomaly AUROC, pooled: {areas}"
     yield f"overlay video: {result.video}"
     yield f"open {result.page} in a browser"
 
 
 def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
     yield from result.about
-    yield f"wrote {result.config}, {result.label_map} (edit names there, and colours where labels hold ids) and {result.frames}"
+    yield (
+        f"wrote {result.config}, {result.label_map}"
+        " (edit names there, and colours where labels hold ids)"
+        f" and {result.frames}"
+    )
     yield f"look at {result.picture}: labels must lie on their images"
     yield f"then: segunc train --config {result.config} --out runs/base"
 
 
 def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[str]:
     description = result.description
+    network = f"{description.kind}:{description.architecture}"
     classes = ", ".join(description.classes)
-    yield f"{description.kind}:{description.architecture}, {description.num_classes} classes: {classes}"
     size = description.inference_size or "of each frame"
+    yield f"{network}, {description.num_classes} classes: {classes}"
     yield f"input: mean {description.mean}, std {description.std}, size {size}"
     yield result.sites
     yield f"wrote {result.out}"
 
 
-def _show_train(result: Any, options: opts.TrainOptions) -> Iterator[str]:
+def _show_train(result: Any, options: opts.TrainOptions) -> Iterable[str]:
     for network in result.networks:
-        measured, trained = network.measured, "took over the weights"
-        if measured["epochs"]:
-            miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
-            trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
-            trained += f": validation mIoU {miou}"
-        _tell_line(f"{trained}; wrote {network.path}")
+        _tell_line(f"{_training_in_words(network.measured)}; wrote {network.path}")
     if options.seeds is not None:
-        made = f"{len(options.seeds)} networks in {result.out}"
-        _tell_line(f"{made}; as one model: segunc finetune --method ensemble --base {result.out}")
-    yield from ()
+        _tell_line(
+            f"{len(options.seeds)} networks in {result.out};"
+            f" as one model: segunc finetune --method ensemble --base {result.out}"
+        )
+    return ()
 
 
-def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterator[str]:
+def _training_in_words(measured: Mapping[str, Any]) -> str:
+    """Return how long one network was trained, and how good it is."""
+    if not measured["epochs"]:
+        return "took over the weights"
+    miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
+    return (
+        f"trained {measured['epochs']} epochs ({measured['steps']} steps)"
+        f" in {measured['seconds']:.0f} s: validation mIoU {miou}"
+    )
+
+
+def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterable[str]:
     if result.measured:
         _tell_line(f"fine-tuning took {result.measured['seconds']:.0f} s")
-    yield from ()
+    return ()
 
 
 def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:
     for done in result.inputs:
-        now, before, seconds = done.summary.finished, done.summary.skipped, done.summary.seconds
-        speed = f"{now} in {seconds:.1f} s ({now / max(seconds, 1e-9):.2f} frames/s)"
-        yield f"{now + before} frames in {done.out}: {speed}, {before} were finished before; {done.how}"
+        finished = done.summary.finished
+        skipped = done.summary.skipped
+        seconds = done.summary.seconds
+        rate = finished / max(seconds, 1e-9)
+        yield (
+            f"{finished + skipped} frames in {done.out}:"
+            f" {finished} in {seconds:.1f} s ({rate:.2f} frames/s),"
+            f" {skipped} were finished before; {done.how}"
+        )
         if done.video is not None:
             yield f"overlay video: {done.video}"
 
 
 def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
-    from segunc.evaluation.report import format_metrics
+    from segunc.evaluation.tables import format_metrics
 
     yield format_metrics(result.numbers)
     if result.path is not None:
@@ -139,15 +171,20 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
 
 
 def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:
-    from segunc.decisions.threshold import RISKS
+    from segunc.decisions.guarantee import RISKS
 
-    made = result.threshold
-    yield from (made.promise, made.condition)
-    yield f"threshold: {made.score} >= {made.value:.6g}, from {made.units} units ({made.method}; {made.minimum_units} are the fewest)"
+    threshold = result.threshold
+    yield threshold.promise
+    yield threshold.condition
+    yield (
+        f"threshold: {threshold.score} >= {threshold.value:.6g}, from {threshold.units} units"
+        f" ({threshold.method}; {threshold.minimum_units} are the fewest)"
+    )
     for control, risk in result.price.items():
         yield f"  {RISKS[control]}: {risk:.3g} on these units"
-    for group, own in made.groups.items():
-        yield f"  group {group}: {made.score} >= {own['value']:.6g}, from {own['units']} units"
+    for group, record in threshold.groups.items():
+        value = f"{record['value']:.6g}"
+        yield f"  group {group}: {threshold.score} >= {value}, from {record['units']} units"
     yield f"wrote {result.path}; give it to --flag"
 
 
@@ -161,31 +198,47 @@ def _show_review(result: Any, options: opts.ReviewOptions) -> Iterator[str]:
 
 
 def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
+    apart = f", {result.apart}" if result.apart else ""
+    yield f"worst moments by {result.statistic}{apart}"
+    yield from _lines_of_moments(result.moments, Path(options.maps))
+    bald = " (BALD)" if result.label_statistic == "epistemic.mean" else ""
+    yield f"frames to label first by {result.label_statistic}{bald}{apart}"
+    yield from _lines_of_moments(result.label, Path(options.maps))
+    if result.events:
+        brief = sum(event.frames == 1 for event in result.events)
+        yield f"events: {len(result.events)}, {brief} of them in one frame alone; the strongest"
+    yield from _lines_of_events(result.events, options.top)
+    for path in (options.out, options.events):
+        if path:
+            yield f"wrote {path}"
+
+
+def _lines_of_moments(moments: Iterable[Any], root: Path) -> Iterator[str]:
+    """Yield one line for each moment: its rank, time and value, and its frame below the root."""
     from segunc.frames.source import format_time
 
-    apart = f", {result.apart}" if result.apart else ""
-    bald = " (BALD)" if result.label_statistic == "epistemic.mean" else ""
-    for title, moments in (
-        (f"worst moments by {result.statistic}{apart}", result.moments),
-        (f"frames to label first by {result.label_statistic}{bald}{apart}", result.label),
-    ):
-        yield title
-        for rank, moment in enumerate(moments, start=1):
-            root = Path(options.maps)
-            folder = "" if moment.folder == root else f"{moment.folder.relative_to(root)}/"
-            at = "" if moment.time is None else f"{format_time(moment.time)}  "
-            yield f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}"
-    if result.events:
-        yield f"events: {len(result.events)}, {sum(event.frames == 1 for event in result.events)} of them in one frame alone; the strongest"
-    for event in sorted(result.events, key=lambda event: -event.peak["strength"])[: options.top]:
+    for rank, moment in enumerate(moments, start=1):
+        folder = "" if moment.folder == root else f"{moment.folder.relative_to(root)}/"
+        time = "" if moment.time is None else f"{format_time(moment.time)}  "
+        yield f"{rank:4d}  {time}{moment.value:<12.6g}{folder}{moment.name}"
+
+
+def _lines_of_events(events: Iterable[Any], top: int) -> Iterator[str]:
+    """Yield one line for each of the ``top`` strongest events."""
+    from segunc.frames.source import format_time
+
+    strongest = sorted(events, key=lambda event: -event.peak["strength"])[:top]
+    for event in strongest:
         span = f"{format_time(event.start['time'])} to {format_time(event.end['time'])}"
-        about = f"{event.frames} frames, at most {event.largest} px, peak {event.peak['frame']}"
-        yield f"{event.id:4d}  {span}  {event.score} {event.peak['value']:<10.6g}{about}"
-    yield from (f"wrote {path}" for path in (options.out, options.events) if path)
+        peak = f"peak {event.peak['frame']}"
+        extent = f"{event.frames} frames, at most {event.largest} px"
+        yield (f"{event.id:4d}  {span}  {event.score} {event.peak['value']:<10.6g}{extent}, {peak}")
 
 
 def _show_monitor(result: Any, options: opts.MonitorOptions) -> Iterator[str]:
-    yield from (result.line, *(f"wrote {path}" for path in result.paths))
+    yield result.line
+    for path in result.paths:
+        yield f"wrote {path}"
 
 
 def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
@@ -197,33 +250,45 @@ def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
 
 def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:
     yield result.text
-    yield from (f"wrote {path}" for path in result.paths)
+    for path in result.paths:
+        yield f"wrote {path}"
 
 
 def _show_report(result: Any, options: opts.ReportOptions) -> Iterator[str]:
-    yield from (
-        *result.summary,
-        f"wrote {result.path}, SHA-256 {result.sha256}",
-        f"open {result.page} in a browser, or print it",
-    )
+    yield from result.summary
+    yield f"wrote {result.path}, SHA-256 {result.sha256}"
+    yield f"open {result.page} in a browser, or print it"
 
 
 def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:
-    yield from (result.line, f"wrote {result.path} and {result.record}")
+    yield result.line
+    yield f"wrote {result.path} and {result.record}"
 
 
 def _show_doctor(result: Any, options: opts.DoctorOptions) -> Iterator[str]:
     yield from result.about
-    yield from (
-        f"{finding.status:>4}  {finding.check}: {finding.text}" for finding in result.findings
-    )
+    for finding in result.findings:
+        yield f"{finding.status:>4}  {finding.check}: {finding.text}"
     if not result.failure:
         yield "the uncertainty is alive"
 
 
-SHOWN = {
-    name.removeprefix("_show_"): show
-    for name, show in list(globals().items())
-    if name.startswith("_show_")
+SHOWN: dict[str, Callable[[Any, Any], Iterable[str]]] = {
+    "demo": _show_demo,
+    "init": _show_init,
+    "import_network": _show_import_network,
+    "train": _show_train,
+    "finetune": _show_finetune,
+    "predict": _show_predict,
+    "evaluate": _show_evaluate,
+    "threshold": _show_threshold,
+    "review": _show_review,
+    "summary": _show_summary,
+    "monitor": _show_monitor,
+    "overlay": _show_overlay,
+    "compare": _show_compare,
+    "report": _show_report,
+    "export": _show_export,
+    "doctor": _show_doctor,
 }
-"""What is printed of each verb's result."""
+"""What is printed of the result of each verb's function, line by line."""

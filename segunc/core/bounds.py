@@ -1,5 +1,5 @@
-"""Numbers and their bounds: dataclasses that check themselves, in Python, on the command line and
-from a configuration file.
+"""Checks of settings: numbers and their bounds, and dataclasses that check themselves, in Python, on
+the command line and from a configuration file.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from types import UnionType
@@ -39,21 +40,26 @@ class Bound:
     below: float | None = None
 
     def holds(self, value: float) -> bool:
-        low = (self.least is None or value >= self.least) and (
-            self.above is None or value > self.above
-        )
-        return (
-            low
-            and (self.most is None or value <= self.most)
-            and (self.below is None or value < self.below)
-        )
+        """Return whether a number lies in the range; NaN lies in none."""
+        if self.least is not None and not value >= self.least:
+            return False
+        if self.above is not None and not value > self.above:
+            return False
+        if self.most is not None and not value <= self.most:
+            return False
+        return self.below is None or value < self.below
 
     def __str__(self) -> str:
-        low = f"of at least {self.least:.10g}" if self.above is None else f"above {self.above:g}"
-        high = "" if self.below is None else f" and below {self.below:g}"
-        return f"a number {low}{high}" + (
-            "" if self.most is None else f" and at most {self.most:.10g}"
-        )
+        text = "a number"
+        if self.above is not None:
+            text += f" above {self.above:g}"
+        elif self.least is not None:
+            text += f" of at least {self.least:.10g}"
+        if self.below is not None:
+            text += f" and below {self.below:g}"
+        if self.most is not None:
+            text += f" and at most {self.most:.10g}"
+        return text
 
 
 PositiveInt = Annotated[int, Bound(above=0)]
@@ -63,23 +69,26 @@ NonNegativeFloat = Annotated[float, Bound(least=0)]
 UnitInterval = Annotated[float, Bound(least=0, most=1)]
 BelowOne = Annotated[float, Bound(least=0, below=1)]
 Count = Annotated[int, Bound(least=1, most=4096)]
-"""Of draws, frames in a batch or processes. A Latin hypercube of so many draws takes a gigabyte for
-30,000 channels.
+"""A number of draws, of frames in a batch or of processes.
+
+A Latin hypercube of 4096 draws takes a gigabyte for 30,000 channels.
 """
 Threads = Annotated[int, Bound(least=1, most=1024)]
-"""OpenMP ends the process where it cannot start as many as it is told."""
+"""A number of threads. OpenMP ends the process if it cannot start as many as it is told."""
 Seed = Annotated[int, Bound(least=0, most=2**32 - 1)]
 LARGEST_SIDE = 16_384
 Side = Annotated[int, Bound(least=32, most=LARGEST_SIDE)]
-"""Of a frame that a network sees, in pixels; the deepest feature map of the usual encoders has a
-stride of 32.
+"""Height or width in pixels of a frame that a network sees.
+
+The deepest feature map of the usual encoders has a stride of 32.
 """
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of frozen dataclasses that check their fields by :func:`check_value`; ``section`` is
-    their key in a configuration file.
+    """Base of frozen dataclasses that check their fields by :func:`check_value`.
+
+    ``section`` is their key in a configuration file.
     """
 
     section: ClassVar[str] = "settings"
@@ -90,109 +99,158 @@ class Settings:
             check_value(field.name, getattr(self, field.name), hints[field.name])
 
 
-def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the configuration") -> None:
-    """Raise InputError for a value that its type does not allow: out of a :class:`Bound`, or none
-    of a Literal, also within a list, a tuple or a mapping. Whatever the type is, no number is NaN
-    or infinite, and no text holds a null character or half of a surrogate pair.
+def check_value(name: str, value: Any, hint: Any, remedy: str = "give another value") -> None:
+    """Check a value against its type, also within a list, a tuple or a mapping.
+
+    Whatever the type is, no number is NaN or infinite, and no text holds a null character or half
+    of a surrogate pair.
+
+    Args:
+        name: of the value in the message.
+        value: what is checked.
+        hint: its type, which may have a :class:`Bound`.
+        remedy: the hint of the message.
+
+    Raises:
+        InputError: the value is out of a :class:`Bound`, or none of a Literal.
     """
-    origin, inner = get_origin(hint), get_args(hint)
-    shown = f"{name} {ascii(value)[:80]}"
-    if (
-        value is None
-        and hint not in (Any, None)
-        and origin is not Literal
-        and type(None) not in inner
-    ):
+    origin = get_origin(hint)
+    inner = get_args(hint)
+    if value is None and not _allows_none(hint):
         raise InputError(f"{name} is none", hint="leave it out for the default")
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} {value} is not finite", hint=remedy)
-    if isinstance(value, str) and (
-        "\0" in value or value != value.encode(errors="replace").decode()
-    ):
-        raise InputError(f"{shown} is no text in UTF-8 without null characters", hint=remedy)
-    if (
-        isinstance(value, str) and origin is tuple
-    ):  # from Python; the command line has read it before
-        raise InputError(f"{shown} is no tuple", hint=remedy)
-    if origin in (Union, UnionType) and value is not None:
-        for kind in inner:
-            check_value(name, value, kind, remedy)
-    elif origin is Literal and value not in inner:
-        raise InputError(f"{name} {value} is none of {', '.join(map(str, inner))}")
+    if isinstance(value, str):
+        _check_text(name, value, hint, remedy)
+    if origin in (Union, UnionType):
+        if value is not None:
+            for kind in inner:
+                check_value(name, value, kind, remedy)
+    elif origin is Literal:
+        if value not in inner:
+            raise InputError(f"{name} {value} is none of {', '.join(map(str, inner))}")
     elif origin is Annotated:
-        number = isinstance(value, Integral if inner[0] is int else Real) and not isinstance(
-            value, bool
-        )
-        for bound in inner[1:]:
-            if isinstance(bound, Bound) and not (number and bound.holds(value)):
-                raise InputError(f"{shown} is not {bound}", hint=remedy)
-        if inner[0] not in (int, float):
-            check_value(name, value, inner[0], remedy)
+        _check_bounds(name, value, hint, remedy)
     elif isinstance(value, Mapping):
+        kind_of_items = inner[-1] if inner else Any
         for key, item in value.items():
-            check_value(f"{name}.{key}".lstrip("."), item, inner[-1] if inner else Any, remedy)
+            check_value(f"{name}.{key}".lstrip("."), item, kind_of_items, remedy)
     elif isinstance(value, list | tuple):
-        # Of a list all are of one type; of a tuple each may have its own.
-        each = origin is tuple and ... not in inner and len(inner) == len(value)
-        for item, kind in zip(
-            value, inner if each else (inner or (Any,))[:1] * len(value), strict=True
-        ):
+        kinds_of_elements = _kinds_of_elements(hint, len(value))
+        for item, kind in zip(value, kinds_of_elements, strict=True):
             check_value(name, item, kind, remedy)
 
 
+def _allows_none(hint: Any) -> bool:
+    """Return whether None needs no error of its own; a Literal decides by its values."""
+    return hint in (Any, None) or get_origin(hint) is Literal or type(None) in get_args(hint)
+
+
+def _check_text(name: str, value: str, hint: Any, remedy: str) -> None:
+    """Raise InputError for a text that no file can hold, or that stands for a tuple."""
+    shown = f"{name} {ascii(value)[:80]}"
+    is_utf8 = value == value.encode(errors="replace").decode()
+    if "\0" in value or not is_utf8:
+        raise InputError(f"{shown} is not a text in UTF-8 without null characters", hint=remedy)
+    # From Python; the command line has made a tuple of such a text before.
+    if get_origin(hint) is tuple:
+        raise InputError(f"{shown} is not a tuple", hint=remedy)
+
+
+def _check_bounds(name: str, value: Any, hint: Any, remedy: str) -> None:
+    """Raise InputError for a value that is out of a :class:`Bound` of an annotated type."""
+    kind, *annotations = get_args(hint)
+    is_of_kind = isinstance(value, Integral if kind is int else Real)
+    is_number = is_of_kind and not isinstance(value, bool)
+    for bound in annotations:
+        if isinstance(bound, Bound) and not (is_number and bound.holds(value)):
+            raise InputError(f"{name} {ascii(value)[:80]} is not {bound}", hint=remedy)
+    if kind not in (int, float):
+        check_value(name, value, kind, remedy)
+
+
+def _kinds_of_elements(hint: Any, count: int) -> Sequence[Any]:
+    """Return the type of each element of a list or tuple of ``count`` elements.
+
+    The elements of a list have one type; each element of a tuple may have its own.
+    """
+    inner = get_args(hint)
+    if get_origin(hint) is tuple and ... not in inner and len(inner) == count:
+        return inner
+    kind = inner[0] if inner else Any
+    return [kind] * count
+
+
+def first_equal_names(names: Iterable[str]) -> tuple[int, int] | None:
+    """Return the places of the first two equal names, None if all differ.
+
+    Names are equal however their accents are written.
+    """
+    place_of: dict[str, int] = {}
+    for place, name in enumerate(names):
+        first = place_of.setdefault(unicodedata.normalize("NFC", name), place)
+        if first != place:
+            return first, place
+    return None
+
+
 def check_device(text: str) -> None:
-    """Raise InputError where a text names no device, whatever devices there are."""
+    """Raise InputError for a text that names no device, whatever devices there are."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?", text, re.ASCII):
-        raise InputError(f"--device {text} is no device", hint="choose auto, cpu, cuda or cuda:N")
+        raise InputError(
+            f"--device {text} is not a device", hint="choose auto, cpu, cuda or cuda:N"
+        )
 
 
 def meanings(section: type) -> dict[str, tuple[str, str]]:
-    """Return placeholder and text of each argument, as the docstrings of a class and its bases have
-    them: ``NAME (PLACEHOLDER): TEXT``.
+    """Return placeholder and text of each argument of a class.
+
+    They stand in the docstrings of the class and its bases as ``NAME (PLACEHOLDER): TEXT``.
     """
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(section.__mro__):
         names: list[str] = []
-        arguments = (
-            inspect.cleandoc(base.__dict__.get("__doc__") or "")
-            .partition("\nArgs:\n")[2]
-            .partition("\n\n")[0]
-        )
+        docstring = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        arguments = docstring.partition("\nArgs:\n")[2].partition("\n\n")[0]
         for line in arguments.splitlines():
-            if entry := re.fullmatch(r"    (\w+(?:, \w+)*)(?: \(([^)]*)\))?: (.*)", line):
+            entry = re.fullmatch(r"    (\w+(?:, \w+)*)(?: \(([^)]*)\))?: (.*)", line)
+            if entry is not None:
                 names = entry[1].split(", ")
                 texts |= dict.fromkeys(names, (entry[2] or "", entry[3]))
-            else:
-                texts |= {
-                    name: (texts[name][0], f"{texts[name][1]} {line.strip()}") for name in names
-                }
+                continue
+            for name in names:
+                placeholder, text = texts[name]
+                texts[name] = placeholder, f"{text} {line.strip()}"
     return texts
 
 
 def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Return the dataclass that plain values by the names of its fields describe; pydantic checks
-    names and types, the dataclass itself ranges. A list may stand for a tuple and a whole number
-    for any, but no number for a text or a truth value. InputError, which says ``where``, for
-    anything else.
+    """Return the dataclass that plain values by the names of its fields describe.
+
+    Pydantic checks names and types, the dataclass itself ranges. A list may stand for a tuple and a
+    whole number for any number. No number stands for a text or a truth value.
+
+    Raises:
+        InputError: the values describe no such dataclass; the message begins with ``where``.
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # takes a tenth of a second
 
-    # Of a list, as only so the configuration holds for a dataclass, and for those in it.
+    # Within a list the configuration holds for a dataclass and for the dataclasses in it.
     adapter = TypeAdapter(list[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     try:
         made: T = adapter.validate_json(json.dumps([values], default=str))[0]
         return made
     except ValidationError as error:
         first = error.errors()[0]
-        if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, InputError):
             raise cause.within(where) from error
         key = ".".join(str(part) for part in first["loc"][1:])
         if first["type"] == "unexpected_keyword_argument":
-            names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+            names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
             near = nearest(key, names)
             hint = "" if near else f"the keys are {', '.join(names)}"
             raise InputError(f"{where}: unknown key '{key}'{near}", hint=hint) from error
         value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
-        raise InputError(
-            f"{where}: {key}{value}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        ) from error
+        reason = first["msg"][0].lower() + first["msg"][1:]
+        raise InputError(f"{where}: {key}{value}: {reason}") from error

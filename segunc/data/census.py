@@ -13,28 +13,41 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
-from segunc.data.images import Colour, decode_labels, label_rank, palette_of
+from segunc.data.images import (
+    Colour,
+    colour_codes,
+    colour_of,
+    decode_labels,
+    label_rank,
+    palette_of,
+)
 from segunc.data.labels import IGNORE, mixed_masks
 from segunc.data.pairing import Pair
 
-MAX_CLASSES = (
-    150  # of which no public label map of roads has more; more values are something else's
-)
-SAMPLED = 200  # labels that are looked at, spread over each split
-SECONDS = 6.0  # for how long at most
+MAX_CLASSES = 150
+"""No public label map of roads has more classes; more values are not classes."""
+SAMPLED_LABELS = 200
+"""Labels that are looked at, spread over the splits."""
+MAX_SECONDS = 6.0
+"""Time after which no further label is looked at."""
 _CHOOSE = "--labels names the folder or a pattern of the class labels"
 
-Value = int | Colour  # an id, or a colour
+Value = int | Colour
+"""An id, or a colour."""
 
 
 @dataclass
 class Census:
     """What the labels of a folder hold, of those that were looked at."""
 
-    kind: str = "ids"  # or colours
-    by_split: dict[str, Counter[Value]] = field(default_factory=dict)  # pixels of each value
-    palette: dict[int, Colour] = field(default_factory=dict)  # the colours of ids of a palette
+    kind: str = "ids"
+    """``ids`` or ``colours``."""
+    by_split: dict[str, Counter[Value]] = field(default_factory=dict)
+    """The pixels of each value in each split."""
+    palette: dict[int, Colour] = field(default_factory=dict)
+    """The colours of ids, from the palettes of the files."""
     looked_at: int = 0
+    """Number of labels that were looked at."""
 
     @property
     def pixels(self) -> Counter[Value]:
@@ -45,9 +58,7 @@ class Census:
         return total
 
     def values_of(self, split: str) -> frozenset[Value]:
-        """Return the values that the labels of a split hold; nothing of a split that
-        there is not.
-        """
+        """Return the values that the labels of a split hold; none of an unknown split."""
         return frozenset(self.by_split.get(split, ()))
 
 
@@ -67,21 +78,26 @@ def take_census(root: Path, pairs: Sequence[Pair], *, allow_mixed: bool) -> Cens
     start = time.monotonic()
     for pair in _spread(pairs):
         counter.add(pair)
-        if time.monotonic() - start > SECONDS:
+        if time.monotonic() - start > MAX_SECONDS:
             break
     return counter.census(allow_mixed=allow_mixed)
 
 
 def _spread(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """Yield pairs spread over each split, first a few of the whole range, should time end."""
+    """Yield pairs spread over each split.
+
+    The first twenty or so are spread over all, in case the time ends before the last.
+    """
     by_split: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
         by_split[pair.split].append(pair)
     chosen: list[Pair] = []
-    for of_split in by_split.values():
-        number = min(len(of_split), max(1, SAMPLED * len(of_split) // len(pairs), SAMPLED // 10))
-        places = np.linspace(0, len(of_split) - 1, number).astype(int)
-        chosen += [of_split[place] for place in places.tolist()]
+    for pairs_of_split in by_split.values():
+        count = len(pairs_of_split)
+        share = SAMPLED_LABELS * count // len(pairs)
+        wanted = min(count, max(1, share, SAMPLED_LABELS // 10))
+        indices = np.linspace(0, count - 1, wanted).astype(int)
+        chosen += [pairs_of_split[index] for index in indices.tolist()]
     first = chosen[:: max(1, len(chosen) // 20)]
     yield from dict.fromkeys([*first, *chosen])
 
@@ -101,8 +117,10 @@ class _Counter:
         self._looked_at = 0
 
     def add(self, pair: Pair) -> None:
-        """Count the pixels of a label; InputError where it cannot be read or contradicts those
-        before it.
+        """Count the pixels of a label.
+
+        Raises:
+            InputError: the label cannot be read, or contradicts those before it.
         """
         path = self._root / pair.label
         try:
@@ -122,8 +140,7 @@ class _Counter:
         elif (pixels == pixels[..., :1]).all():
             self._counts["grey"][pair.split].update(_counted(pixels[..., 0]))
         else:
-            codes = pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
-            self._counts["colours"][pair.split].update(_counted(codes))
+            self._counts["colours"][pair.split].update(_counted(colour_codes(pixels)))
             self._examples.setdefault("colours", pair.label)
         self._looked_at += 1
 
@@ -131,58 +148,75 @@ class _Counter:
         for value in palette.keys() & counts.keys():
             if self._palette.setdefault(value, palette[value]) != palette[value]:
                 raise InputError(
-                    f"label {path} shows {value} in another colour than labels before it, so values are no ids",
+                    f"label {path} shows {value} in another colour than labels before it, "
+                    "so its values are not ids",
                     hint="write the labels again as RGB, or all with one palette",
                 )
 
     def census(self, *, allow_mixed: bool) -> Census:
-        """Return what was counted; InputError where that is of two kinds, or is no class labels."""
+        """Return what was counted.
+
+        Raises:
+            InputError: labels of two kinds were counted, or labels that hold no classes.
+        """
         where = f"the labels in {self._root}"
         if len(self._examples) == 2:
-            two = f"{self._examples['ids']} holds ids and {self._examples['colours']} colours"
-            raise InputError(f"{where} are of two kinds: {two}", hint=_CHOOSE)
+            raise InputError(
+                f"{where} are of two kinds: {self._examples['ids']} holds ids "
+                f"and {self._examples['colours']} colours",
+                hint=_CHOOSE,
+            )
         kind = "colours" if self._counts["colours"] else "ids"
-        by_split: dict[str, Counter[Value]] = defaultdict(Counter)
-        for split, counts in self._counts[kind].items():
-            for code, count in counts.items():
-                by_split[split][_colour_of(code) if kind == "colours" else code] += count
-        for split, counts in self._counts["grey"].items():
-            for grey, count in counts.items():
-                by_split[split][(grey, grey, grey) if kind == "colours" else grey] += count
-        census = Census(kind, dict(by_split), self._palette, self._looked_at)
+        census = Census(kind, self._values_by_split(kind), self._palette, self._looked_at)
         _check_classes(census, where)
         if not allow_mixed:
             self._check_masks(where)
         return census
 
+    def _values_by_split(self, kind: str) -> dict[str, Counter[Value]]:
+        """Return the pixels of each id or colour, with those of grey labels of three channels."""
+        by_split: dict[str, Counter[Value]] = defaultdict(Counter)
+        for split, counts in self._counts[kind].items():
+            for code, count in counts.items():
+                value = colour_of(code) if kind == "colours" else code
+                by_split[split][value] += count
+        for split, counts in self._counts["grey"].items():
+            for grey, count in counts.items():
+                value = (grey, grey, grey) if kind == "colours" else grey
+                by_split[split][value] += count
+        return dict(by_split)
+
     def _check_masks(self, where: str) -> None:
         mixed = mixed_masks(self._values)
-        if mixed:
-            raise InputError(
-                f"{where} are masks of two kinds: {mixed[0]} holds 0 and 1, and {mixed[1]} 0 and 255",
-                hint="write them alike; or --void 255 if 255 marks what nobody labelled",
-            )
+        if mixed is None:
+            return
+        of_ones, of_255 = mixed
+        raise InputError(
+            f"{where} are masks of two kinds: {of_ones} holds 0 and 1, and {of_255} 0 and 255",
+            hint="write them alike; or --void 255 if 255 marks what nobody labelled",
+        )
 
 
 def _check_classes(census: Census, where: str) -> None:
-    """Raise InputError for values that are no classes' by their size or number."""
+    """Raise InputError for values that are too large or too many to be classes."""
     pixels = census.pixels
     largest = max((value for value in pixels if isinstance(value, int)), default=0)
     if largest > IGNORE:
-        what = f"{where} hold values up to {largest}, but class ids are 0 to 255"
-        raise InputError(f"{what}: these look like instances or depths", hint=_CHOOSE)
+        raise InputError(
+            f"{where} hold values up to {largest}, but class ids are 0 to 255: "
+            "these look like instances or depths",
+            hint=_CHOOSE,
+        )
     if len(pixels) <= MAX_CLASSES:
         return
-    most = sum(count for _, count in pixels.most_common(30)) / pixels.total()
-    why = "these look like photographs or instances"
-    if most > 0.5:
-        smoothed = "edges were smoothed when labels were resized or compressed"
-        why = f"30 cover {most:.0%} of the pixels: {smoothed}"
-    raise InputError(f"{where} hold {len(pixels)} {census.kind}; {why}", hint=_CHOOSE)
-
-
-def _colour_of(code: int) -> Colour:
-    return code >> 16, code >> 8 & 255, code & 255
+    reason = "these look like photographs or instances"
+    share_of_30 = sum(count for _, count in pixels.most_common(30)) / pixels.total()
+    if share_of_30 > 0.5:
+        reason = (
+            f"30 cover {share_of_30:.0%} of the pixels: "
+            "edges were smoothed when labels were resized or compressed"
+        )
+    raise InputError(f"{where} hold {len(pixels)} {census.kind}; {reason}", hint=_CHOOSE)
 
 
 def _counted(pixels: npt.NDArray[np.generic]) -> dict[int, int]:

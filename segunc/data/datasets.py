@@ -1,4 +1,5 @@
 """The data sets by name: road scenes with class labels, and with masks of anomalies.
+
 docs/data-sets.md names their sources and the split rules that the layouts follow. Benchmarks keep
 the labels of their test frames: write maps of those frames.
 """
@@ -13,30 +14,26 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.entry import (
-    BINARY,
-    ROAD_ANOMALY,
-    WHITE_ANOMALIES,
-    AnomalyEncoding,
-    DatasetEntry,
-    Layout,
-    same_folders,
-)
+from segunc.data.entries import DatasetEntry
 from segunc.data.labels import label_map
+from segunc.data.layouts import Layout, Part, same_folders
+from segunc.data.masks import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding
 
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
-FRAMES = "leftImg8bit/{}/*_leftImg8bit"  # the images of Cityscapes, and of sets in its form
+"""Names of splits, or the words of each that stand in the names of its folders."""
+CITYSCAPES_IMAGES = "leftImg8bit/{}/*_leftImg8bit"
+"""The images of Cityscapes, and of sets in its form."""
 
 
 def _layout(images: str, labels: str, splits: Words, **more: Any) -> Layout:
-    """Return the layout of ``FOLDER/*ENDING``, whose ``{}`` are words of the splits
-    (:func:`same_folders`).
+    """Return the layout of ``FOLDER/*ENDING``.
+
+    Each ``{}`` stands for a word of a split, see :func:`same_folders`.
     """
-    (images, _, image_ending), (labels, _, label_ending) = (
-        images.partition("/*"),
-        labels.partition("/*"),
-    )
-    return Layout(same_folders(images, labels, splits), image_ending, label_ending, **more)
+    image_folder, _, image_ending = images.partition("/*")
+    label_folder, _, label_ending = labels.partition("/*")
+    parts = same_folders(image_folder, label_folder, splits)
+    return Layout(parts, image_ending, label_ending, **more)
 
 
 def _entry(
@@ -58,30 +55,42 @@ def _entry(
 _BDD = [("images/10k/{}", "labels/sem_seg/masks/{}"), ("seg/images/{}", "seg/labels/{}/*_train_id")]
 
 
+_BDD_ANOMALIES = ("train", "motorcycle", "bicycle")
+
+
+@cache  # so that the label map is read once, and not on import
+def _bdd_anomaly_ids() -> frozenset[int]:
+    return label_map("cityscapes-train-ids").raw_ids(_BDD_ANOMALIES)
+
+
+def _holds_bdd_anomaly(values: frozenset[int]) -> bool:
+    return not values.isdisjoint(_bdd_anomaly_ids())
+
+
+def _holds_no_bdd_anomaly(values: frozenset[int]) -> bool:
+    return values.isdisjoint(_bdd_anomaly_ids())
+
+
+def _divided_by_anomaly(layout: Layout) -> Layout:
+    """Return a layout whose frames with an anomaly are moved from their splits to test."""
+    splits: dict[str, tuple[Part, ...]] = {}
+    test: list[Part] = []
+    for split, (part,) in layout.splits.items():
+        splits[split] = (replace(part, holds=_holds_no_bdd_anomaly),)
+        test.append(replace(part, prefix=f"{split}/", holds=_holds_bdd_anomaly))
+    splits["test"] = tuple(test)
+    return replace(layout, splits=splits)
+
+
 def _bdd_anomaly() -> DatasetEntry:
-    anomalies = "train", "motorcycle", "bicycle"
-    ids = cache(lambda: label_map("cityscapes-train-ids").raw_ids(anomalies))  # not on import
-
-    def divided(layout: Layout) -> Layout:
-        parts = {split: part for split, (part,) in layout.splits.items()}
-        without = {
-            split: (replace(part, holds=lambda values: values.isdisjoint(ids())),)
-            for split, part in parts.items()
-        }
-        test = tuple(
-            replace(part, prefix=f"{split}/", holds=lambda values: not values.isdisjoint(ids()))
-            for split, part in parts.items()
-        )
-        return replace(layout, splits={**without, "test": test})
-
     whole = _entry(
         "bdd-anomaly",
         _BDD,
         ("train", "val"),
         labels="cityscapes-train-ids",
-        anomaly_classes=anomalies,
+        anomaly_classes=_BDD_ANOMALIES,
     )
-    return replace(whole, layouts=tuple(map(divided, whole.layouts)))
+    return replace(whole, layouts=tuple(_divided_by_anomaly(layout) for layout in whole.layouts))
 
 
 # StreetHazards of the CAOS benchmark: simulated streets (Hendrycks et al., 1911.11132); anomalies
@@ -126,52 +135,77 @@ def _road_anomaly() -> DatasetEntry:
     def without_folder(label: str) -> str:
         return label.removesuffix("/labels_semantic").removesuffix(".labels")
 
-    published = _layout("frames", "frames/*labels_semantic", _TEST, label_stem=without_folder)
-    others = (_layout("images", labels, _TEST) for labels in ("labels_masks", "labels"))
-    return DatasetEntry("road-anomaly", (published, *others), anomaly_masks=ROAD_ANOMALY)
+    layouts = (
+        _layout("frames", "frames/*labels_semantic", _TEST, label_stem=without_folder),
+        _layout("images", "labels_masks", _TEST),
+        _layout("images", "labels", _TEST),
+    )
+    return DatasetEntry("road-anomaly", layouts, anomaly_masks=ROAD_ANOMALY)
+
+
+def _course_set(name: str, folder: str, encoding: AnomalyEncoding) -> DatasetEntry:
+    """Return a set of the archive, whose root may be the archive's or the set's own folder."""
+    files = [(f"{folder}images", f"{folder}labels_masks"), ("images", "labels_masks")]
+    return _entry(name, files, _TEST, anomaly_masks=encoding)
 
 
 def _folder(name: str, encoding: AnomalyEncoding) -> DatasetEntry:
-    splits = {"all": ("",), **{split: (f"{split}/",) for split in ("train", "val", "test")}}
-    files = [("{}images", f"{{}}{labels}") for labels in ("labels_masks", "labels")]
+    """Return the set of a user's own folders, with or without folders for splits."""
+    splits = {
+        "all": ("",),
+        "train": ("train/",),
+        "val": ("val/",),
+        "test": ("test/",),
+    }
+    files = [("{}images", "{}labels_masks"), ("{}images", "{}labels")]
     return _entry(name, files, splits, anomaly_masks=encoding)
 
 
-_TRAIN = "train", "val"
+_TRAIN = ("train", "val")
+_WHITE = AnomalyEncoding("white", frozenset({0}), frozenset({255}))
+_STREETHAZARDS = _entry(
+    "streethazards",
+    _STREETS_FILES,
+    _STREETS,
+    labels="streethazards",
+    anomaly_classes=("anomaly",),
+)
 
 ENTRIES = (
-    _entry("camvid", [("{}", "{}annot")], (*_TRAIN, "test"), labels="camvid"),
-    _entry("cityscapes", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], _TRAIN, labels="cityscapes"),
+    _entry("camvid", [("{}", "{}annot")], ("train", "val", "test"), labels="camvid"),
+    _entry(
+        "cityscapes",
+        [(CITYSCAPES_IMAGES, "gtFine/{}/*_gtFine_labelIds")],
+        _TRAIN,
+        labels="cityscapes",
+    ),
     _entry("bdd100k", _BDD, _TRAIN, labels="cityscapes-train-ids"),
     _bdd_anomaly(),
     _entry(
-        "idd-lite", [("leftImg8bit/{}/*_image", "gtFine/{}/*_label")], _TRAIN, labels="idd-lite"
+        "idd-lite",
+        [("leftImg8bit/{}/*_image", "gtFine/{}/*_label")],
+        _TRAIN,
+        labels="idd-lite",
     ),
-    _entry("idd", [(FRAMES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
+    _entry("idd", [(CITYSCAPES_IMAGES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
     _entry("mapillary", _MAPILLARY_FILES, _MAPILLARY, labels="mapillary"),
+    _STREETHAZARDS,
     _entry(
-        "streethazards",
-        _STREETS_FILES,
-        _STREETS,
-        labels="streethazards",
-        anomaly_classes=("anomaly",),
+        "toy",
+        [(CITYSCAPES_IMAGES, "gtFine/{}/*_gtFine_labelIds")],
+        ("train", "val", "test", "anomaly"),
+        labels="toy",
     ),
     _entry(
-        "toy", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], (*_TRAIN, "test", "anomaly"), labels="toy"
+        "toy-anomaly",
+        [(CITYSCAPES_IMAGES, "gtAnomaly/{}/*_anomaly")],
+        ("anomaly",),
+        anomaly_masks=BINARY,
     ),
-    _entry("toy-anomaly", [(FRAMES, "gtAnomaly/{}/*_anomaly")], ("anomaly",), anomaly_masks=BINARY),
     _road_anomaly(),
-    *(
-        _entry(
-            name,
-            [(f"{top}images", f"{top}labels_masks") for top in (folder, "")],
-            _TEST,
-            anomaly_masks=code,
-        )
-        for name, (folder, code) in _COURSE.items()
-    ),
+    *(_course_set(name, folder, encoding) for name, (folder, encoding) in _COURSE.items()),
     _folder("folder", BINARY),
-    _folder(WHITE_ANOMALIES, AnomalyEncoding("white", frozenset({0}), frozenset({255}))),
+    _folder(WHITE_ANOMALIES, _WHITE),
 )
 _ENTRIES = {entry.name: entry for entry in sorted(ENTRIES, key=lambda entry: entry.name)}
 DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", _ENTRIES)
@@ -195,15 +229,16 @@ def dataset_entry(
         frames: a CSV with the columns split,image,label, in the place of the set's own layouts.
         anomaly_classes: names of its label map's classes that are anomalies, beside those it has.
 
-    InputError for an unknown name, for anomaly classes that are none of the set's, or where fewer
-    than two classes are left.
+    Raises:
+        InputError: the name or an anomaly class is unknown, or fewer than two classes are left.
     """
     entry = DATASETS[name]
     if labels is not None:
         entry = replace(entry, labels=labels, anomaly_masks=None)
     if frames is not None:
         entry = replace(entry, listed=Path(frames))
-    if declared := tuple(anomaly_classes):
+    declared = tuple(anomaly_classes)
+    if declared:
         entry = replace(entry, declared=declared)
         entry.label_map()  # unknown names are an error here and not after an hour
     return entry
@@ -215,15 +250,17 @@ def entry_of_labels(
     anomaly_classes: Collection[str] = (),
     frames: str | None = None,
 ) -> DatasetEntry | None:
-    """Return the data set of the name, or of that name with other ``labels``, or these alone, for
-    folders of labels; None of neither. The arguments are those of :func:`dataset_entry`.
+    """Return the data set that folders of labels belong to, None if there is nothing to tell it.
+
+    It is the set of the name, that set with other ``labels``, or these alone. The arguments are
+    those of :func:`dataset_entry`.
     """
-    if anomaly_classes and not (name or labels):
-        raise InputError(
-            "--anomaly-class needs the data set that the classes belong to",
-            hint="e.g. --dataset camvid",
-        )
-    if not (name or labels):
+    if not name and not labels:
+        if anomaly_classes:
+            raise InputError(
+                "--anomaly-class needs the data set that the classes belong to",
+                hint="e.g. --dataset camvid",
+            )
         return None
     return dataset_entry(
         name or "folder", labels=labels, anomaly_classes=anomaly_classes, frames=frames

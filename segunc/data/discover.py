@@ -1,17 +1,19 @@
-"""Look at a folder of images and labels in any usual layout: which label belongs to which image,
-which split to which pair, and which values or colours the labels hold.
+"""Look at a folder of images and labels in any usual layout.
+
+It is found which label belongs to which image, which split to which pair, and which values or
+colours the labels hold.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.data.census import Census, Value, take_census
-from segunc.data.entry import image_files
+from segunc.data.image_files import image_files
 from segunc.data.images import Colour, label_rank
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.names import begins_as_label, is_named_as_label, split_of
@@ -24,8 +26,10 @@ from segunc.data.pairing import (
 )
 from segunc.data.splits import Divider, followed_lists, read_lists, with_splits
 
-PAIRS_PICTURE = "pairs.jpg"  # ending of the picture that init writes beside a configuration
-FRAMES_LIST = "frames.csv"  # ending of the list of frames, likewise
+PAIRS_PICTURE = "pairs.jpg"
+"""Ending of the picture that ``segunc init`` writes beside a configuration."""
+FRAMES_LIST = "frames.csv"
+"""Ending of the list of frames that it writes there."""
 
 
 @dataclass
@@ -34,8 +38,10 @@ class Found:
 
     root: Path
     pairs: list[Pair]
-    census: Census = field(default_factory=Census)  # of the labels that were looked at
-    notes: list[str] = field(default_factory=list)  # what was assumed or left out, each a sentence
+    census: Census = field(default_factory=Census)
+    """Of the labels that were looked at."""
+    notes: list[str] = field(default_factory=list)
+    """What was assumed or left out, each a sentence."""
 
     @property
     def pixels(self) -> Counter[Value]:
@@ -91,14 +97,19 @@ def discover(
             f"{root} holds no images", hint="name the folder that holds images and labels"
         )
     found = Found(root, [])
-    label_files = _chosen(root, files, labels, "--labels") or _label_files(root, files, found)
-    image_list = _chosen(root, files, images, "--images") or _images(files, label_files)
+    if labels is None:
+        label_files = _label_files(root, files, found)
+    else:
+        label_files = _chosen(root, files, labels, "--labels")
+    if images is None:
+        image_list = _images(files, label_files)
+    else:
+        image_list = _chosen(root, files, images, "--images")
     kinds = find_kinds(root, image_list, label_files)
     kind = choose_kind(root, kinds, found.notes)
-    pairs = [
-        Pair(split_of(image) or split_of(label), image, label)
-        for image, label in kind.label_of.items()
-    ]
+    pairs: list[Pair] = []
+    for image, label in kind.label_of.items():
+        pairs.append(Pair(split_of(image) or split_of(label), image, label))
     candidates = read_lists(root, image_list, files)
     lists = followed_lists(candidates, kind.label_of, found.notes)
     if lists:
@@ -115,30 +126,43 @@ def discover(
 
 
 def is_pairs_picture(path: Path) -> bool:
-    """Return whether an image is the picture of pairs that ``segunc init`` wrote, beside the list
-    of frames that it wrote with it."""
+    """Return whether an image is the picture of pairs that ``segunc init`` wrote.
+
+    The list of frames that it wrote with the picture lies beside it.
+    """
     stem, ending, rest = path.name.rpartition(f"-{PAIRS_PICTURE}")
     return bool(ending) and not rest and path.with_name(f"{stem}-{FRAMES_LIST}").exists()
 
 
-def _chosen(root: Path, files: Sequence[Path], pattern: str | None, flag: str) -> list[Path]:
-    if pattern is None:
-        return []
-    below = Path(pattern)
-    if below.is_absolute() or (not (root / below).exists() and below.exists()):
-        below = below.resolve()
-        below = below.relative_to(root.resolve()) if below.is_relative_to(root.resolve()) else below
+def _chosen(root: Path, files: Sequence[Path], pattern: str, flag: str) -> list[Path]:
+    """Return the files that an option names by a folder or a pattern."""
+    below = _below(root, Path(pattern))
     chosen = [path for path in files if path.is_relative_to(below)]
-    chosen = chosen or [path for path in files if is_chosen(path, str(below))]
     if not chosen:
-        fact = f"{flag} {pattern} matches no image file in {root}"
-        raise InputError(fact, hint="a folder or a pattern below it, e.g. masks or *_L.png")
+        chosen = [path for path in files if is_chosen(path, str(below))]
+    if not chosen:
+        raise InputError(
+            f"{flag} {pattern} matches no image file in {root}",
+            hint="a folder or a pattern below it, e.g. masks or *_L.png",
+        )
     return chosen
 
 
+def _below(root: Path, path: Path) -> Path:
+    """Return a path that a user typed relative to the root, if it leads below the root."""
+    is_below_root = not path.is_absolute() and ((root / path).exists() or not path.exists())
+    if is_below_root:
+        return path
+    whole = path.resolve()
+    if whole.is_relative_to(root.resolve()):
+        return whole.relative_to(root.resolve())
+    return whole
+
+
 def _images(files: Sequence[Path], labels: Sequence[Path]) -> list[Path]:
-    """Return the files that are no labels; those that are named as labels of another kind are no
-    images, either.
+    """Return the files that are not labels.
+
+    Files that are named as labels of another kind are not images, either.
     """
     taken = set(labels)
     others = [path for path in files if path not in taken]
@@ -159,9 +183,9 @@ def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
             f"assumes that the {len(labels)} PNG files are labels and the photographs are images"
         )
         return labels
-    lack = f"{root} holds {len(files)} images, but no file or folder is named as labels"
     raise InputError(
-        f"{lack} (such as labels, masks or NAME_label.png)",
+        f"{root} holds {len(files)} images, but no file or folder is named as labels "
+        "(such as labels, masks or NAME_label.png)",
         hint="--labels FOLDER names the folder of the labels",
     )
 
@@ -169,28 +193,36 @@ def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
 def _in_splits(
     found: Found, pairs: list[Pair], images: Sequence[Path]
 ) -> tuple[list[Pair], list[Path]]:
-    """Return the pairs and the images of the splits that hold labels, where folders name splits,
-    and note the others.
+    """Return the pairs and the images of the splits that hold labels, where folders name splits.
+
+    The others are left out and noted.
     """
-    left_out: set[Path] = set()
+    inside = [pair for pair in pairs if pair.split]
     outside = [pair for pair in pairs if not pair.split]
-    if outside and len(outside) < len(pairs):
-        note = f"leaves out {len(outside)} pairs outside of the folders train, val and test"
-        example = f"the first is {outside[0].image}"
-        found.notes.append(f"{note}, {example}; --images and --labels choose others")
-        left_out |= {pair.image for pair in outside}
-        pairs = [pair for pair in pairs if pair.split]
-    labelled = {pair.split for pair in pairs}
-    paired = {pair.image for pair in pairs}
-    without_label = [path for path in images if path not in paired | left_out]
-    closed = [path for path in without_label if split_of(path) not in labelled]
-    if closed:
-        splits = sorted({split_of(path) or "folders that name no split" for path in closed})
+    left_out: set[Path] = set()
+    if inside and outside:
         found.notes.append(
-            f"leaves out {len(closed)} images of {' and '.join(splits)}, where none has a label"
+            f"leaves out {len(outside)} pairs outside of the folders train, val and test, "
+            f"the first is {outside[0].image}; --images and --labels choose others"
         )
-    left_out |= set(closed)
+        left_out.update(pair.image for pair in outside)
+        pairs = inside
+    unlabelled = _in_unlabelled_splits(pairs, [path for path in images if path not in left_out])
+    if unlabelled:
+        splits = sorted({split_of(path) or "folders that name no split" for path in unlabelled})
+        found.notes.append(
+            f"leaves out {len(unlabelled)} images of {' and '.join(splits)}, where none has a label"
+        )
+        left_out.update(unlabelled)
     return pairs, [path for path in images if path not in left_out]
+
+
+def _in_unlabelled_splits(pairs: Sequence[Pair], images: Sequence[Path]) -> list[Path]:
+    """Return the images of splits that have no pair."""
+    labelled_splits = {pair.split for pair in pairs}
+    paired = {pair.image for pair in pairs}
+    without_label = [path for path in images if path not in paired]
+    return [path for path in without_label if split_of(path) not in labelled_splits]
 
 
 def _check_missing(
@@ -201,25 +233,39 @@ def _check_missing(
     *,
     labelled_only: bool,
 ) -> None:
-    """Raise InputError for images without a label of the chosen kind, or note them where they are
-    left out.
+    """Raise InputError for images without a label of the chosen kind.
+
+    With ``labelled_only`` they are left out and noted.
     """
     paired = {pair.image for pair in pairs}
     missing = [path for path in images if path not in paired]
     if not missing:
         return
-    others = [kind.label_of[path] for path in missing for kind in kinds if path in kind.label_of]
-    other_kind = f"; {len(others)} have one of another kind, such as {others[0]}" if others else ""
+    of_other_kinds = _labels_of(missing, kinds)
+    other_kind = ""
+    if of_other_kinds:
+        other_kind = (
+            f"; {len(of_other_kinds)} have one of another kind, such as {of_other_kinds[0]}"
+        )
     if not labelled_only:
-        some = ", ".join(str(path) for path in missing[:3])
-        share = f"{len(missing)} of {len(pairs) + len(missing)} images in {found.root}"
+        total = len(pairs) + len(missing)
+        first = ", ".join(str(path) for path in missing[:3])
         raise InputError(
-            f"{share} have no label, the first are {some}{other_kind}",
+            f"{len(missing)} of {total} images in {found.root} have no label, "
+            f"the first are {first}{other_kind}",
             hint="--labelled-only leaves them out; --images names the images, if these are none",
         )
     found.notes.append(
         f"leaves out {len(missing)} images without a label, the first is {missing[0]}{other_kind}"
     )
+
+
+def _labels_of(images: Sequence[Path], kinds: Sequence[LabelKind]) -> list[Path]:
+    """Return the labels of all kinds that images have."""
+    labels: list[Path] = []
+    for image in images:
+        labels += [kind.label_of[image] for kind in kinds if image in kind.label_of]
+    return labels
 
 
 def _note_alone(
@@ -237,33 +283,46 @@ def _note_alone(
 
 
 def _with_classes(found: Found, pairs: list[Pair], labels: LabelMap | None) -> list[Pair]:
-    """Return the pairs of the splits whose labels hold a class: published test labels may be
-    dummies. Without a label map a split whose labels hold few of the values is noted alone.
+    """Return the pairs of the splits whose labels hold a class.
+
+    Published labels of test frames may be dummies. Without a label map, a split whose labels hold
+    few of the values of train is only noted.
     """
-    train = found.census.values_of("train")
+    splits = dict.fromkeys(pair.split for pair in pairs)
+    if labels is None:
+        _note_few_values(found, splits)
+        return pairs
     kept = pairs
-    for split in dict.fromkeys(pair.split for pair in pairs):
+    for split in splits:
+        if _holds_class(found.census.values_of(split), labels):
+            continue
+        others = [pair for pair in kept if pair.split != split]
+        if not others:
+            continue
+        found.notes.append(
+            f"leaves out {len(kept) - len(others)} pairs of {split or 'no split'}, whose labels "
+            f"hold no class of label map {labels.name}: dummies, as of a published test set"
+        )
+        kept = others
+    return kept
+
+
+def _note_few_values(found: Found, splits: Iterable[str]) -> None:
+    """Note the splits whose labels hold fewer than half of the values of train."""
+    train = found.census.values_of("train")
+    for split in splits:
         values = found.census.values_of(split)
-        if labels is not None and not _holds_class(values, labels):
-            of_split = [pair for pair in kept if pair.split == split]
-            if len(of_split) == len(kept):
-                continue
-            found.notes.append(
-                f"leaves out {len(of_split)} pairs of {split or 'no split'}, whose labels hold no class "
-                f"of label map {labels.name}: dummies, as of a published test set"
-            )
-            kept = [pair for pair in kept if pair.split != split]
-        elif labels is None and split != "train" and 0 < 2 * len(values) < len(train):
+        if split != "train" and 0 < 2 * len(values) < len(train):
             found.notes.append(
                 f"the labels of {split} hold {len(values)} of the {len(train)} values of train: "
                 f"where they are dummies, remove the lines of {split} from the list of frames"
             )
-    return kept
 
 
 def _holds_class(values: Collection[Value], labels: LabelMap) -> bool:
-    """Return whether any id or colour is a class of a label map, or is unknown to it, which is
-    another fault than a dummy's.
+    """Return whether any id or colour is a class of a label map, or is unknown to it.
+
+    An unknown value is another fault than that of a dummy.
     """
     colours = labels.colours or {}
     for value in values:

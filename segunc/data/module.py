@@ -1,5 +1,6 @@
-"""Frames with labels, read one by one and made tensors, for training with augmentation, and one
-LightningDataModule for every data set.
+"""Frames with labels for training: read one by one, augmented and made tensors.
+
+One LightningDataModule serves every data set.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError, shortened
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import Sample
+from segunc.data.entries import Sample
 from segunc.data.images import Image, Labels, load_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 
@@ -42,8 +43,9 @@ Transform = Callable[[Image, Labels], dict[str, Tensor]]
 
 
 class SegmentationDataset(Dataset[dict[str, Any]]):
-    """At least one frame with a label, read, checked and transformed one by one into ``image``,
-    ``label`` and ``name``.
+    """Frames with labels, read, checked and transformed one by one.
+
+    An item has ``image``, ``label`` and ``name``. There is at least one frame.
     """
 
     def __init__(
@@ -74,48 +76,63 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
         assert sample.label is not None, "labelled frames alone are given"
         label = self.label_map.read(sample.label)
         if label.shape != image.shape[:2]:
-            sizes = "{}x{}, its image {}x{}".format(*label.shape, *image.shape[:2])
-            raise InputError(f"label {sample.label} is {sizes}")
+            label_size = "{}x{}".format(*label.shape)
+            image_size = "{}x{}".format(*image.shape[:2])
+            raise InputError(f"label {sample.label} is {label_size}, its image {image_size}")
         return image, label
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {**self.transform(*self.read(index)), "name": self.samples[index].name}
+        image, label = self.read(index)
+        item: dict[str, Any] = dict(self.transform(image, label))
+        item["name"] = self.samples[index].name
+        return item
 
 
 def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a batch of frames; raise InputError where they differ in size."""
+    """Return a batch of frames.
+
+    Raises:
+        InputError: the frames differ in size.
+    """
     shapes = sorted({tuple(item["image"].shape[1:]) for item in items})
     if len(shapes) > 1:
-        hint = "give data.size, or for validation data.eval_batch_size 1"
-        raise InputError(f"frames of the sizes {shapes} make no batch", hint=hint)
+        raise InputError(
+            f"frames of the sizes {shapes} make no batch",
+            hint="give data.size, or for validation data.eval_batch_size 1",
+        )
     return dict(default_collate(list(items)))
 
 
-def resized(image: Image, label: Labels, size: tuple[int, int], how: int) -> tuple[Image, Labels]:
-    target = (size[1], size[0])
-    return np.asarray(cv2.resize(image, target, interpolation=how), np.uint8), resize_nearest(
-        label, *target
-    )
+def resized(
+    image: Image, label: Labels, size: tuple[int, int], interpolation: int
+) -> tuple[Image, Labels]:
+    """Return both at another size (height, width), the label by its nearest pixels."""
+    height, width = size
+    scaled = cv2.resize(image, (width, height), interpolation=interpolation)
+    return np.asarray(scaled, np.uint8), resize_nearest(label, width, height)
 
 
 def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
     """Return both as tensors, the image in 0..1 (networks normalise by themselves)."""
-    pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).float().div_(255.0)
+    channels_first = np.ascontiguousarray(image.transpose(2, 0, 1))
+    pixels = torch.from_numpy(channels_first).float().div_(255.0)
     return {"image": pixels, "label": torch.from_numpy(label.astype(np.int64))}
 
 
 @dataclass(frozen=True)
 class EvalTransform:
-    """No augmentation; resized to ``size`` (height, width) when given: image bilinear (area when
-    shrinking), label nearest.
+    """No augmentation; frames are resized to ``size`` (height, width) if it is given.
+
+    The image is resized bilinearly (by areas when shrinking), the label by its nearest pixels.
     """
 
     size: tuple[int, int] | None = None
 
     def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
         if self.size is not None and image.shape[:2] != self.size:
-            how = cv2.INTER_AREA if self.size[0] < image.shape[0] else cv2.INTER_LINEAR
-            image, label = resized(image, label, self.size, how)
+            shrinks = self.size[0] < image.shape[0]
+            interpolation = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+            image, label = resized(image, label, self.size, interpolation)
         return to_tensors(image, label)
 
 
@@ -124,7 +141,7 @@ class DataConfig(Settings):
     """Train, validation and test frames of one data set.
 
     Args:
-        dataset: a name of :data:`segunc.data.datasets.DATASETS`.
+        dataset: name of a data set; docs/data-sets.md lists them.
         root: the folder it lies in.
         crop: (height, width) of training crops; frames that are smaller after scaling are padded,
             labels with 255.
@@ -140,20 +157,20 @@ class DataConfig(Settings):
         flip: probability of a left-right flip.
         colour: strength 0..1 of random brightness, contrast, saturation and hue.
         blur: probability of a slight Gaussian blur.
-        seed: of the shuffle, and with ``workers`` of the augmentation, which without takes torch's
-            global generator. ``train`` adds its own seed and ``finetune`` its method's, so that
-            members of several seeds see other crops in another order.
+        seed: random seed of the shuffle, and with ``workers`` of the augmentation; without workers
+            the augmentation takes torch's global generator. ``train`` adds its own seed and
+            ``finetune`` its method's, so that members of several seeds see other crops in another
+            order.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames
-            that hold one are not trained on, and the network does not know them; see
-            :mod:`segunc.data.datasets`.
+            that hold one are not trained on, and the network does not know them.
         validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one
-            sequence of the training frames, which is then not trained on. Neighbours of training
-            frames choose too much certainty for frames that are not.
+            sequence of the training frames, which is then not trained on. Settings that are
+            selected on neighbours of training frames are too certain for other frames.
         sequence: regular expression whose first group (or whole match) in a frame's name is its
             sequence, ``^([^_]+)_`` for CamVid.
-        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames,
-            :meth:`SegmentationDataModule.folds` holds out each sequence in turn, and ``val`` itself
-            is an InputError, so that nothing is trained and selected on the same frames.
+        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, each
+            sequence is held out in turn to select on, and ``val`` itself is an error, so that
+            nothing is trained and selected on the same frames.
     """
 
     section = "data"
@@ -181,40 +198,52 @@ class DataConfig(Settings):
         if self.scale[0] > self.scale[1]:
             raise InputError(f"scale {list(self.scale)} does not begin with the smaller number")
         if self.validation != "val" and self.sequence is None:
-            message = f"validation {self.validation} needs data.sequence, a pattern of frame names"
-            raise InputError(message, hint="e.g. ^([^_]+)_")
+            raise InputError(
+                f"validation {self.validation} needs data.sequence, a pattern of frame names",
+                hint="e.g. ^([^_]+)_",
+            )
         sequence_pattern(self.sequence)
 
 
 def sequence_pattern(sequence: str | None) -> Searcher:
-    """Return the search of a sequence in a frame's name; a configuration says it, and may be a
-    stranger's. InputError where it is no regular expression."""
+    """Return the search of a sequence in a frame's name.
+
+    The pattern comes from a configuration, which may be somebody else's.
+
+    Raises:
+        InputError: the text is not a regular expression.
+    """
     return pattern_of_file(sequence or "", f"sequence '{shortened(sequence or '')}'")
 
 
 class TrainTransform:
-    """Random scale, crop, flip and colour, the usual augmentation of road scenes, as the fields of
-    :class:`DataConfig` say.
+    """Random scale, crop, flip and colour, the usual augmentation of road scenes.
+
+    The fields of :class:`DataConfig` say how much.
     """
 
     def __init__(self, config: DataConfig) -> None:
-        # It asks a server for its newest version on import unless told not to; and it is for those
-        # who train.
+        # Albumentations asks a server for its newest version on import unless told not to. It is
+        # imported here because only training needs it.
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
         import albumentations as A
 
         class RandomScale(A.RandomScale):  # type: ignore[misc]
             def apply_to_mask(self, mask: Labels, scale: float, **params: Any) -> Labels:
-                return resize_nearest(mask, int(mask.shape[1] * scale), int(mask.shape[0] * scale))
+                height, width = mask.shape[:2]
+                return resize_nearest(mask, int(width * scale), int(height * scale))
 
-        self._config, crop, scale, colour = config, config.crop, config.scale, config.colour
+        self._config = config
+        smallest, largest = config.scale
+        colour = config.colour
         around_1 = (1 - colour, 1 + colour)
+        hue = (-0.1 * colour, 0.1 * colour)
         steps = [
-            RandomScale((scale[0] - 1.0, scale[1] - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
-            A.PadIfNeeded(*crop, border_mode=cv2.BORDER_CONSTANT, fill=0, fill_mask=IGNORE),
-            A.RandomCrop(*crop),
+            RandomScale((smallest - 1.0, largest - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
+            A.PadIfNeeded(*config.crop, border_mode=cv2.BORDER_CONSTANT, fill=0, fill_mask=IGNORE),
+            A.RandomCrop(*config.crop),
             A.HorizontalFlip(p=config.flip),
-            A.ColorJitter(around_1, around_1, around_1, (-0.1 * colour, 0.1 * colour), p=0.8),
+            A.ColorJitter(around_1, around_1, around_1, hue, p=0.8),
             A.GaussianBlur(blur_limit=(3, 5), p=config.blur),
         ]
         self._compose = A.Compose(steps)
@@ -227,13 +256,13 @@ class TrainTransform:
     def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
         if self._config.size is not None:
             image, label = resized(image, label, self._config.size, cv2.INTER_LINEAR)
-        # Seeded from torch's generator of this process, which the loader's seeds in a worker, and
-        # Lightning's seed without workers.
+        # The seed comes from torch's generator of this process: in a worker the loader seeds it,
+        # without workers Lightning does.
         seed = int(torch.randint(0, 2**31 - 1, ()).item())
         self._compose.set_random_seed(seed)
         random.seed(seed)
-        done = self._compose(image=image, mask=label)
-        return to_tensors(done["image"], done["mask"])
+        augmented = self._compose(image=image, mask=label)
+        return to_tensors(augmented["image"], augmented["mask"])
 
 
 class SegmentationDataModule(L.LightningDataModule):
@@ -242,14 +271,20 @@ class SegmentationDataModule(L.LightningDataModule):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__()
         self.config = config = DataConfig(*arguments, **named)
-        self.batch_size, self.workers, self.seed = config.batch_size, config.workers, config.seed
-        self.validation, self.held_out = config.validation, config.held_out
-        self.size = None if config.size is None else (config.size[0], config.size[1])
-        names = config.anomaly_class or []
-        names = names.split(",") if isinstance(names, str) else names
-        anomalies = [name.strip() for name in names if name.strip()]
+        self.batch_size = config.batch_size
+        self.workers = config.workers
+        self.seed = config.seed
+        self.validation = config.validation
+        self.held_out = config.held_out
+        self.size: tuple[int, int] | None = None
+        if config.size is not None:
+            height, width = config.size
+            self.size = (height, width)
         self.entry = dataset_entry(
-            config.dataset, labels=config.labels, anomaly_classes=anomalies, frames=config.frames
+            config.dataset,
+            labels=config.labels,
+            anomaly_classes=_class_names(config.anomaly_class),
+            frames=config.frames,
         )
         self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
@@ -258,110 +293,148 @@ class SegmentationDataModule(L.LightningDataModule):
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
         """Return the frames of one split that have class labels; built once."""
         if (split, augment) not in self._sets:
-            config, samples = self.config, self._samples(split)
-            transform: Transform = TrainTransform(config) if augment else EvalTransform(self.size)
+            samples = self._samples(split)
+            transform: Transform = EvalTransform(self.size)
+            if augment:
+                transform = TrainTransform(self.config)
             labels = [sample.label for sample in samples if sample.label]
             check_label_files(labels, self.label_map, training=split in ("train", "val"))
             self._sets[split, augment] = SegmentationDataset(samples, self.label_map, transform)
         return self._sets[split, augment]
 
     def _samples(self, split: str) -> list[Sample]:
+        """Return the frames of one split that have class labels."""
         if split not in ("train", "val"):
-            return [
-                sample
-                for sample in self.entry.samples(self.root, split)
-                if sample.label is not None
-            ]
+            samples = self.entry.samples(self.root, split)
+            return [sample for sample in samples if sample.label is not None]
         if self.validation == "val":
             return self.entry.training_samples(self.root, split)
         sequences = self.sequences()
-        if split == "train":
-            return [
-                sample
-                for name, samples in sequences.items()
-                if name != self.held_out
-                for sample in samples
-            ]
-        if self.held_out is None:
-            raise InputError(
-                "leave-sequence-out has no split val",
-                hint=f"data.held_out, one of {_counts(sequences)}",
-            )
-        return sequences[self.held_out]
+        if split == "val":
+            if self.held_out is None:
+                raise InputError(
+                    "leave-sequence-out has no split val",
+                    hint=f"data.held_out, one of {_counts(sequences)}",
+                )
+            return sequences[self.held_out]
+        training: list[Sample] = []
+        for name, samples in sequences.items():
+            if name != self.held_out:
+                training += samples
+        return training
 
     def sequences(self) -> dict[str, list[Sample]]:
-        """Return the training frames of each sequence; raise InputError where a name belongs to
-        none, or none is called ``held_out``.
+        """Return the training frames of each sequence.
+
+        Raises:
+            InputError: the name of a frame belongs to no sequence, or none is called ``held_out``.
         """
         pattern = sequence_pattern(self.config.sequence)
         sequences: dict[str, list[Sample]] = defaultdict(list)
         for sample in self.entry.training_samples(self.root, "train"):
             match = pattern.search(sample.name)
-            sequences[(match[min(1, pattern.groups)] or "") if match else ""].append(sample)
-        if unmatched := sequences.pop("", []):
-            first = f"in {len(unmatched)} training frames, the first is {unmatched[0].name}"
-            hint = f"sequences found: {_counts(sequences)}"
+            group = min(1, pattern.groups)
+            name = match[group] if match else None
+            sequences[name or ""].append(sample)
+        unmatched = sequences.pop("", [])
+        if unmatched:
             raise InputError(
-                f"data.sequence {pattern.pattern} finds no sequence {first}", hint=hint
+                f"data.sequence {pattern.pattern} finds no sequence in {len(unmatched)} training "
+                f"frames, the first is {unmatched[0].name}",
+                hint=f"sequences found: {_counts(sequences)}",
             )
         if self.held_out is not None and self.held_out not in sequences:
             raise InputError(
-                f"data.held_out {self.held_out} is no sequence", hint=f"one of {_counts(sequences)}"
+                f"data.held_out {self.held_out} is not a sequence",
+                hint=f"one of {_counts(sequences)}",
             )
         return dict(sequences)
 
     def folds(self) -> list[Self]:
-        """Return modules whose ``val`` to select on, each with the ``train`` that goes with it:
-        this one, or with leave-sequence-out and no ``held_out`` one for each sequence.
+        """Return modules whose ``val`` to select on, each with the ``train`` that goes with it.
+
+        That is this module, or, with leave-sequence-out and no ``held_out``, one for each sequence.
         """
         if self.validation == "val" or self.held_out is not None:
             return [self]
-        folds = []
+        folds: list[Self] = []
         for name in self.sequences():
-            folds.append(fold := copy(self))
-            fold.held_out, fold._sets = name, {}
+            fold = copy(self)
+            fold.held_out = name
+            fold._sets = {}
+            folds.append(fold)
         return folds
 
     def prepare_data(self, *, selects: bool = True) -> None:
-        """Raise InputError before the work, where a split is missing or holds nothing to learn or,
-        if it ``selects``, to select on.
+        """Check the splits before the work.
+
+        Args:
+            selects: whether frames are needed to select on, too.
+
+        Raises:
+            InputError: a split is missing, or holds nothing to learn or to select on.
         """
-        frames, _ = len(self.dataset("train", augment=True)), selects and self.dataset("val")
+        frames = len(self.dataset("train", augment=True))
+        if selects:
+            self.dataset("val")
         if frames < self.batch_size:
-            few = f"{frames} training frames are fewer than a batch of {self.batch_size}"
-            raise InputError(few, hint="lower data.batch_size")
+            raise InputError(
+                f"{frames} training frames are fewer than a batch of {self.batch_size}",
+                hint="lower data.batch_size",
+            )
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
-        order = {"shuffle": True, "generator": torch.Generator().manual_seed(self.seed)}
         return self._loader(
-            self.dataset("train", augment=True), self.batch_size, drop_last=True, **order
+            self.dataset("train", augment=True),
+            self.batch_size,
+            drop_last=True,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(self.seed),
         )
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         return self._loader(self.dataset("val"), self.config.eval_batch_size)
 
     def _loader(
-        self, data: SegmentationDataset, batch_size: int, **more: Any
+        self, data: SegmentationDataset, batch_size: int, **options: Any
     ) -> DataLoader[dict[str, Any]]:
-        more |= {"persistent_workers": self.workers > 0, "pin_memory": torch.cuda.is_available()}
-        return DataLoader(data, batch_size, num_workers=self.workers, collate_fn=collate, **more)
+        return DataLoader(
+            data,
+            batch_size,
+            num_workers=self.workers,
+            collate_fn=collate,
+            persistent_workers=self.workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            **options,
+        )
 
     def class_frequencies(self, limit: int = 400) -> list[float]:
-        """Return the share of the labelled training pixels of each class, from at most ``limit``
-        evenly spaced frames.
+        """Return the share of the labelled training pixels of each class.
+
+        Args:
+            limit: most frames to read; they are evenly spaced.
         """
         data = self.dataset("train")
         counts = np.zeros(256, np.int64)
-        for index in np.unique(np.linspace(0, len(data) - 1, min(limit, len(data))).astype(int)):
-            counts += np.bincount(data.read(int(index))[1].ravel(), minlength=256)
+        indices = np.linspace(0, len(data) - 1, min(limit, len(data))).astype(int)
+        for index in np.unique(indices):
+            _, label = data.read(int(index))
+            counts += np.bincount(label.ravel(), minlength=256)
         of_classes = counts[: self.label_map.num_classes]
         if of_classes.sum() == 0:
             raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
         return [float(share) for share in of_classes / of_classes.sum()]
 
 
+def _class_names(setting: str | list[str] | None) -> list[str]:
+    """Return the names of a list, or of a text with commas between them, without empty ones."""
+    if setting is None:
+        return []
+    names = setting.split(",") if isinstance(setting, str) else setting
+    return [name.strip() for name in names if name.strip()]
+
+
 def _counts(sequences: dict[str, list[Sample]]) -> str:
-    return (
-        ", ".join(f"{name} ({len(samples)} frames)" for name, samples in sequences.items())
-        or "none"
-    )
+    """Return the sequences and their numbers of frames in words."""
+    counts = [f"{name} ({len(samples)} frames)" for name, samples in sequences.items()]
+    return ", ".join(counts) or "none"

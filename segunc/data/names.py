@@ -1,5 +1,6 @@
-"""What the names of image and label files say: the words in them, and the one rule by which a
-label's name follows from its image's.
+"""What the names of image and label files say.
+
+Here are the words in them, and the one rule by which a label's name follows from its image's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from segunc.core.errors import InputError
-from segunc.data.entry import FRAME_ENDINGS, LABEL_FOLDERS, composed
+from segunc.data.frame_names import FRAME_ENDINGS, LABEL_FOLDERS, composed
 
 IMAGE_WORDS = frozenset(
     {
@@ -38,16 +39,18 @@ LABEL_WORDS = frozenset(
         *("label", "labeled", "labelled", "labelids", "labelid", "labeltrainids", "leftlabel"),
         *("mask", "annotation", "annots", "ann", "gt", "groundtruth"),
         *("seg", "sem", "semantic", "segmentation", "segmentations"),
-        *("instance", "instances", "panoptic", "depth", "disparity"),  # labels, if not of classes
+        *("instance", "instances", "panoptic", "depth", "disparity"),
     }
 )
+"""Words of labels, also of labels that hold no classes."""
 LAST_LABEL_WORDS = LABEL_WORDS | {"color", "instanceids"}
 """Words that mark a label at the end of its file's name."""
-CAMVID_ENDING = "L"  # CamVid's own labels are NAME_L.png; NAME_l.png may be a left camera
+CAMVID_ENDING = "L"
+"""CamVid's own labels are NAME_L.png; NAME_l.png may be a left camera."""
 CLASS_WORDS = frozenset(
     {"labelids", "labelid", "id", "ids", "class", "classes", "sem", "semantic", "cls"}
 )
-"""Words of labels that hold classes, where there are other labels, too."""
+"""Words of labels that hold classes, if there are other labels, too."""
 OTHER_WORDS = frozenset(
     {
         *("instance", "instances", "instanceids", "inst", "ins", "object", "objects"),
@@ -56,25 +59,30 @@ OTHER_WORDS = frozenset(
         *("boundary", "edge", "edges", "confidence", "invgray"),
     }
 )
-"""Words of labels that hold something else than classes, or show them in colours for people."""
+"""Words of labels that hold no classes, or show them in colours for people."""
 _ROLE_WORDS = IMAGE_WORDS | LABEL_WORDS | CLASS_WORDS | OTHER_WORDS
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-MOST_WORDS = 3  # of the part by which the names of image and label differ
-LEAST_SHARE = 0.05  # of all names, which a part must have to be looked at
-KIND_SHARE = 0.1  # of the images of the best rule, which another rule must pair to be a kind
+MAX_WORDS = 3
+"""Words of the part by which the names of image and label differ."""
+MIN_PART_SHARE = 0.05
+"""Share of all names that a part must have to be looked at."""
+KIND_SHARE = 0.1
+"""Share of the images of the best rule that another rule must pair to be a kind."""
 
 Place = Literal["start", "middle", "end", "all"]
-_GAP = "\0"  # stands in a name for the part that was cut out; no file's name holds it
+_GAP = "\0"
+"""Stands in a name for the part that was cut out; no file's name holds it."""
 
 
 @lru_cache(maxsize=100_000)
 def words_of(name: str) -> tuple[str, ...]:
-    """Return the words of a name in lower case: ``trainannot``, ``train_labels`` and ``CameraSeg``
-    are two each, ``gtFine`` is one.
+    """Return the words of a name in lower case.
+
+    ``trainannot``, ``train_labels`` and ``CameraSeg`` are two words each, ``gtFine`` is one.
     """
     words: list[str] = []
     for part in re.split(r"[\W_]+", name):
@@ -83,8 +91,9 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def _parts_of_word(word: str) -> list[str]:
-    """Return the words of which a word consists; one that says image or label may have a number, as
-    in ``masks2``.
+    """Return the words of which a word consists.
+
+    A word that says image or label may have a number, as in ``masks2``.
     """
     if word.lower() in _ROLE_WORDS:
         return [word.lower()]
@@ -110,9 +119,7 @@ def is_named_as_label(path: PurePath) -> bool:
 
 
 def begins_as_label(path: PurePath) -> bool:
-    """Return whether the first word of a file's name says that it is a label, as in
-    ``mask_0001.png``.
-    """
+    """Return whether the first word of a file's name says label, as in ``mask_0001.png``."""
     name = _words_as_written(path)
     return len(name) > 1 and bool(LABEL_WORDS.intersection(words_of(name[0])))
 
@@ -122,8 +129,9 @@ def _words_as_written(path: PurePath) -> list[str]:
 
 
 def split_of(path: PurePath) -> str:
-    """Return the split that the folders of a file name, the innermost where several do; empty where
-    none does.
+    """Return the split that the folders of a file name, empty if none does.
+
+    If several do, the innermost decides.
     """
     return _last_split(path.parts[:-1])
 
@@ -139,13 +147,17 @@ def _last_split(folders: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class NameRule:
-    """By which words the names of an image and of its label differ; all else in the names is the
-    same.
+    """The words by which the names of an image and of its label differ.
+
+    All else in the two names is the same.
     """
 
-    image_part: str  # such as _leftImg8bit; empty where the label's name holds the image's
-    label_part: str  # such as _gtFine_labelIds
-    place: Place = "end"  # of both parts in the names
+    image_part: str
+    """Such as _leftImg8bit; empty if the label's name holds the image's."""
+    label_part: str
+    """Such as _gtFine_labelIds."""
+    place: Place = "end"
+    """Where both parts stand in the names."""
 
     def image_core(self, stem: str) -> str | None:
         """Return what an image's name shares with its label's; None for a name without the part."""
@@ -158,7 +170,8 @@ class NameRule:
 
 def _core(stem: str, part: str, place: Place) -> str | None:
     stem = composed(stem)
-    if place == "end":  # nearly always, and much faster
+    # Nearly all names differ in the end, which is found much faster.
+    if place == "end":
         return stem.removesuffix(part) + _GAP if stem.endswith(part) else None
     for core, cut in _cuts(stem):
         if cut == part and _place_of(core) == place:
@@ -175,19 +188,22 @@ def _place_of(core: str) -> Place:
 
 
 def _cuts(stem: str) -> Iterator[tuple[str, str]]:
-    """Yield each part of at most :data:`MOST_WORDS` words that may be cut out of a name, as (what
-    is left with a gap, the part).
+    """Yield each part of at most :data:`MAX_WORDS` words that may be cut out of a name.
+
+    Yields:
+        What is left of the name, with a gap, and the part.
     """
     yield stem + _GAP, ""
     yield _GAP + stem, ""
     pieces = re.split(r"([\W_]+)", stem)  # words, and between them what separates them
     for first in range(0, len(pieces), 2):
-        for last in range(first, min(len(pieces), first + 2 * MOST_WORDS), 2):
+        for last in range(first, min(len(pieces), first + 2 * MAX_WORDS), 2):
             if not _is_word(pieces[last]):
                 break
-            before = "".join(pieces[: max(0, first - 1)])
+            part_start = max(0, first - 1)  # with the separator before it
+            before = "".join(pieces[:part_start])
             after = "".join(pieces[last + 1 :])
-            part = "".join(pieces[max(0, first - 1) : last + 1])
+            part = "".join(pieces[part_start : last + 1])
             yield before + _GAP + after, part
             if first == 0 and last + 1 < len(pieces):
                 separator = pieces[last + 1]
@@ -195,15 +211,17 @@ def _cuts(stem: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_word(piece: str) -> bool:
-    """Return whether a piece of a name is a word: not a number, and not a word with a number, which
-    tells frames apart.
+    """Return whether a piece of a name is a word.
+
+    A number is none, nor is a word with a number, which tells frames apart.
     """
     return any(letter.isalpha() for letter in piece) and not re.search(r"\d\d$", piece)
 
 
 def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRule]:
-    """Return the rules by which the names of images and labels belong together, found once over all
-    of them.
+    """Return the rules by which the names of images and labels belong together.
+
+    They are found once over all names.
 
     Args:
         images: file names without suffix.
@@ -211,8 +229,8 @@ def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRul
 
     Returns:
         Rules with one part of the images' names in common, the one that pairs most images first;
-        nothing where no names belong together. More than one rule means that there are several
-        kinds of labels.
+        nothing if no names belong together. More than one rule means that there are several kinds
+        of labels.
 
     Raises:
         InputError: labels fit images of two kinds alike, such as those of a left and of a right
@@ -223,8 +241,8 @@ def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRul
         return []
 
     def quality(rule: NameRule) -> tuple[int, bool, int]:
-        known = rule.image_part in ("", *FRAME_ENDINGS)
-        return len(paired[rule]), known, -len(rule.image_part + rule.label_part)
+        is_known = rule.image_part in ("", *FRAME_ENDINGS)
+        return len(paired[rule]), is_known, -len(rule.image_part + rule.label_part)
 
     ordered = sorted(paired, key=quality, reverse=True)
     best = ordered[0]
@@ -259,14 +277,15 @@ def _paired_images(images: Collection[str], labels: Collection[str]) -> dict[Nam
 
 
 def _frequent_cuts(stems: Collection[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return (name, part that is cut out) by what is left, of the parts that enough of the names
-    have.
+    """Return (name, part that is cut out) by what is left.
+
+    Only parts that enough of the names have are cut out.
     """
     cuts_of = {stem: list(_cuts(composed(stem))) for stem in stems}
     counts: Counter[str] = Counter()
     for stem_cuts in cuts_of.values():
         counts.update({part for _, part in stem_cuts})
-    least = LEAST_SHARE * len(stems)
+    least = MIN_PART_SHARE * len(stems)
     cuts: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for stem, stem_cuts in cuts_of.items():
         for core, part in stem_cuts:
@@ -276,8 +295,10 @@ def _frequent_cuts(stems: Collection[str]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _is_possible(rule: NameRule) -> bool:
-    """Return whether an image's name may have one part where its label's has the other. Two cameras
-    differ by a word, too, so a word of the image is replaced only by one that says label.
+    """Return whether an image's name may have one part if its label's has the other.
+
+    Two cameras differ by a word, too, so a word of the image is replaced only by one that says
+    label.
     """
     label_says_so = bool(LAST_LABEL_WORDS.intersection(words_of(rule.label_part)))
     image_says_so = bool(IMAGE_WORDS.intersection(words_of(rule.image_part)))
@@ -291,8 +312,7 @@ def _is_possible(rule: NameRule) -> bool:
 
 
 def folder_words(path: PurePath) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the folders of a file by what tells frames apart, and by what says which kind of file
-    it is.
+    """Return what the folders of a file say: what tells frames apart, and the kind of the file.
 
     ``labels/train/drive_1/x.png`` has the first ``("drive1",)`` and the second ``("labels",)``:
     words that name a split are in neither.
@@ -305,13 +325,13 @@ def _sorted_words(folders: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str,
     places: list[str] = []
     roles: list[str] = []
     for folder in folders:
-        words = words_of(composed(folder))
+        words = [word for word in words_of(composed(folder)) if word not in SPLIT_WORDS]
+        role_words = LABEL_WORDS
+        if LABEL_WORDS.intersection(words):
+            role_words = LABEL_WORDS | CLASS_WORDS | OTHER_WORDS
         place: list[str] = []
-        is_label = bool(LABEL_WORDS.intersection(words))
         for word in words:
-            if word in SPLIT_WORDS:
-                continue
-            if word in LABEL_WORDS or (is_label and word in CLASS_WORDS | OTHER_WORDS):
+            if word in role_words:
                 roles.append(word)
             elif word not in IMAGE_WORDS:
                 place.append(word)

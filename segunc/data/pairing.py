@@ -1,13 +1,15 @@
-"""Which label belongs to which image of a folder: one rule of names and one of folders for all
-pairs, found once over the whole set.
+"""Which label belongs to which image of a folder.
+
+One rule of names and one of folders hold for all pairs; they are found once over the whole set.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order
@@ -24,18 +26,31 @@ from segunc.data.names import (
 )
 
 CONSTANT_SHARE = 0.9
-"""Share of the images, or of the labels, that lie in a folder of one name, from which on the folder
-tells no frames apart.
-"""
+"""A folder name that this share of the images, or of the labels, has tells no frames apart."""
 
 Signature = Callable[[Path], tuple[str, ...]]
-Key = tuple[str, tuple[str, ...], str]  # split, folders that tell frames apart, name
+"""Returns the words of a label's folders that tell its kind from other kinds."""
+
+
+class Key(NamedTuple):
+    """What an image has in common with its label."""
+
+    split: str
+    places: tuple[str, ...]
+    """The folders that tell frames apart."""
+    core: str
+    """What the names share."""
+
+    def without_places(self) -> Key:
+        """Return the key of the name alone."""
+        return self._replace(places=())
 
 
 @dataclass(frozen=True)
 class Pair:
-    """An image and its label, relative to the folder, and the split they belong to (empty: no
-    folder says so).
+    """An image and its label, relative to the folder.
+
+    The split is empty if no folder names it.
     """
 
     split: str
@@ -47,10 +62,13 @@ class Pair:
 class LabelKind:
     """Labels that are named and placed by one rule, at most one for an image."""
 
-    signature: tuple[str, ...]  # words of the folders that tell this kind from others
+    signature: tuple[str, ...]
+    """Words of the folders that tell this kind from others."""
     rule: NameRule
-    label_of: dict[Path, Path] = field(default_factory=dict)  # by image
-    rivals: dict[Path, list[Path]] = field(default_factory=dict)  # labels of an image with several
+    label_of: dict[Path, Path] = field(default_factory=dict)
+    """The label of each image that has one."""
+    rivals: dict[Path, list[Path]] = field(default_factory=dict)
+    """The labels of each image that has several."""
 
     @property
     def example(self) -> Path:
@@ -58,8 +76,9 @@ class LabelKind:
         return next(iter(self.label_of.values()))
 
     def rank(self, root: Path) -> tuple[int, int, bool]:
-        """Return how little a kind looks like class labels: by its words, by whether it is in
-        colour, and by an ending of its names.
+        """Return how little a kind looks like class labels.
+
+        The words of a kind decide, then whether it is in colour, then an ending of its names.
         """
         words = {*self.signature, *words_of(self.rule.label_part)}
         if words & OTHER_WORDS:
@@ -83,28 +102,41 @@ def find_kinds(root: Path, images: Sequence[Path], labels: Sequence[Path]) -> li
         InputError: no label has the name of an image, or a name fits several.
     """
     rules = name_rules({path.stem for path in images}, {path.stem for path in labels})
-    by_rule = _by_rule(rules, images, labels)
-    kinds = _match(by_rule, images, lambda path: folder_words(path)[1])
-    if any(kind.rivals for kind in kinds):  # as in v1.2/labels and v2.0/labels
-        image_places = {place for path in images for place in folder_words(path)[0]}
-
-        def signature(path: Path) -> tuple[str, ...]:
-            places, roles = folder_words(path)
-            of_labels_alone = [place for place in places if place not in image_places]
-            return (*roles, *of_labels_alone)
-
-        kinds = _match(by_rule, images, signature)
+    by_rule = _labels_by_rule(rules, images, labels)
+    kinds = _find_kinds(by_rule, images, _roles)
+    if any(kind.rivals for kind in kinds):
+        # Other folders may tell the kinds apart, as v1.2/labels and v2.0/labels do.
+        kinds = _find_kinds(by_rule, images, _roles_and_places(images))
     for kind in kinds:
         for rivals in kind.rivals.values():
             raise _several_labels(rivals, "--labels names the folder or a pattern of the labels")
     if not kinds:
-        example = f"e.g. {labels[0]} and {images[0] if images else 'none'}"
+        example = images[0] if images else "none"
         raise InputError(
-            f"no label in {root} has the name of one image alone, {example}",
+            f"no label in {root} has the name of one image alone, e.g. {labels[0]} and {example}",
             hint="--images and --labels name the folders or patterns; or name labels as images",
         )
-    most = max(len(kind.label_of) for kind in kinds)
-    return [kind for kind in kinds if len(kind.label_of) >= KIND_SHARE * most]
+    largest = max(len(kind.label_of) for kind in kinds)
+    return [kind for kind in kinds if len(kind.label_of) >= KIND_SHARE * largest]
+
+
+def _roles(label: Path) -> tuple[str, ...]:
+    """Return the words of a label's folders that say which kind of file it is."""
+    return folder_words(label)[1]
+
+
+def _roles_and_places(images: Sequence[Path]) -> Signature:
+    """Return a signature of these words, and of the folders that no image has."""
+    image_places: set[str] = set()
+    for image in images:
+        image_places.update(folder_words(image)[0])
+
+    def signature(label: Path) -> tuple[str, ...]:
+        places, roles = folder_words(label)
+        of_labels_alone = [place for place in places if place not in image_places]
+        return (*roles, *of_labels_alone)
+
+    return signature
 
 
 def _several_labels(labels: Sequence[Path], hint: str) -> InputError:
@@ -112,14 +144,18 @@ def _several_labels(labels: Sequence[Path], hint: str) -> InputError:
     return InputError(f"an image has {len(labels)} labels: {some}", hint=hint)
 
 
-def _by_rule(
+def _labels_by_rule(
     rules: Sequence[NameRule], images: Sequence[Path], labels: Sequence[Path]
 ) -> dict[NameRule, list[Path]]:
-    """Return the labels of each rule by which they have the name of an image; what is cut off a
-    name is as little as possible.
+    """Return the labels of each rule by which they have the name of an image.
+
+    Of several rules, the one that cuts least off a name counts.
     """
     cautious_first = sorted(rules, key=lambda rule: len(rule.label_part))
-    image_cores = {rule.image_core(path.stem) for rule in rules for path in images} - {None}
+    image_cores: set[str | None] = set()
+    for rule in rules:
+        image_cores.update(rule.image_core(path.stem) for path in images)
+    image_cores.discard(None)
     by_rule: dict[NameRule, list[Path]] = defaultdict(list)
     for path in sorted(labels, key=lambda path: frame_order(path.as_posix())):
         for rule in cautious_first:
@@ -129,57 +165,74 @@ def _by_rule(
     return by_rule
 
 
-def _match(
-    by_rule: dict[NameRule, list[Path]], images: Sequence[Path], signature: Signature
+def _find_kinds(
+    by_rule: Mapping[NameRule, Sequence[Path]], images: Sequence[Path], signature: Signature
 ) -> list[LabelKind]:
     """Return the kinds of labels that ``signature`` tells apart and that belong to any image."""
-    groups: dict[tuple[NameRule, tuple[str, ...]], list[Path]] = defaultdict(list)
+    labels_of_kind: dict[tuple[NameRule, tuple[str, ...]], list[Path]] = defaultdict(list)
     for rule, labels in by_rule.items():
         for path in labels:
-            groups[rule, signature(path)].append(path)
+            labels_of_kind[rule, signature(path)].append(path)
     kinds: list[LabelKind] = []
-    for (rule, words), labels in groups.items():
+    for (rule, words), labels in labels_of_kind.items():
         kind = LabelKind(words, rule)
-        for image, of_image in _labels_of_images(rule, images, labels).items():
-            kind.label_of[image] = of_image[0]
-            if len(of_image) > 1:
-                kind.rivals[image] = of_image
+        for image, labels_of_image in Pairing(rule, images, labels).labels_by_image().items():
+            kind.label_of[image] = labels_of_image[0]
+            if len(labels_of_image) > 1:
+                kind.rivals[image] = labels_of_image
         if kind.label_of:
             kinds.append(kind)
     return kinds
 
 
-def _labels_of_images(
-    rule: NameRule, images: Sequence[Path], labels: Sequence[Path]
-) -> dict[Path, list[Path]]:
-    """Return the labels of each image that has any, either all by name and folders, or all by name
-    alone.
-    """
-    splits_tell = any(map(split_of, images)) and any(map(split_of, labels))
-    image_keys = _keys(images, labels, rule.image_core, with_split=splits_tell)
-    label_keys = _keys(labels, images, rule.label_core, with_split=splits_tell)
-    by_folders = _claims(image_keys, label_keys)
-    flat_images = all(not places for _, places, _ in image_keys.values())
-    # A label in the folder of another drive is no image's: names alone count where one side has no
-    # folders.
-    by_name = _claims(
-        {path: (split, (), core) for path, (split, _, core) in image_keys.items()},
-        {
-            path: (split, (), core)
-            for path, (split, places, core) in label_keys.items()
-            if flat_images or not places
-        },
-    )
-    chosen = by_folders if 2 * len(by_folders) >= len(by_name) else by_name
-    claimed: dict[Path, list[Path]] = defaultdict(list)
-    for label, claimants in chosen.items():
-        if len(claimants) > 1:
-            raise InputError(
-                f"label {label} fits the images {claimants[0]} and {claimants[1]}",
-                hint="--images names the folder or a pattern of the images",
-            )
-        claimed[claimants[0]].append(label)
-    return claimed
+class Pairing:
+    """Pairs images and labels whose names follow one rule."""
+
+    def __init__(self, rule: NameRule, images: Sequence[Path], labels: Sequence[Path]) -> None:
+        images_tell = any(split_of(path) for path in images)
+        splits_tell = images_tell and any(split_of(path) for path in labels)
+        self._image_keys = _keys(images, labels, rule.image_core, with_split=splits_tell)
+        self._label_keys = _keys(labels, images, rule.label_core, with_split=splits_tell)
+
+    def labels_by_image(self) -> dict[Path, list[Path]]:
+        """Return the labels of each image that has any.
+
+        Either all are paired by name and folders, or, if that pairs less than half as many, all by
+        name alone.
+
+        Raises:
+            InputError: a label fits several images.
+        """
+        by_folders = self._by_folders()
+        by_name = self._by_name()
+        images_of_label = by_folders if 2 * len(by_folders) >= len(by_name) else by_name
+        labels: dict[Path, list[Path]] = defaultdict(list)
+        for label, images in images_of_label.items():
+            if len(images) > 1:
+                raise InputError(
+                    f"label {label} fits the images {images[0]} and {images[1]}",
+                    hint="--images names the folder or a pattern of the images",
+                )
+            labels[images[0]].append(label)
+        return labels
+
+    def _by_folders(self) -> dict[Path, list[Path]]:
+        """Return the images with the name and the folders of each label that has any."""
+        return _by_key(self._image_keys, self._label_keys)
+
+    def _by_name(self) -> dict[Path, list[Path]]:
+        """Return the images with the name of each label that has any.
+
+        A label in the folder of another drive belongs to no image, so names alone count only where
+        images or labels have no folders.
+        """
+        images_are_flat = all(not key.places for key in self._image_keys.values())
+        image_keys = {path: key.without_places() for path, key in self._image_keys.items()}
+        label_keys: dict[Path, Key] = {}
+        for path, key in self._label_keys.items():
+            if images_are_flat or not key.places:
+                label_keys[path] = key.without_places()
+        return _by_key(image_keys, label_keys)
 
 
 def _keys(
@@ -189,32 +242,41 @@ def _keys(
     *,
     with_split: bool,
 ) -> dict[Path, Key]:
-    """Return by what each image is known to its label, or the other way round: folders that nearly
-    all ``paths`` have and none of the ``others`` are left out, since they are part of the layout.
+    """Return by what each image is known to its label, or the other way round.
+
+    Folders that nearly all ``paths`` have and none of the ``others`` are left out, since they are
+    part of the layout.
     """
-    places = {path: folder_words(path)[0] for path in paths}
-    of_others = {place for path in others for place in folder_words(path)[0]}
-    counts = Counter(place for own in places.values() for place in set(own))
-    constant = {
-        place
-        for place, count in counts.items()
-        if count >= CONSTANT_SHARE * len(paths) and place not in of_others
-    }
+    constant = _constant_places(paths, others)
     keys: dict[Path, Key] = {}
     for path in paths:
         core = core_of(path.stem)
-        if core is not None:
-            kept = tuple(place for place in places[path] if place not in constant)
-            keys[path] = (split_of(path) if with_split else "", kept, core)
+        if core is None:
+            continue
+        split = split_of(path) if with_split else ""
+        places = tuple(place for place in folder_words(path)[0] if place not in constant)
+        keys[path] = Key(split, places, core)
     return keys
 
 
-def _claims(images: dict[Path, Key], labels: dict[Path, Key]) -> dict[Path, list[Path]]:
+def _constant_places(paths: Sequence[Path], others: Sequence[Path]) -> set[str]:
+    """Return the folders that nearly all ``paths`` have and none of the ``others``."""
+    counts: Counter[str] = Counter()
+    for path in paths:
+        counts.update(set(folder_words(path)[0]))
+    of_others: set[str] = set()
+    for path in others:
+        of_others.update(folder_words(path)[0])
+    least = CONSTANT_SHARE * len(paths)
+    return {place for place, count in counts.items() if count >= least and place not in of_others}
+
+
+def _by_key(images: Mapping[Path, Key], labels: Mapping[Path, Key]) -> dict[Path, list[Path]]:
     """Return the images with the key of each label that has any."""
-    by_key: dict[Key, list[Path]] = defaultdict(list)
+    images_of_key: dict[Key, list[Path]] = defaultdict(list)
     for path, key in images.items():
-        by_key[key].append(path)
-    return {label: by_key[key] for label, key in labels.items() if key in by_key}
+        images_of_key[key].append(path)
+    return {label: images_of_key[key] for label, key in labels.items() if key in images_of_key}
 
 
 def choose_kind(root: Path, kinds: Sequence[LabelKind], notes: list[str]) -> LabelKind:
@@ -252,8 +314,9 @@ def _labels_of_one_image(kinds: Sequence[LabelKind]) -> list[Path]:
 
 
 def _merged(kinds: Sequence[LabelKind]) -> LabelKind | None:
-    """Return one kind of all whose names follow one rule and that label no image twice; None where
-    that is not so.
+    """Return one kind of all kinds whose names follow one rule.
+
+    None if their rules differ, or if two of them label one image.
     """
     merged = LabelKind(kinds[0].signature, kinds[0].rule)
     for kind in kinds:
@@ -264,18 +327,23 @@ def _merged(kinds: Sequence[LabelKind]) -> LabelKind | None:
 
 
 def pattern_of(kind: LabelKind, kinds: Iterable[LabelKind]) -> str:
-    """Return what ``--labels`` takes to choose a kind and none of the other ``kinds``; the folder
-    of its first label where nothing shorter does.
+    """Return what ``--labels`` takes to choose a kind and none of the other ``kinds``.
+
+    If nothing shorter does, that is the folder of its first label.
     """
     labels = set(kind.label_of.values())
-    every_label = {path for other in kinds for path in other.label_of.values()} | labels
+    every_label = set(labels)
+    for other in kinds:
+        every_label.update(other.label_of.values())
     for pattern in _patterns(kind):
-        if {path for path in every_label if is_chosen(path, pattern)} == labels:
+        chosen = {path for path in every_label if is_chosen(path, pattern)}
+        if chosen == labels:
             return f"'{pattern}'" if "*" in pattern else pattern
     return kind.example.parent.as_posix()
 
 
 def _patterns(kind: LabelKind) -> Iterator[str]:
+    """Yield patterns that may choose a kind: folders, the shortest first, then an ending."""
     folders = kind.example.parts[:-1]
     for length in range(1, len(folders) + 1):
         for first in range(len(folders) - length + 1):
@@ -285,9 +353,10 @@ def _patterns(kind: LabelKind) -> Iterator[str]:
 
 
 def is_chosen(path: Path, pattern: str) -> bool:
-    """Return whether a path relative to the folder lies in a folder that a pattern names, or
-    matches it as a glob pattern. The folder may be written from the top, or by its last names:
-    ``SegmentationClass``, ``v2.0/labels``.
+    """Return whether a path lies in a folder that a pattern names, or matches it as a glob pattern.
+
+    The path is relative to the folder of the data. The folder of the pattern may be written from
+    the top, or by its last names: ``SegmentationClass``, ``v2.0/labels``.
     """
     wanted = Path(pattern).parts
     folders = path.parts[:-1]

@@ -13,48 +13,58 @@ from pathlib import Path, PurePosixPath
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, read_text, reading
-from segunc.data.entry import IMAGE_SUFFIXES, composed, frame_stem, is_hidden
+from segunc.data.frame_names import composed, frame_stem
+from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.names import SPLIT_WORDS, words_of
 from segunc.data.pairing import Pair
 
 SPLITS = ("train", "val", "test")
 LIST_SUFFIXES = (".txt", ".lst")
-FOLLOWED_SHARE = (
-    0.5  # of the lines of lists that must name a file of the folder, so that the lists are followed
-)
-VAL_SHARE = 0.15  # of the training frames, where nothing says which frames validate
+FOLLOWED_SHARE = 0.5
+"""Share of the lines of lists that must name a file of the folder, so that they are followed."""
+VAL_SHARE = 0.15
+"""Share of the training frames that validates, if nothing says which frames do."""
+HOLDOUT_STEP = round(1 / VAL_SHARE)
+"""If there are many sequences, one in so many validates."""
 
 
 @dataclass(frozen=True)
 class SplitList:
-    """A file that names the frames of a split, one a line, each by its image or by image
-    and label.
+    """A file that names the frames of a split, one a line, each by its image or by image and
+    label.
     """
 
     split: str
-    path: Path  # relative to the folder of the data
-    lines: tuple[tuple[str, ...], ...]  # of each line the whole text, or image and label
+    path: Path
+    """Relative to the folder of the data."""
+    lines: tuple[tuple[str, ...], ...]
+    """The whole text of each line; also image and label, if its two words may be these."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What the lists of a folder name, in files that are there."""
+    """What the lists of a folder name, in files that exist."""
 
-    folder: Path  # that holds the lists, relative to the folder of the data
+    folder: Path
+    """Holds the lists; relative to the folder of the data."""
     lists: tuple[SplitList, ...]
-    split_of: Mapping[Path, str]  # by image
-    label_of: Mapping[Path, Path]  # by image, of the lines that name a label
-    unknown: tuple[str, ...]  # lines whose image or label is not there
+    split_of: Mapping[Path, str]
+    """The split of each image."""
+    label_of: Mapping[Path, Path]
+    """The label of each image, of the lines that name a label."""
+    unknown: tuple[str, ...]
+    """Lines whose image or label does not exist."""
 
     @property
     def names(self) -> str:
         """The names of the lists, in words."""
-        return " and ".join(one.path.as_posix() for one in self.lists)
+        return " and ".join(split_list.path.as_posix() for split_list in self.lists)
 
 
 class FileNames:
-    """Find files by what lists call them: a path from any folder above the file, with or without
-    the suffix.
+    """Find files by what lists call them.
+
+    A list may write a path from any folder above the file, with or without the suffix.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -67,8 +77,9 @@ class FileNames:
                 self._by_name[_without_suffix(name)].add(path)
 
     def find(self, name: str, leading: int = 0) -> Path | None:
-        """Return the only file of a name, without ``leading`` folders of it; None where there is
-        none, or several.
+        """Return the only file of a name, None if there is none, or several.
+
+        ``leading`` folders of the name are left out.
         """
         parts = composed(name.replace("\\", "/")).strip("/").removeprefix("./").split("/")
         wanted = "/".join(parts[leading:])
@@ -82,8 +93,9 @@ def _without_suffix(name: str) -> str:
 
 
 def find_lists(root: Path) -> list[list[SplitList]]:
-    """Return the lists of splits below a folder, those of one folder together: train.txt, val.txt,
-    test.txt, and usual other names.
+    """Return the lists of splits below a folder, those of one folder together.
+
+    They are called train.txt, val.txt, test.txt, or by usual other names.
     """
     by_folder: dict[Path, list[SplitList]] = defaultdict(list)
     for path in sorted(root.rglob("*")):
@@ -97,17 +109,22 @@ def find_lists(root: Path) -> list[list[SplitList]]:
 
 
 def _lines(path: Path) -> tuple[tuple[str, ...], ...]:
-    """Return each line as its whole text, or, where two words of it could be image and label, as
-    these and the whole text.
+    """Return each line of a list as its whole text.
+
+    If a line has two words, which could be image and label, these follow its text.
     """
     with reading(f"list of frames {path}", "a text in UTF-8", "save it so, or move it away"):
         text = read_text(path)
     lines: list[tuple[str, ...]] = []
     for line in text.splitlines():
         whole = line.strip()
-        if whole and not whole.startswith("#"):
-            words = re.split(r"[\t,; ]+", whole)
-            lines.append((whole, *words) if len(words) == 2 else (whole,))
+        if not whole or whole.startswith("#"):
+            continue
+        words = re.split(r"[\t,; ]+", whole)
+        if len(words) == 2:
+            lines.append((whole, *words))
+        else:
+            lines.append((whole,))
     return tuple(lines)
 
 
@@ -127,27 +144,22 @@ def read_lists(root: Path, images: Sequence[Path], files: Sequence[Path]) -> lis
 
 
 def _listed(lists: Sequence[SplitList], images: FileNames, files: FileNames) -> Listed:
-    lines = [line for one in lists for line in one.lines]
-    deepest = max((line[0].count("/") for line in lines), default=0)
-
-    def found(leading: int) -> int:
-        return sum(_named_files(line, images, files, leading) is not None for line in lines)
-
-    # Lists may name files from a folder that is not here, such as /SegNet/CamVid.
-    leading = max(range(deepest + 1), key=lambda count: (found(count), -count))
+    """Return what the lists of one folder name."""
+    leading = _leading_folders(lists, images, files)
     split_of: dict[Path, str] = {}
     label_of: dict[Path, Path] = {}
     unknown: list[str] = []
-    for one in lists:
-        for line in one.lines:
+    for split_list in lists:
+        for line in split_list.lines:
             named = _named_files(line, images, files, leading)
             if named is None:
                 unknown.append(line[0])
                 continue
             image, label = named
-            if split_of.setdefault(image, one.split) != one.split:
+            first_split = split_of.setdefault(image, split_list.split)
+            if first_split != split_list.split:
                 raise InputError(
-                    f"{image} is in {one.path} and in the list of {split_of[image]}",
+                    f"{image} is in {split_list.path} and in the list of {first_split}",
                     hint="take it out of one of the two lists",
                 )
             if label is not None:
@@ -155,10 +167,30 @@ def _listed(lists: Sequence[SplitList], images: FileNames, files: FileNames) -> 
     return Listed(lists[0].path.parent, tuple(lists), split_of, label_of, tuple(unknown))
 
 
+def _leading_folders(lists: Sequence[SplitList], images: FileNames, files: FileNames) -> int:
+    """Return how many leading folders of the lines to leave out, so that most name a file.
+
+    Lists may name files from a folder that does not exist here, such as /SegNet/CamVid.
+    """
+    lines: list[tuple[str, ...]] = []
+    for split_list in lists:
+        lines += split_list.lines
+    best_leading = 0
+    most_named = -1
+    deepest = max((line[0].count("/") for line in lines), default=0)
+    for leading in range(deepest + 1):
+        named = [_named_files(line, images, files, leading) for line in lines]
+        count = len(named) - named.count(None)
+        if count > most_named:
+            best_leading = leading
+            most_named = count
+    return best_leading
+
+
 def _named_files(
     line: tuple[str, ...], images: FileNames, files: FileNames, leading: int
 ) -> tuple[Path, Path | None] | None:
-    """Return the image that a line names, and its label where it names one."""
+    """Return the image that a line names, and its label if the line names one."""
     whole, *pair = line
     image = images.find(whole, leading)
     if image is not None:
@@ -167,7 +199,9 @@ def _named_files(
         return None
     image = files.find(pair[0], leading)
     label = files.find(pair[1], leading)
-    return (image, label) if image is not None and label is not None else None
+    if image is None or label is None:
+        return None
+    return image, label
 
 
 def followed_lists(
@@ -192,9 +226,10 @@ def followed_lists(
     best = max(candidates, key=share, default=None)
     if best is None or share(best) < FOLLOWED_SHARE:
         for listed in candidates:
-            lines = sum(len(one.lines) for one in listed.lists)
+            lines = sum(len(split_list.lines) for split_list in listed.lists)
             notes.append(
-                f"does not follow {listed.names}: {share(listed):.0%} of the {lines} lines name a labelled image"
+                f"does not follow {listed.names}: {share(listed):.0%} of the {lines} lines "
+                "name a labelled image"
             )
         return None
     notes.append(f"takes the splits from {best.names}")
@@ -207,8 +242,9 @@ def followed_lists(
 
 
 def with_splits(pairs: Sequence[Pair], listed: Listed, notes: list[str]) -> list[Pair]:
-    """Return the pairs that lists name, in their splits and with their labels; note the pairs that
-    no list names.
+    """Return the pairs that lists name, in their splits and with their labels.
+
+    The pairs that no list names are noted.
     """
     by_image = {pair.image: pair for pair in pairs}
     kept: list[Pair] = []
@@ -221,7 +257,8 @@ def with_splits(pairs: Sequence[Pair], listed: Listed, notes: list[str]) -> list
     left_out = [pair for pair in pairs if pair.image not in listed.split_of]
     if left_out:
         notes.append(
-            f"leaves out {len(left_out)} pairs that {listed.names} do not name, the first is {left_out[0].image}"
+            f"leaves out {len(left_out)} pairs that {listed.names} do not name, "
+            f"the first is {left_out[0].image}"
         )
     return kept
 
@@ -241,8 +278,9 @@ class Divider:
         self._notes = notes
 
     def divide(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Return the pairs, each in a split: where nothing says which frames validate, whole
-        sequences of the training frames do.
+        """Return the pairs, each in a split.
+
+        If nothing says which frames validate, whole sequences of the training frames do.
 
         Raises:
             InputError: there is one frame to train on and none to validate.
@@ -262,8 +300,10 @@ class Divider:
         return sorted(pairs, key=_by_split_and_number)
 
     def sequence(self, path: Path) -> str:
-        """Return what the frames of one drive have in common: their folders, but for words that
-        name a split, and their name without its last number.
+        """Return what the frames of one drive have in common.
+
+        That is their folders, without words that name a split, and their name without its last
+        number.
         """
         folders = [
             folder for folder in path.parts[:-1] if not SPLIT_WORDS.keys() >= set(words_of(folder))
@@ -280,52 +320,61 @@ class Divider:
                 f"{self._root} holds one labelled image to train on, and none to validate",
                 hint="label at least one more",
             )
-        held_out, words = self._held_out(train)
+        held_out, which = self._held_out(train)
         self._notes.append(
-            f"holds out {len(held_out)} of {len(train)} training frames to validate: {words}"
+            f"holds out {len(held_out)} of {len(train)} training frames to validate: {which}"
         )
-        return [replace(pair, split="val") if pair.image in held_out else pair for pair in pairs]
+        divided: list[Pair] = []
+        for pair in pairs:
+            if pair.image in held_out:
+                divided.append(replace(pair, split="val"))
+            else:
+                divided.append(pair)
+        return divided
 
     def _held_out(self, train: Sequence[Pair]) -> tuple[set[Path], str]:
-        """Return the images of about :data:`VAL_SHARE` of the frames, in whole sequences, since
-        neighbouring frames resemble one another, and say which in words.
+        """Return the images of about :data:`VAL_SHARE` of the frames, and which these are in words.
+
+        Whole sequences are held out, because neighbouring frames resemble one another.
         """
         ordered = sorted((pair.image for pair in train), key=self._by_sequence)
-        sequences = [list(frames) for _, frames in groupby(ordered, self.sequence)]
+        sequences = [list(images) for _, images in groupby(ordered, self.sequence)]
         wanted = max(1, round(VAL_SHARE * len(train)))
         if len(sequences) == 1 or len(train) < 4:
             last = ordered[len(ordered) - wanted :]
             return set(last), "the last of the only sequence, by their numbers"
-        nearest = min(sequences, key=lambda frames: abs(len(frames) - wanted))
-        step = round(1 / VAL_SHARE)
-        chosen = [nearest] if len(sequences) < 10 else sequences[step // 2 :: step]
-        names = ", ".join(self.sequence(frames[0]) for frames in chosen[:3])
+        if len(sequences) < 10:
+            chosen = [min(sequences, key=lambda images: abs(len(images) - wanted))]
+        else:
+            chosen = sequences[HOLDOUT_STEP // 2 :: HOLDOUT_STEP]
+        held_out: set[Path] = set()
+        for images in chosen:
+            held_out.update(images)
+        names = ", ".join(self.sequence(images[0]) for images in chosen[:3])
         more = ", ..." if len(chosen) > 3 else ""
-        held_out = {path for frames in chosen for path in frames}
         return held_out, f"{len(chosen)} of {len(sequences)} sequences ({names}{more})"
 
     def _by_sequence(self, path: Path) -> tuple[object, object]:
         return frame_order(self.sequence(path)), frame_order(path.as_posix())
 
     def _shared_sequences(self, pairs: Sequence[Pair]) -> Iterator[str]:
-        """Yield a note where frames that train and frames that validate or test are of one
-        sequence.
-        """
+        """Yield a note for frames that train and frames that do not, if they share a sequence."""
+        # The last numbers of the frames, by split and sequence.
         numbers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for pair in pairs:
             number = re.search(r"\d+$", self._stem(pair.image))
             if number:
                 numbers[pair.split][self.sequence(pair.image)].append(int(number[0]))
         for split in SPLITS[1:]:
-            shared = [
-                name
-                for name, frames in numbers[split].items()
-                if _is_one_sequence(name, numbers["train"].get(name, []), frames)
-            ]
+            shared: list[str] = []
+            for name, frames in numbers[split].items():
+                if _is_one_sequence(name, numbers["train"].get(name, []), frames):
+                    shared.append(name)
             if shared:
                 yield (
-                    f"train and {split} have frames whose names differ in the last number alone, the first are "
-                    f"{shared[0]}*: if these are of one drive, results on {split} are too good"
+                    f"train and {split} have frames whose names differ in the last number alone, "
+                    f"the first are {shared[0]}*: if these are of one drive, results on {split} "
+                    "are too good"
                 )
 
 
@@ -334,9 +383,15 @@ def _by_split_and_number(pair: Pair) -> tuple[int, object]:
 
 
 def _is_one_sequence(name: str, train: Sequence[int], others: Sequence[int]) -> bool:
-    """Return whether frames of two splits whose sequences have one name are of one sequence. Splits
-    that number their frames each from the start have numbers in common; where one numbering was
+    """Return whether frames of two splits whose sequences have one name are of one sequence.
+
+    Splits that number their frames each from the start have numbers in common. If one numbering was
     divided, there are none.
+
+    Args:
+        name: of the sequence.
+        train: numbers of its frames that train.
+        others: numbers of its frames of the other split.
     """
     if not train or set(train) & set(others):
         return False

@@ -6,7 +6,7 @@ motion. Frames are read once, in the order of their source.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -20,27 +20,52 @@ from segunc.core.files import csv_text, flat, write_file, write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import StrongRegion, strongest_regions
+from segunc.maps.regions import StrongRegion, strongest_regions
 
-MIN_OVERLAP = (
-    0.1  # of two boxes of one event: flagged regions change their outline more than objects do
-)
-MOST_AWAY = 1  # frames between two that show an event
-MOST_FOLLOWED = (
-    100  # regions of a frame, the strongest: where more are flagged, the threshold says little
-)
-ENDINGS = CSV, JSON, COCO = ".csv", ".json", "_coco.json"  # of a file of events
+# Of two boxes of one event: flagged regions change their outline more than objects do.
+MIN_OVERLAP = 0.1
+MAX_FRAMES_AWAY = 1  # frames without it between two that show an event
+# Regions of a frame, the strongest: where more are flagged, the threshold says little.
+MAX_FOLLOWED_REGIONS = 100
+CSV = ".csv"
+JSON = ".json"
+COCO = "_coco.json"
+ENDINGS = (CSV, JSON, COCO)
+"""Endings of a file of events."""
 BOX = ("x", "y", "width", "height")
+Box = Sequence[int]  # left, top, width and height in pixels
+Floats = npt.NDArray[np.float64]
 
 
 def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the intersection over union of each of N boxes with each of M, ``[N, M]``; a box is
-    left, top, width and height.
+    """Return the intersection over union of each of N boxes with each of M, ``[N, M]``.
+
+    Args:
+        first: left, top, width and height of each box, ``[N, 4]``.
+        second: the same, ``[M, 4]``.
     """
-    a, b = (np.array(boxes, np.float64).reshape(-1, 4) for boxes in (first, second))
-    high = np.minimum((a[:, :2] + a[:, 2:])[:, None], (b[:, :2] + b[:, 2:])[None])
-    shared = (high - np.maximum(a[:, None, :2], b[None, :, :2])).clip(0).prod(2)
-    return np.asarray(shared / (a[:, 2:].prod(1)[:, None] + b[:, 2:].prod(1)[None] - shared))
+    starts_1, ends_1, areas_1 = _corners(first)
+    starts_2, ends_2, areas_2 = _corners(second)
+    start = np.maximum(starts_1[:, None], starts_2[None])
+    end = np.minimum(ends_1[:, None], ends_2[None])
+    shared = (end - start).clip(0).prod(2)
+    return np.asarray(shared / (areas_1[:, None] + areas_2[None] - shared))
+
+
+def _corners(boxes: npt.ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Return the upper left and the lower right corners ``[N, 2]`` of boxes, and their areas."""
+    numbers = np.array(boxes, np.float64).reshape(-1, 4)
+    corners = numbers[:, :2]
+    sizes = numbers[:, 2:]
+    return corners, corners + sizes, sizes.prod(1)
+
+
+@dataclass(frozen=True)
+class _LastSeen:
+    """Where a thing was seen last."""
+
+    box: Box
+    frame: int  # its number, counted over all frames
 
 
 class Follower:
@@ -49,59 +74,93 @@ class Follower:
     """
 
     def __init__(self) -> None:
-        self._unused, self._frame, self._folder = count(), 0, ""
-        self._open: dict[
-            int, tuple[Sequence[int], int]
-        ] = {}  # number -> last box, and its frame by number
+        self._unused_numbers = count()
+        self._frame = 0
+        self._folder = ""
+        self._last_seen: dict[int, _LastSeen] = {}  # number -> where the thing was last
 
-    def follow(self, name: str, boxes: Sequence[Sequence[int]]) -> list[int]:
-        """Return the number of each box of the next frame, counted from 0 as things begin. A frame
-        of another folder begins a video.
+    def follow(self, name: str, boxes: Sequence[Box]) -> list[int]:
+        """Return the number of each box of the next frame, counted from 0 as things begin.
+
+        Args:
+            name: of the frame; a frame of another folder begins a video.
+            boxes: of what the frame shows.
         """
-        folder, self._frame = name.rpartition("/")[0], self._frame + 1
-        first = self._frame - 1 - MOST_AWAY if folder == self._folder else self._frame
-        self._folder, self._open = (
-            folder,
-            {number: at for number, at in self._open.items() if at[1] >= first},
-        )
-        shares, open_numbers = (
-            overlaps(boxes, [box for box, _ in self._open.values()]),
-            list(self._open),
-        )
+        self._frame += 1
+        self._forget(name.rpartition("/")[0])
+        matched = self._match(boxes)
+        numbers = []
+        for place, box in enumerate(boxes):
+            number = matched[place] if place in matched else next(self._unused_numbers)
+            numbers.append(number)
+            self._last_seen[number] = _LastSeen(box, self._frame)
+        return numbers
+
+    def _forget(self, folder: str) -> None:
+        """Forget what was seen too long ago, or in another video."""
+        oldest = self._frame
+        if folder == self._folder:
+            oldest = self._frame - 1 - MAX_FRAMES_AWAY
+        self._folder = folder
+        self._last_seen = {
+            number: last for number, last in self._last_seen.items() if last.frame >= oldest
+        }
+
+    def _match(self, boxes: Sequence[Box]) -> dict[int, int]:
+        """Return the number of each box, by its place, that shows a thing of the frames before."""
+        numbers = list(self._last_seen)
+        shares = overlaps(boxes, [last.box for last in self._last_seen.values()])
         shares[shares < MIN_OVERLAP] = 0
-        pairs = zip(*linear_sum_assignment(shares, maximize=True), strict=True)
-        numbers = {row: open_numbers[column] for row, column in pairs if shares[row, column]}
-        found = [
-            numbers[place] if place in numbers else next(self._unused)
-            for place in range(len(boxes))
-        ]
-        self._open |= {number: (box, self._frame) for number, box in zip(found, boxes, strict=True)}
-        return found
+        rows, columns = linear_sum_assignment(shares, maximize=True)
+        matched = {}
+        for row, column in zip(rows, columns, strict=True):
+            if shares[row, column]:
+                matched[int(row)] = numbers[column]
+        return matched
 
 
 @dataclass
 class Event:
-    """A flagged region over time, as ``events.json`` holds it; what is left out there is
-    ``masks``.
-    """
+    """A flagged region over time, as ``events.json`` holds it, except ``masks``."""
 
     id: int  # from 1 on
     score: str
     threshold: float
     start: dict[str, Any]  # frame, and time in seconds from the start of the video
     end: dict[str, Any]
-    peak: dict[
-        str, Any
-    ]  # where it is strongest: frame, time, highest value, strength and the box's x, y, width and height
-    frames: int = 0
+    # Where it is strongest: frame, time, highest value, strength, and the sides of BOX
+    peak: dict[str, Any]
+    frames: int = 0  # that show it
     largest: int = 0  # pixels in one frame
-    class_id: int | None = (
-        None  # that most pixels are predicted as at the peak; None without a prediction
-    )
+    # That most pixels are predicted as at the peak; None without a prediction.
+    class_id: int | None = None
     boxes: dict[str, list[int]] = field(default_factory=dict)  # frame -> left, top, width, height
-    masks: list[dict[str, Any]] = field(
-        default_factory=list, repr=False
-    )  # fields of COCO, where it is asked for
+    # Fields of COCO, if they are asked for.
+    masks: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def add(
+        self,
+        region: StrongRegion,
+        moment: Mapping[str, Any],
+        value: float,
+        prediction: npt.NDArray[np.uint8] | None,
+    ) -> None:
+        """Add the region of a frame that shows the event.
+
+        Args:
+            region: that is flagged.
+            moment: name of the frame as ``frame``, and ``time`` in seconds.
+            value: the highest in the region.
+            prediction: class ids of the frame, ``[H, W]``.
+        """
+        self.end = dict(moment)
+        self.frames += 1
+        self.largest = max(self.largest, region.area)
+        self.boxes[moment["frame"]] = list(region.box)
+        if not self.peak or region.strength > self.peak["strength"]:
+            box = dict(zip(BOX, region.box, strict=True))
+            self.peak = {**moment, "value": value, "strength": region.strength, **box}
+            self.class_id = region.class_of(prediction)
 
 
 def find_events(
@@ -113,60 +172,73 @@ def find_events(
     masks: bool = False,
     first: int = 1,
 ) -> tuple[list[Event], int]:
-    """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over
-    the frames of a maps folder, whose ``times`` are in seconds. ``masks`` keeps the mask of each
-    region. Return the events as they begin, numbered from ``first`` on, and how many frames have
-    more regions than :data:`MOST_FOLLOWED`.
+    """Follow the regions of a score at or above a threshold over the frames of a maps folder.
+
+    Args:
+        reader: of the maps.
+        score: that is flagged.
+        threshold: the smallest value that is flagged.
+        times: seconds of each frame in its video.
+        smallest: pixels of the smallest region that is followed.
+        masks: whether to keep the mask of each region.
+        first: number of the first event.
+
+    Returns:
+        The events as they begin, and how many frames have more regions than
+        :data:`MAX_FOLLOWED_REGIONS`.
     """
-    follower, events, crowded = Follower(), dict[int, Event](), 0
-    for name, time in zip(
-        ConsoleProgress(label="events").follow(reader.frames), times, strict=True
-    ):
-        values, moment = reader.read(name, score), {"frame": name, "time": time}
-        kept = None if reader.region is None else reader.region.at(*values.shape)
+    follower = Follower()
+    events: dict[int, Event] = {}
+    crowded = 0
+    frames = ConsoleProgress(label="events").follow(reader.frames)
+    for name, time in zip(frames, times, strict=True):
+        values = reader.read(name, score)
+        height, width = values.shape
+        kept = None if reader.region is None else reader.region.at(height, width)
         regions = strongest_regions(
-            values, threshold, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1
+            values, threshold, smallest=smallest, kept=kept, most=MAX_FOLLOWED_REGIONS + 1
         )
-        crowded += len(regions) > MOST_FOLLOWED
-        del regions[MOST_FOLLOWED:]
-        prediction = reader.prediction(name) if regions and reader.has(name, PREDICTION) else None
-        for number, region in zip(
-            follower.follow(name, [each.box for each in regions]), regions, strict=True
-        ):
-            event = events.setdefault(
-                number, Event(number + first, score, threshold, moment, moment, {})
-            )
-            event.end, event.frames, event.largest = (
-                moment,
-                event.frames + 1,
-                max(event.largest, region.area),
-            )
-            event.boxes[name], value = list(region.box), float(values[region.peak[::-1]])
-            if not event.peak or region.strength > event.peak["strength"]:
-                event.peak = (
-                    moment
-                    | {"value": value, "strength": region.strength}
-                    | dict(zip(BOX, region.box, strict=True))
+        crowded += len(regions) > MAX_FOLLOWED_REGIONS
+        del regions[MAX_FOLLOWED_REGIONS:]
+        prediction = None
+        if regions and reader.has(name, PREDICTION):
+            prediction = reader.prediction(name)
+        moment = {"frame": name, "time": time}
+        numbers = follower.follow(name, [region.box for region in regions])
+        for number, region in zip(numbers, regions, strict=True):
+            if number not in events:
+                events[number] = Event(
+                    id=number + first,
+                    score=score,
+                    threshold=threshold,
+                    start=moment,
+                    end=moment,
+                    peak={},
                 )
-                event.class_id = region.class_of(prediction)
+            column, row = region.peak
+            value = float(values[row, column])
+            events[number].add(region, moment, value, prediction)
             if masks:
-                mask = {"size": list(values.shape), "counts": _runs(region, values.shape)}
-                event.masks.append(
-                    {
-                        "bbox": list(region.box),
-                        "area": region.area,
-                        "score": value,
-                        "segmentation": mask,
-                    }
-                )
+                events[number].masks.append(_coco_mask(region, value, values.shape))
     return list(events.values()), crowded
+
+
+def _coco_mask(region: StrongRegion, value: float, size: tuple[int, ...]) -> dict[str, Any]:
+    """Return the fields of COCO that describe a region of a frame of this size ``(H, W)``."""
+    return {
+        "bbox": list(region.box),
+        "area": region.area,
+        "score": value,
+        "segmentation": {"size": list(size), "counts": _runs(region, size)},
+    }
 
 
 def _runs(region: StrongRegion, size: tuple[int, ...]) -> list[int]:
     """Return the lengths of the runs of a region's mask down the columns of its frame, the first of
     pixels outside: COCO's RLE.
     """
-    mask, (left, top, width, height) = np.zeros(size, np.int8), region.box
+    left, top, width, height = region.box
+    mask = np.zeros(size, np.int8)
     mask[top : top + height, left : left + width] = region.inside
     ends = np.flatnonzero(np.diff(mask.ravel("F"), prepend=0))
     return list(np.diff(ends, prepend=0, append=mask.size).tolist())
@@ -174,18 +246,20 @@ def _runs(region: StrongRegion, size: tuple[int, ...]) -> list[int]:
 
 def write_events(path: Path, events: Sequence[Event]) -> None:
     """Write events as CSV, JSON or COCO, by the ending of the path, one of :data:`ENDINGS`."""
-    left_out = ("masks",) if path.suffix == JSON else ("masks", "boxes")
-    records = [
-        {name: value for name, value in vars(event).items() if name not in left_out}
-        for event in events
-    ]
-    if path.suffix == JSON:
-        write_json(path, _coco(events) if path.name.endswith(COCO) else records)
+    if path.name.endswith(COCO):
+        write_json(path, _coco(events))
+    elif path.suffix == JSON:
+        write_json(path, [_fields_except(event, "masks") for event in events])
     else:
-        rows = [flat(record) for record in records]
-        write_file(
-            path, csv_text([rows[0] if rows else ["id"], *(row.values() for row in rows)]).encode()
-        )
+        rows = [flat(_fields_except(event, "masks", "boxes")) for event in events]
+        table: list[Iterable[Any]] = [rows[0] if rows else ["id"]]
+        table += [row.values() for row in rows]
+        write_file(path, csv_text(table).encode())
+
+
+def _fields_except(event: Event, *left_out: str) -> dict[str, Any]:
+    """Return the fields of an event by name, without those that are left out."""
+    return {name: value for name, value in vars(event).items() if name not in left_out}
 
 
 def _coco(events: Sequence[Event]) -> dict[str, Any]:
@@ -193,36 +267,39 @@ def _coco(events: Sequence[Event]) -> dict[str, Any]:
     ``track_id`` that trackers add. All are of one category: what is flagged has no class that the
     network knows.
     """
-    videos, images, annotations = (
-        dict[str, dict[str, Any]](),
-        dict[str, dict[str, Any]](),
-        list[dict[str, Any]](),
-    )
+    videos: dict[str, dict[str, Any]] = {}
+    images: dict[str, dict[str, Any]] = {}
+    annotations: list[dict[str, Any]] = []
     for event in events:
         for name, mask in zip(event.boxes, event.masks, strict=True):
-            height, width = mask["segmentation"]["size"]
-            video = videos.setdefault(
-                folder := name.rpartition("/")[0], {"id": len(videos) + 1, "name": folder}
-            )["id"]
-            about = {
-                "id": len(images) + 1,
-                "video_id": video,
-                "file_name": name,
-                "height": height,
-                "width": width,
-            }
-            owner = {
+            folder = name.rpartition("/")[0]
+            if folder not in videos:
+                videos[folder] = {"id": len(videos) + 1, "name": folder}
+            video_id = videos[folder]["id"]
+            if name not in images:
+                height, width = mask["segmentation"]["size"]
+                images[name] = {
+                    "id": len(images) + 1,
+                    "video_id": video_id,
+                    "file_name": name,
+                    "height": height,
+                    "width": width,
+                }
+            annotation = {
                 "id": len(annotations) + 1,
-                "image_id": images.setdefault(name, about)["id"],
-                "video_id": video,
+                "image_id": images[name]["id"],
+                "video_id": video_id,
                 "track_id": event.id,
+                "category_id": 1,
+                "iscrowd": 0,
+                "score_name": event.score,
+                **mask,
             }
-            annotations.append(
-                {**owner, "category_id": 1, "iscrowd": 0, "score_name": event.score, **mask}
-            )
-    found = {"videos": [*videos.values()], "images": [*images.values()], "annotations": annotations}
+            annotations.append(annotation)
     return {
         "info": {"description": "events of segunc summary"},
-        **found,
+        "videos": [*videos.values()],
+        "images": [*images.values()],
+        "annotations": annotations,
         "categories": [{"id": 1, "name": "flagged"}],
     }

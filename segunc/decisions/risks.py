@@ -30,30 +30,24 @@ from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to impo
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.decisions.threshold import MOST_ALARMS, RISKS, MethodName, block_seconds
+from segunc.decisions.guarantee import MAX_ALARMS, RISKS, MethodName, block_seconds
 from segunc.maps.encoding import Array
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, rank
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
 
 THRESHOLDS = KEYS + 1  # of scores with 16-bit keys
-# Of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few
-# pixels prove nothing.
-LEAST_KEPT = 0.01
+# Of a unit's pixels. Where fewer are kept, the share of wrong ones is taken of so many, because a
+# few pixels prove nothing.
+MIN_KEPT_SHARE = 0.01
 ALARM_THRESHOLDS = 2048
-"""At which regions are counted: of 16-bit keys 32 from a float to its double, some between any two
-of uint8."""
-RISING = (
-    "missed-pixels",
-    "missed-objects",
-    "errors-kept",
-)  # their risk rises with the threshold; the others' falls
-OF_ANOMALIES = (
-    "missed-pixels",
-    "missed-objects",
-)  # controls that units without an anomaly say nothing of
-LARGEST_LOSS = {
-    control: MOST_ALARMS if control == "false-alarms" else 1.0 for control in RISKS
-}  # of a unit; the smallest is 0
+"""Number of thresholds at which regions are counted: of 16-bit keys 32 from a float to its double,
+some between any two of uint8."""
+RISING = ("missed-pixels", "missed-objects", "errors-kept")
+"""Controls whose risk rises with the threshold; that of the others falls."""
+OF_ANOMALIES = ("missed-pixels", "missed-objects")
+"""Controls that units without an anomaly say nothing of."""
+LARGEST_LOSS = dict.fromkeys(RISKS, 1.0) | {"false-alarms": float(MAX_ALARMS)}
+"""The largest loss of a unit by control; the smallest is 0."""
 
 Label = npt.NDArray[np.uint8]
 Losses = npt.NDArray[np.float64]
@@ -65,16 +59,21 @@ def alarm_keys(size: int = KEYS) -> range:
 
 
 def known_pixels(anomaly: Label | None, labels: Label | None) -> npt.NDArray[np.bool_]:
-    """Return which pixels ``[H, W]`` of a frame have a label of either kind, of which at least one
-    is there."""
+    """Return which pixels ``[H, W]`` of a frame have a label of either kind; at least one kind of
+    label must be there."""
     known = [label != IGNORE for label in (anomaly, labels) if label is not None]
     return np.asarray(np.logical_or.reduce(known))
 
 
 class Scene:
-    """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a
-    label, and those of normal ground. ``size`` is the number of keys K; there are K + 1
-    thresholds."""
+    """One frame with its labels.
+
+    Attributes:
+        known: which pixels have a label, ``[H, W]``.
+        normal: which pixels are normal ground, ``[H, W]``.
+        keys: of the score, ``[H, W]``; 0 where no label says anything.
+        size: the number of keys K; there are K + 1 thresholds.
+    """
 
     def __init__(
         self,
@@ -84,12 +83,19 @@ class Scene:
         wrong: Label | None,
         bins: ScoreBins | None = None,
     ) -> None:
-        """Take a map with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels
-        with what of the prediction is wrong (0 right, 1 wrong, 255 unknown), or all of them. Scores
-        are ranked by ``bins``, or by their 16-bit keys."""
+        """Rank the scores of a frame that has an anomaly label, class labels, or both.
+
+        Args:
+            stored: the map of the score, ``[H, W]``.
+            anomaly: 0 normal, 1 anomaly, 255 ignored, ``[H, W]``.
+            labels: train ids, 255 ignored, ``[H, W]``.
+            wrong: whether the prediction is wrong: 0 right, 1 wrong, 255 unknown, ``[H, W]``.
+            bins: rank the scores; None ranks them by their 16-bit keys.
+        """
         self.known = known_pixels(anomaly, labels)
         self.normal = self.known if anomaly is None else anomaly == 0
-        self.anomaly, self.wrong = anomaly, wrong
+        self.anomaly = anomaly
+        self.wrong = wrong
         keys, self.size = rank(stored[self.known], bins)
         self.keys = np.zeros(stored.shape, keys.dtype)
         self.keys[self.known] = keys
@@ -101,54 +107,60 @@ class Scene:
         smallest: int = 50,
         smallest_object: int = SMALLEST_OBJECT,
     ) -> Counts | None:
-        """Return what is lost at each threshold, and out of how many, int64 ``[2, K + 1]``; None
-        without the label that it needs.
+        """Return what is lost at each threshold, and out of how many, int64 ``[2, K + 1]``.
 
         Args:
             control: what is lost.
             found_share: of an object's pixels that must be flagged for it to be found.
             smallest: pixels of the smallest flagged region that is a false alarm.
             smallest_object: pixels of the smallest labelled object.
+
+        Returns:
+            None without the label that the control needs.
         """
         if control == "errors-kept":
             if self.wrong is None:
                 return None
-            wrong = self._below(self.keys[self.wrong == 1])
-            return np.stack([wrong, self._below(self.keys[self.wrong != IGNORE])])
+            wrong_and_kept = self._below(self.keys[self.wrong == 1])
+            kept = self._below(self.keys[self.wrong != IGNORE])
+            return np.stack([wrong_and_kept, kept])
         if control == "flagged-pixels":
             below = self._below(self.keys[self.normal])
-            return np.stack([below[-1] - below, np.full_like(below, below[-1])])
+            pixels = below[-1]
+            return np.stack([pixels - below, np.full_like(below, pixels)])
         if control == "false-alarms":
             return np.stack([self._alarms(smallest), np.ones(self.size + 1, np.int64)])
         if self.anomaly is None:
             return None
         if control == "missed-pixels":
-            lost = self._below(self.keys[self.anomaly == 1])
+            missed = self._below(self.keys[self.anomaly == 1])
         else:
             objects = Objects.of(self.anomaly, smallest_object)
-            lost = self._below(found_up_to(self.keys[objects.number > 0], objects, found_share))
-        return np.stack([lost, np.full_like(lost, lost[-1])])
+            keys = found_up_to(self.keys[objects.number > 0], objects, found_share)
+            missed = self._below(keys)
+        return np.stack([missed, np.full_like(missed, missed[-1])])
 
     def _alarms(self, smallest: int) -> Counts:
         """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal
-        ground, at most :data:`MOST_ALARMS`, as their running maximum from the highest threshold
+        ground, at most :data:`MAX_ALARMS`, as their running maximum from the highest threshold
         down, int64 ``[K + 1]``.
         """
         below = self._below(self.keys[self.normal])
         flagged = below[-1] - below
         alarms = np.zeros(self.size + 1, np.int64)
-        counted_at = alarm_keys(self.size)
-        worst = 0
-        seen = 0
-        for key, above in zip(counted_at[::-1], (self.size, *counted_at[:0:-1]), strict=True):
-            if flagged[key] != seen and flagged[key] >= smallest:
+        most_alarms = 0
+        flagged_above = 0  # at the last key at which regions were counted
+        above = self.size
+        for key in reversed(alarm_keys(self.size)):
+            if flagged[key] != flagged_above and flagged[key] >= smallest:
                 regions = Objects.of((self.keys >= key) & self.normal)
-                worst = max(worst, int(np.count_nonzero(regions.pixels >= smallest)))
-            seen = flagged[key]
-            alarms[key:above] = worst
-            if worst >= MOST_ALARMS:
-                alarms[:above] = MOST_ALARMS
+                most_alarms = max(most_alarms, int(np.count_nonzero(regions.pixels >= smallest)))
+            flagged_above = flagged[key]
+            alarms[key:above] = most_alarms
+            if most_alarms >= MAX_ALARMS:
+                alarms[:above] = MAX_ALARMS
                 break
+            above = key
         return alarms
 
     def _below(self, keys: npt.NDArray[np.integer]) -> Counts:
@@ -158,36 +170,40 @@ class Scene:
 
 
 class Pool:
-    """The counts of a unit, float64 ``[2, ...]``, are the sums of its frames'; of false alarms in a
-    block of seconds those that begin, regions more than in the frame before, out of its minutes.
+    """The counts of a unit: the sums of its frames'.
+
+    For false alarms in blocks of seconds: the alarms that begin (regions more than in the frame
+    before), out of the minutes of the block.
     """
 
     def __init__(self, control: str, unit: str = "frame") -> None:
-        self.control, self.minutes = (
-            control,
-            (block_seconds(unit) or 0) / 60 if control == "false-alarms" else 0,
-        )
-        self.counts: npt.NDArray[np.float64] | None = None
-        self._before: Any = 0
+        self.control = control
+        self.minutes = 0.0  # of a block in which alarms are counted as they begin
+        if control == "false-alarms":
+            self.minutes = (block_seconds(unit) or 0) / 60
+        self.counts: npt.NDArray[np.float64] | None = None  # [2, T], see Scene.counts
+        self._alarms_before: Any = 0
 
     def add(self, counts: Counts) -> None:
         """Add a frame, in the order of their times."""
         added = counts.astype(np.float64)
         if self.minutes:
-            added[0], self._before = np.maximum(counts[0] - self._before, 0), counts[0]
+            added[0] = np.maximum(counts[0] - self._alarms_before, 0)
             added[1] = self.minutes if self.counts is None else 0  # once a unit
+            self._alarms_before = counts[0]
         self.counts = added if self.counts is None else self.counts + added
 
     def losses(self) -> Losses | None:
         """Return the loss of the unit at each threshold ``[T]``, the last of which flags nothing;
         None where it says nothing of the control, as a unit without an anomaly of misses.
         """
-        if (
-            self.counts is None
-            or not (out_of := np.maximum(self.counts[1], LEAST_KEPT * self.counts[1, -1])).all()
-        ):
+        if self.counts is None:
             return None
-        return np.asarray(np.minimum(self.counts[0] / out_of, LARGEST_LOSS[self.control]))
+        lost, total = self.counts
+        out_of = np.maximum(total, MIN_KEPT_SHARE * total[-1])
+        if not out_of.all():
+            return None
+        return np.asarray(np.minimum(lost / out_of, LARGEST_LOSS[self.control]))
 
 
 def monotone(values: Losses, control: str) -> Losses:
@@ -202,130 +218,155 @@ class LossSums:
     """
 
     def __init__(self, control: str, size: int = THRESHOLDS) -> None:
-        self.control, self.units = control, 0
+        self.control = control
+        self.units = 0
         self.total: Losses = np.zeros(size)
         self.failed: Counts = np.zeros(size, np.int64)  # units with any loss
 
     def add(self, values: Losses | None) -> None:
         """Add the losses of a unit; None, of one that says nothing, adds nothing."""
-        if values is not None:
-            values = monotone(values, self.control)
-            self.units += 1
-            self.total += values
-            self.failed += values > 0
+        if values is None:
+            return
+        losses = monotone(values, self.control)
+        self.units += 1
+        self.total += losses
+        self.failed += losses > 0
 
 
 def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Losses:
-    """Return the p-value of the hypothesis that the mean of losses in 0..1 is above ``level``, for
-    mean losses ``risk`` of so many units: the smaller one of Hoeffding's and Bentkus' (Angelopoulos
-    et al. 2021, section 3.1; Bates et al. 2021, arXiv 2101.02703).
+    """Return the p-value of the hypothesis that the mean of losses in 0..1 is above ``level``.
+
+    It is the smaller one of Hoeffding's and Bentkus' (Angelopoulos et al. 2021, section 3.1; Bates
+    et al. 2021, arXiv 2101.02703).
+
+    Args:
+        risk: mean losses of the units.
+        units: number of units.
+        level: in 0..1.
     """
     mean = np.asarray(risk, np.float64)
     low = np.minimum(mean, level)
     with np.errstate(divide="ignore", invalid="ignore"):
-        first = np.where(low > 0, low * np.log(low / level), 0.0)
-        hoeffding = np.exp(-units * (first + (1 - low) * np.log((1 - low) / (1 - level))))
+        # The relative entropy of two coins with the chances ``low`` and ``level``.
+        heads = np.where(low > 0, low * np.log(low / level), 0.0)
+        tails = (1 - low) * np.log((1 - low) / (1 - level))
+        hoeffding = np.exp(-units * (heads + tails))
     bentkus = np.e * bdtr(np.minimum(np.ceil(units * mean), units), units, level)
     return np.asarray(np.minimum(hoeffding, bentkus))
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to a bound: its name, and the confidence in 0..1 of the bound, None of
-    ``conformal``.
-    """
+    """A way to bound a risk."""
 
     name: MethodName
-    confidence: float | None = None
+    confidence: float | None = None  # in the bound, 0..1; None for ``conformal``
 
     @property
-    def doubt(self) -> float:
-        """The chance that the bound does not hold."""
+    def error_probability(self) -> float:
+        """The probability that the bound does not hold."""
         return 1 - float(self.confidence or 0)
 
     def largest(self, control: str) -> float:
-        """Return the largest value of what is bounded: the loss of a unit, of ``clopper-pearson`` a
-        share of units.
+        """Return the largest value of what is bounded: the loss of a unit, or the share of units
+        for ``clopper-pearson``.
         """
-        return 1.0 if self.name == "clopper-pearson" else LARGEST_LOSS.get(control, 1.0)
+        if self.name == "clopper-pearson":
+            return 1.0
+        return LARGEST_LOSS.get(control, 1.0)
 
-    def risk(self, sums: LossSums, place: int) -> float:
+    def risk(self, sums: LossSums, key: int) -> float:
         """Return what the units say of the risk at a threshold, without a correction."""
-        return (
-            float((sums.failed if self.name == "clopper-pearson" else sums.total)[place])
-            / sums.units
-        )
+        totals = sums.failed if self.name == "clopper-pearson" else sums.total
+        return float(totals[key]) / sums.units
 
     def certified(self, sums: LossSums, level: float) -> int | None:
         """Return the last threshold from the safe end on up to which all keep to the level; None
         where the first does not.
         """
-        largest, units = self.largest(sums.control), sums.units
+        largest = self.largest(sums.control)
+        units = sums.units
         if self.name == "conformal":
             holds = (sums.total + largest) / (units + 1) <= level + 1e-12  # rounding of sums
         elif self.name == "ltt":
-            holds = (
-                hoeffding_bentkus(sums.total / units / largest, units, level / largest)
-                <= self.doubt
-            )
+            p_values = hoeffding_bentkus(sums.total / units / largest, units, level / largest)
+            holds = p_values <= self.error_probability
         else:
-            holds = bdtr(sums.failed, units, level) <= self.doubt
-        step = 1 if sums.control in RISING else -1
-        length = int(np.logical_and.accumulate(holds[::step]).sum())
-        return None if not length else length - 1 if step > 0 else len(holds) - length
+            holds = bdtr(sums.failed, units, level) <= self.error_probability
+        safe_end_first = holds if sums.control in RISING else holds[::-1]
+        length = int(np.logical_and.accumulate(safe_end_first).sum())
+        if not length:
+            return None
+        return length - 1 if sums.control in RISING else len(holds) - length
 
     def minimum_units(self, control: str, level: float) -> int:
         """Return the fewest units with which a level can be had."""
         share = level / self.largest(control)
-        needed = (
-            1 / share - 1 if self.name == "conformal" else math.log(self.doubt) / math.log1p(-share)
-        )
+        if self.name == "conformal":
+            needed = 1 / share - 1
+        else:
+            needed = math.log(self.error_probability) / math.log1p(-share)
         return max(math.ceil(needed - 1e-9), 1)
+
+    def smallest_level(self, control: str, units: int) -> float:
+        """Return the smallest level that so many units can have, rounded up to four decimals."""
+        if self.name == "conformal":
+            share = 1 / (units + 1)
+        else:
+            share = 1 - self.error_probability ** (1 / units)
+        return math.ceil(self.largest(control) * share * 1e4) / 1e4
 
     def check_units(
         self, sums: LossSums, level: float, units: str, option: str, more: str = ""
     ) -> None:
-        """Raise InputError where units are too few for a level, which names the smallest that they
-        can have; it calls them ``units``. Its hint is ``more`` of them, where that is given, or a
-        higher level by its ``option``."""
-        if sums.units < (needed := self.minimum_units(sums.control, level)):
-            share = (
-                1 / (sums.units + 1)
-                if self.name == "conformal"
-                else 1 - self.doubt ** (1 / sums.units)
-            )
-            least = math.ceil(self.largest(sums.control) * share * 1e4) / 1e4
-            message = f"{sums.units} {units} are too few for {sums.control} of {level:g}, which needs {needed}"
-            raise InputError(
-                f"{message}; the smallest level that they can have is {least:g}",
-                hint=f"{more}, or {option} {least:g}" if more else f"{option} {least:g}",
-            )
+        """Raise InputError where units are too few for a level; it names the smallest level that
+        they can have.
 
-    def upper_bound(self, sums: LossSums, place: int) -> float:
-        """Return the upper bound of the risk at a threshold; of ``conformal`` that of its
-        expectation.
+        Args:
+            sums: of the units.
+            level: that is asked for.
+            units: what the error calls them.
+            option: of the level, for the hint.
+            more: how to get more units, for the hint; empty for no such way.
         """
-        largest, units, failed = self.largest(sums.control), sums.units, int(sums.failed[place])
+        needed = self.minimum_units(sums.control, level)
+        if sums.units >= needed:
+            return
+        smallest = self.smallest_level(sums.control, sums.units)
+        raise InputError(
+            f"{sums.units} {units} are too few for {sums.control} of {level:g}, "
+            f"which needs {needed}; the smallest level that they can have is {smallest:g}",
+            hint=f"{more}, or {option} {smallest:g}" if more else f"{option} {smallest:g}",
+        )
+
+    def upper_bound(self, sums: LossSums, key: int) -> float:
+        """Return the upper bound of the risk at a threshold, of its expectation for
+        ``conformal``.
+        """
+        largest = self.largest(sums.control)
         if self.name == "conformal":
-            return (float(sums.total[place]) + largest) / (units + 1)
+            return (float(sums.total[key]) + largest) / (sums.units + 1)
         if self.name == "clopper-pearson":
-            return binomial_bound(failed, units, self.doubt)
-        return largest * bentkus_bound(self.risk(sums, place) / largest, units, self.doubt)
+            return binomial_bound(int(sums.failed[key]), sums.units, self.error_probability)
+        risk = self.risk(sums, key) / largest
+        return largest * bentkus_bound(risk, sums.units, self.error_probability)
 
 
-def binomial_bound(events: int, trials: int, doubt: float = 0.05) -> float:
-    """Return the one-sided upper bound of a share, 0..1, which fails with the probability ``doubt``
+def binomial_bound(events: int, trials: int, error_probability: float = 0.05) -> float:
+    """Return the one-sided upper bound of a share, 0..1, which fails with the given probability
     (Clopper & Pearson 1934).
     """
-    return 1.0 if events >= trials else float(betainccinv(events + 1, trials - events, doubt))
+    if events >= trials:
+        return 1.0
+    return float(betainccinv(events + 1, trials - events, error_probability))
 
 
-def bentkus_bound(risk: float, units: int, doubt: float) -> float:
-    """Return the level in 0..1 at which :func:`hoeffding_bentkus` falls to ``doubt``."""
-    return (
-        1.0
-        if risk >= 1
-        else float(
-            brentq(lambda level: float(hoeffding_bentkus(risk, units, level)) - doubt, risk, 1)
-        )
-    )
+def bentkus_bound(risk: float, units: int, error_probability: float) -> float:
+    """Return the level in 0..1 at which :func:`hoeffding_bentkus` falls to a probability."""
+    if risk >= 1:
+        return 1.0
+
+    def excess(level: float) -> float:
+        return float(hoeffding_bentkus(risk, units, level)) - error_probability
+
+    return float(brentq(excess, risk, 1))

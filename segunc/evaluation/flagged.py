@@ -1,29 +1,21 @@
-"""Alarms. What a threshold flags, pixels at or above it: on frames of known scenes false alarms, by
-class and as regions; of anomalies precision and recall. What reviewers' verdicts say of alarms:
-precision, misses and shares, where there is often no label at all.
+"""Alarms. A threshold flags the pixels at or above it: on frames of known scenes these are false
+alarms, by class and as regions; of anomalies they have precision and recall. Reviewers' verdicts
+give precision, misses and shares, often where there is no label at all.
 """
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.data.entry import composed
 from segunc.data.labels import IGNORE
+from segunc.decisions.flags import Threshold
+from segunc.decisions.guarantee import MethodName
 from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
-from segunc.decisions.threshold import (
-    GuaranteedThreshold,
-    calibration_frames,
-    read_threshold,
-    source_of,
-)
 from segunc.evaluation import parts
 from segunc.evaluation.parts import (
     ALL_IGNORED,
@@ -38,136 +30,13 @@ from segunc.evaluation.resampling import NumberPath, TimeOf, resampled_units
 from segunc.maps.encoding import is_flagged, score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
-from segunc.metrics.objects import SMALLEST_OBJECT, Objects
-from segunc.scores import SCORES
+from segunc.metrics.objects import Objects
 
-# Pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track.
-SMALLEST_REGION = 50
-CALIBRATED_ON = "a threshold of --flag was calibrated on it"
-SAME_BYTES = "it has the bytes of a frame that a threshold of --flag was calibrated on"
-"""Why a frame is left out, because it cannot test a promise."""
-_KINDS = tuple(VERDICTS)
+_KINDS = tuple(VERDICTS)  # a frame has one of these verdicts
 _ALARMS = (
     parts.higher("precision", "alarms that are true"),
     parts.higher("recall", "faults that an alarm found"),
 )
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """From which value on pixels are flagged and, of a file of segunc threshold, what it
-    promises.
-    """
-
-    value: float
-    source: str = ""
-    promise: str = ""
-    short: str = ""  # the promise in few words
-    guarantee: GuaranteedThreshold | None = None
-    found_share: float = 0.5  # of an object's pixels, the least that is flagged
-    smallest: int = SMALLEST_REGION
-
-    @property
-    def statement(self) -> str:
-        """The promise with its condition, without which it means nothing; empty where there is
-        none."""
-        return f"{self.promise} {self.guarantee.condition}" if self.guarantee else ""
-
-    def claims(self, run: Mapping[str, Any]) -> bool:
-        """Return whether the promise may be claimed for the frames of a run without its condition:
-        the run is of the calibration's own input. Whether other frames are like these no record
-        says."""
-        source = self.guarantee.source if self.guarantee else ""
-        return bool(source) and source == source_of(run)
-
-
-def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:
-    """Return the threshold of each score, of words ``SCORE=VALUE`` or ``threshold.json[:GROUP]``,
-    which segunc threshold wrote.
-    """
-    thresholds: dict[str, Threshold] = {}
-    for word in (
-        [f"{name}={value}" for name, value in words.items()]
-        if isinstance(words, Mapping)
-        else words
-    ):
-        # The name of a group may hold colons, as a time of day does.
-        file = re.fullmatch(r"(.+?\.json)(?::(.*))?", word)
-        name, threshold = _of_file(Path(file[1]), file[2]) if file else _of_value(word)
-        if name in thresholds:
-            raise InputError(f"--flag {word} is a second threshold of '{name}'")
-        thresholds[name] = threshold
-    return thresholds
-
-
-def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any]) -> None:
-    """Check the promise of each threshold as ``check_run`` does."""
-    for threshold in flag.values():
-        if threshold.guarantee:
-            threshold.guarantee.check_run(run, threshold.source)
-
-
-def calibrated_frames(
-    flag: Mapping[str, Threshold], frames_of: Callable[[str], Sequence[tuple[str, str]]]
-) -> dict[str, str]:
-    """Return the frames that cannot test a promise, and of each the reason.
-
-    Args:
-        flag: score -> threshold.
-        frames_of: gives name and hash of each labelled frame for a score.
-
-    Raises:
-        InputError: no other frame is left.
-    """
-    reasons: dict[str, str] = {}
-    names: set[str] = set()
-    sources: list[str] = []
-    for score, threshold in flag.items():
-        if threshold.guarantee:
-            sources.append(threshold.source)
-            frames = frames_of(score)
-            names.update(name for name, _ in frames)
-            matched = calibration_frames(threshold.guarantee.frames, frames)
-            if matched and len(matched) == len(frames):
-                number = len(threshold.guarantee.frames)
-                raise InputError(
-                    f"{len(matched)} of these frames, first {frames[0][0]}, are among the {number} "
-                    f"that {threshold.source} was calibrated on, so they cannot test its promise",
-                    hint="evaluate other frames",
-                )
-            for name, same_name in matched.items():
-                reasons.setdefault(name, CALIBRATED_ON if same_name else SAME_BYTES)
-    if names and names == reasons.keys():
-        raise InputError(
-            f"each of these {len(names)} frames is among those that {' or '.join(sources)} was "
-            "calibrated on, so none can test all promises",
-            hint="evaluate other frames, or one --flag at a time",
-        )
-    return reasons
-
-
-def smallest_object_of(flag: Mapping[str, Threshold], asked: int | None = None) -> int:
-    """Return the pixels of the smallest labelled object: what is ``asked`` for, else what the files
-    of segunc threshold record, else :data:`SMALLEST_OBJECT`.
-
-    Raises:
-        InputError: two of them differ, for one result has one kind of object.
-    """
-    chosen = asked
-    source = "--smallest-object"
-    for threshold in flag.values():
-        if threshold.guarantee is None:
-            continue
-        size = threshold.guarantee.smallest_object
-        if chosen is not None and size != chosen:
-            message = f"{threshold.source} counts labelled objects from {size} pixels on"
-            raise InputError(
-                f"{message}, and {source} from {chosen}",
-                hint=f"--smallest-object {size}, and one --flag of these",
-            )
-        chosen = size
-        source = threshold.source
-    return SMALLEST_OBJECT if chosen is None else chosen
 
 
 def flag_parts(
@@ -177,135 +46,120 @@ def flag_parts(
     anomalies: bool,
     time_of: TimeOf = lambda frame: None,
 ) -> list[Flagged]:
-    """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels
-    there are.
+    """Return the sections of the thresholds of scores, for the kinds of labels that there are.
+
+    Args:
+        flag: score -> threshold.
+        scores: that are evaluated.
+        classes: names of the classes; empty without class labels.
+        anomalies: whether there are anomaly labels.
+        time_of: gives the seconds of a frame in its video.
+
+    Raises:
+        InputError: a score with a threshold is not evaluated.
     """
-    if unused := [name for name in flag if name not in scores]:
-        message = f"--flag has a threshold of '{unused[0]}', which is not evaluated"
+    unused = [name for name in flag if name not in scores]
+    if unused:
         raise InputError(
-            message, hint=f"evaluated are {', '.join(scores)}; name others with --scores"
+            f"--flag has a threshold of '{unused[0]}', which is not evaluated",
+            hint=f"evaluated are {', '.join(scores)}; name others with --scores",
         )
-    alarms = [FalseAlarms(name, threshold, classes) for name, threshold in flag.items() if classes]
-    hits = [Hits(name, threshold) for name, threshold in flag.items() if anomalies]
-    promised = [
-        (name, of, control)
-        for name, of in flag.items()
-        if of.guarantee
-        for control in of.guarantee.levels
-    ]
-    return [*alarms, *hits, *(Achieved(*of, anomalies, time_of) for of in promised)]
-
-
-def _of_value(word: str) -> tuple[str, Threshold]:
-    name, _, text = word.partition("=")
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
-    if not name or not np.isfinite(value):
-        message = f"--flag {word} is neither SCORE=VALUE nor threshold.json[:GROUP]"
-        raise InputError(message, hint="--flag entropy=0.5, or --flag threshold.json")
-    low, high = (SCORES[name].lower, SCORES[name].upper) if name in SCORES else (None, None)
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise InputError(
-            f"--flag {word}: {name} lies in {low:g} to {np.inf if high is None else high:g}"
-        )
-    return name, Threshold(value)
-
-
-def _of_file(path: Path, which: str | None) -> tuple[str, Threshold]:
-    made = read_threshold(path)
-    value, promise, short = made.value, made.promise, made.short
-    if which:
-        groups_by_name = {composed(name): name for name in made.groups}
-        which = groups_by_name.get(composed(which), which)
-        if which not in made.groups:
-            groups = f"its groups are {', '.join(made.groups) or 'none'}"
-            raise InputError(
-                f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups
-            )
-        value, words = (
-            made.groups[which]["value"],
-            f"group {which}, calibrated on {made.groups[which]['units']:g} units",
-        )
-        promise, short = f"{promise} This is {words}.", f"{short}, {words}"
-    return made.score, Threshold(
-        value, path.name, promise, short, made, made.found_share, made.smallest
-    )
+    sections: list[Flagged] = []
+    if classes:
+        sections += [FalseAlarms(name, threshold, classes) for name, threshold in flag.items()]
+    if anomalies:
+        sections += [Hits(name, threshold) for name, threshold in flag.items()]
+    for name, threshold in flag.items():
+        if threshold.guarantee is None:
+            continue
+        for control in threshold.guarantee.levels:
+            sections.append(Achieved(name, threshold, control, anomalies, time_of))
+    return sections
 
 
 class Flagged(ArrayPart):
+    """A section of what a threshold of a score flags."""
+
     def __init__(self, score: str, threshold: Threshold) -> None:
-        self.score, self.threshold, self.section = score, threshold, ("flagged", score)
+        self.score = score
+        self.threshold = threshold
+        self.section = ("flagged", score)
 
     def flagged(self, frame: LabelledFrame) -> Array:
         """Return which pixels of a frame are flagged, bool ``[H, W]``."""
-        form, made = str(frame.form(self.score)), self.threshold.guarantee
-        if made and made.form != form:
-            message = f"the map '{self.score}' is stored as {form}, but {self.threshold.source} is of maps stored as {made.form}"
-            raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
+        form = str(frame.form(self.score))
+        guarantee = self.threshold.guarantee
+        if guarantee is not None and guarantee.form != form:
+            raise InputError(
+                f"the map '{self.score}' is stored as {form}, but {self.threshold.source} was "
+                f"calibrated on maps stored as {guarantee.form}",
+                hint="evaluate maps of one tool, or give --flag SCORE=VALUE",
+            )
         return is_flagged(frame.values(self.score), self.threshold.value)
 
 
 class FalseAlarms(Flagged):
     """Known pixels that are flagged, by class, and the regions of at least ``threshold.smallest``
-    pixels that they make.
+    pixels that they form.
 
-    Known are the pixels with a class label, but for those that an anomaly label marks; nothing else
+    Known are the pixels with a class label, except those that an anomaly label marks; nothing else
     counts or is part of a region (8-connected). Its counts are ``[2 C + 3]``: known pixels and
     flagged ones by class; frames, regions, and frames with one.
     """
 
-    needs, undefined = "class", ALL_IGNORED
+    needs = "class"
+    undefined = ALL_IGNORED
     metrics = (
-        *(
-            parts.lower("share", "share"),
-            parts.lower("by_class.*"),
-            parts.lower("regions_per_frame", "regions/frame"),
-        ),
+        parts.lower("share", "share"),
+        parts.lower("by_class.*"),
+        parts.lower("regions_per_frame", "regions/frame"),
         parts.lower("frames_with_region", "frames with one"),
     )
 
     def __init__(self, score: str, threshold: Threshold, classes: Sequence[str]) -> None:
         super().__init__(score, threshold)
-        self.classes, self.lacks = classes, f"no labelled frame has a map '{score}'"
-        of_class = (("by_class", name) for name in classes)
-        self.names = (("share",), *of_class, ("regions_per_frame",), ("frames_with_region",))
+        self.classes = classes
+        self.lacks = f"no labelled frame has a map '{score}'"
+        self.names = (
+            ("share",),
+            *[("by_class", name) for name in classes],
+            ("regions_per_frame",),
+            ("frames_with_region",),
+        )
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or self.score not in frame.stored:
             return None
-        known = (
-            frame.labels != IGNORE
-            if frame.anomaly is None
-            else (frame.labels != IGNORE) & (frame.anomaly != 1)
-        )
+        known = frame.labels != IGNORE
+        if frame.anomaly is not None:
+            known &= frame.anomaly != 1
         flagged = known & self.flagged(frame)
-        by_class = [
-            np.bincount(frame.labels[mask], minlength=len(self.classes))
-            for mask in (known, flagged)
-        ]
-        regions = Objects.of(flagged).pixels
-        large = int(np.count_nonzero(regions >= self.threshold.smallest))
-        return np.concatenate([*by_class, [1, large, large > 0]]).astype(np.int64)
+        number_of_classes = len(self.classes)
+        known_by_class = np.bincount(frame.labels[known], minlength=number_of_classes)
+        flagged_by_class = np.bincount(frame.labels[flagged], minlength=number_of_classes)
+        sizes = Objects.of(flagged).pixels
+        regions = int(np.count_nonzero(sizes >= self.threshold.smallest))
+        of_frame = [1, regions, regions > 0]
+        return np.concatenate([known_by_class, flagged_by_class, of_frame]).astype(np.int64)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         known, flagged = counts[:-3].reshape(2, -1)
-        frames, regions, with_region = counts[-3:].tolist()
+        frames, regions, frames_with_region = counts[-3:].tolist()
         if not known.any():
             return dict.fromkeys(self.names)
-        shares = [
-            f / n if n else None for n, f in zip(known.tolist(), flagged.tolist(), strict=True)
-        ]
-        values = (flagged.sum() / known.sum(), *shares, regions / frames, with_region / frames)
-        return dict(zip(self.names, values, strict=True))
+        numbers: Numbers = {("share",): flagged.sum() / known.sum()}
+        for name, pixels, alarms in zip(
+            self.classes, known.tolist(), flagged.tolist(), strict=True
+        ):
+            numbers["by_class", name] = alarms / pixels if pixels else None
+        numbers["regions_per_frame",] = regions / frames
+        numbers["frames_with_region",] = frames_with_region / frames
+        return numbers
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return (
-            "no pixel is labelled with the class"
-            if counts.any() and len(name) > 1
-            else self.undefined
-        )
+        if counts.any() and name[0] == "by_class":
+            return "no pixel is labelled with the class"
+        return self.undefined
 
 
 class Hits(Flagged):
@@ -313,7 +167,8 @@ class Hits(Flagged):
     counts ``[2, 2]``, by label and flag.
     """
 
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    needs = "anomaly"
+    lacks = NO_ANOMALY_LABEL
     metrics = (
         parts.higher("precision", "precision"),
         parts.higher("recall", "recall"),
@@ -324,24 +179,27 @@ class Hits(Flagged):
         if frame.anomaly is None:
             return None
         flagged = self.flagged(frame)
-        return np.stack(
-            [np.bincount(flagged[frame.anomaly == label], minlength=2) for label in (0, 1)]
-        )
+        normal = np.bincount(flagged[frame.anomaly == 0], minlength=2)
+        anomalous = np.bincount(flagged[frame.anomaly == 1], minlength=2)
+        return np.stack([normal, anomalous])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         (kept, false), (missed, hit) = counts.tolist()
-        pairs = (hit, hit + false), (hit, hit + missed), (false, kept + false)
-        return dict(
-            zip(self.names, (part / whole if whole else None for part, whole in pairs), strict=True)
-        )
+        return {
+            ("precision",): _share(hit, false),
+            ("recall",): _share(hit, missed),
+            ("normal_share",): _share(false, kept),
+        }
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return {"recall": NO_ANOMALY, "normal_share": NO_NORMAL}.get(
-            name[0], "no pixel with an anomaly label is flagged"
-        )
+        if name == ("recall",):
+            return NO_ANOMALY
+        if name == ("normal_share",):
+            return NO_NORMAL
+        return "no pixel with an anomaly label is flagged"
 
 
-_FLAGGED = int(score_keys(np.ones(1, np.uint8))[0])  # key of a score that is 1
+_FLAGGED_KEY = int(score_keys(np.ones(1, np.uint8))[0])  # of a score that is 1
 
 
 class Achieved(Flagged):
@@ -353,7 +211,7 @@ class Achieved(Flagged):
     batch = 512
     undefined = "no unit holds what the promise is about"
     names = (("risk",), ("level",), ("units",), ("upper",))
-    metrics = parts.lower("risk", "achieved"), parts.Metric("level", "promised")
+    metrics = (parts.lower("risk", "achieved"), parts.Metric("level", "promised"))
     point = frozenset(names)
 
     def __init__(
@@ -361,53 +219,63 @@ class Achieved(Flagged):
     ) -> None:
         super().__init__(score, threshold)
         assert threshold.guarantee is not None
-        self.guarantee, self.control, self.level = (
-            threshold.guarantee,
-            control,
-            threshold.guarantee.levels[control],
-        )
+        self.guarantee = threshold.guarantee
+        self.control = control
+        self.level = threshold.guarantee.levels[control]
         self.needs = "anomaly" if anomalies and control != "errors-kept" else "class"
         self.lacks = f"no labelled frame has what {control} needs"
-        self.section = (
-            self.section if control == self.guarantee.control else (*self.section, control)
-        )
+        if control != self.guarantee.control:
+            self.section = (*self.section, control)
         self.unit = resampled_units(
             self.guarantee.unit, time_of, "the unit of the threshold", of_file=True
         )
 
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
-        if self.score not in frame.stored or (
-            self.control in OF_ANOMALIES and frame.anomaly is None
-        ):
+        if self.score not in frame.stored:
             return None
-        scene = Scene(
-            self.flagged(frame).view(np.uint8), frame.anomaly, frame.labels, frame.wrong
-        )  # a score that is 1 where flagged
-        made = self.guarantee
-        counts = scene.counts(self.control, made.found_share, made.smallest, made.smallest_object)
-        return None if counts is None else {frame.name: counts[:, [_FLAGGED, -1]]}
+        if self.control in OF_ANOMALIES and frame.anomaly is None:
+            return None
+        flagged = self.flagged(frame).view(np.uint8)  # a score that is 1 where pixels are flagged
+        scene = Scene(flagged, frame.anomaly, frame.labels, frame.wrong)
+        counts = scene.counts(
+            self.control,
+            found_share=self.guarantee.found_share,
+            smallest=self.guarantee.smallest,
+            smallest_object=self.guarantee.smallest_object,
+        )
+        if counts is None:
+            return None
+        return {frame.name: counts[:, [_FLAGGED_KEY, -1]]}
 
     def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:
-        return {name: of for frames in counts for name, of in frames.items()}
+        combined: dict[str, Counts] = {}
+        for frames in counts:
+            combined.update(frames)
+        return combined
 
     def numbers(self, counts: dict[str, Counts], forms: Forms) -> Numbers:
-        pools, sums = dict[str, Pool](), LossSums(self.control, 2)
-        for name, of in counts.items():
-            pools.setdefault(self.unit(name), Pool(self.control, self.guarantee.unit)).add(of)
+        pools: dict[str, Pool] = {}
+        for name, counts_of_frame in counts.items():
+            unit = self.unit(name)
+            if unit not in pools:
+                pools[unit] = Pool(self.control, self.guarantee.unit)
+            pools[unit].add(counts_of_frame)
+        sums = LossSums(self.control, size=2)
         for pool in pools.values():
             sums.add(pool.losses())
         if not sums.units:
             return dict.fromkeys(self.names)
-        method = Method(
-            "clopper-pearson" if self.guarantee.method == "clopper-pearson" else "ltt", 0.95
-        )  # the risk and a bound of it
-        return dict(
-            zip(
-                self.names,
-                (method.risk(sums, 0), self.level, sums.units, method.upper_bound(sums, 0)),
-                strict=True,
-            )
-        )
+        # A conformal threshold has no confidence; its risk is bounded as that of ltt.
+        name_of_method: MethodName = "ltt"
+        if self.guarantee.method == "clopper-pearson":
+            name_of_method = "clopper-pearson"
+        method = Method(name_of_method, confidence=0.95)
+        return {
+            ("risk",): method.risk(sums, 0),
+            ("level",): self.level,
+            ("units",): sums.units,
+            ("upper",): method.upper_bound(sums, 0),
+        }
 
 
 FLAGGED_METRICS = (
@@ -419,10 +287,14 @@ FLAGGED_METRICS = (
 
 
 class _Judged(ArrayPart):
-    needs, lacks = "verdict", "no frame has a verdict"
+    """A section of what reviewers say."""
+
+    needs = "verdict"
+    lacks = "no frame has a verdict"
 
     def __init__(self, section: NumberPath, counts: Mapping[str, Counts]) -> None:
-        self.section, self._counts = section, counts
+        self.section = section
+        self._counts = counts
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return self._counts.get(frame.name)
@@ -432,14 +304,32 @@ class _Judged(ArrayPart):
         """Return the fewest and the most frames or regions that each number is a share of."""
 
 
-_SHARES: dict[NumberPath, tuple[frozenset[str], frozenset[str]]] = {
-    ("precision",): (frozenset({"true-alarm"}), frozenset({"false-alarm"})),
-    ("recall",): (frozenset({"true-alarm"}), frozenset({"missed"})),
-    ("false_alarms",): (frozenset({"false-alarm"}), frozenset({"nothing-wrong"})),
-} | {("share", kind): (frozenset({kind}), frozenset(_KINDS) - {kind}) for kind in _KINDS}
-"""Each number of judged frames: the verdicts that it counts, and those that it is also a share
-of."""
-AT_LEAST, AT_MOST = "at_least", "at_most"
+@dataclass(frozen=True)
+class _Ratio:
+    """A share of judged frames: those with one of some verdicts among them and others."""
+
+    counted: frozenset[str]  # the verdicts of the share
+    others: frozenset[str]  # the verdicts of the rest
+
+
+def _ratios() -> dict[NumberPath, _Ratio]:
+    """Return the numbers of judged frames by their names."""
+    alarm = frozenset({"true-alarm"})
+    false_alarm = frozenset({"false-alarm"})
+    ratios: dict[NumberPath, _Ratio] = {
+        ("precision",): _Ratio(counted=alarm, others=false_alarm),
+        ("recall",): _Ratio(counted=alarm, others=frozenset({"missed"})),
+        ("false_alarms",): _Ratio(counted=false_alarm, others=frozenset({"nothing-wrong"})),
+    }
+    for kind in _KINDS:
+        counted = frozenset({kind})
+        ratios["share", kind] = _Ratio(counted=counted, others=frozenset(_KINDS) - counted)
+    return ratios
+
+
+_RATIOS = _ratios()
+AT_LEAST = "at_least"
+AT_MOST = "at_most"
 DISPUTED = "reviewers disagree on frames that it counts; at_least and at_most bound it"
 
 
@@ -451,7 +341,7 @@ class JudgedFrames(_Judged):
     with nothing wrong, those with a false alarm.
     """
 
-    names: Sequence[NumberPath] = tuple(_SHARES)
+    names: Sequence[NumberPath] = tuple(_RATIOS)
     metrics = (
         *_ALARMS,
         parts.lower("false_alarms", "false alarms where nothing is"),
@@ -460,25 +350,29 @@ class JudgedFrames(_Judged):
     undefined = "no verdict that it is a share of"
 
     def __init__(self, section: NumberPath, verdicts: Mapping[str, str]) -> None:
-        rows = np.eye(len(_KINDS), dtype=np.int64)
-        super().__init__(
-            section, {frame: rows[_KINDS.index(verdict)] for frame, verdict in verdicts.items()}
-        )
+        one_of_each = np.eye(len(_KINDS), dtype=np.int64)
+        counts = {frame: one_of_each[_KINDS.index(verdict)] for frame, verdict in verdicts.items()}
+        super().__init__(section, counts)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         numbers: Numbers = {}
-        for name, (these, others) in _SHARES.items():
-            part, rest = self._sums(counts, these, others)
-            numbers[name] = _share(part, rest)
+        for name, ratio in _RATIOS.items():
+            counted = self._frames(counts, ratio.counted)
+            others = self._frames(counts, ratio.others)
+            numbers[name] = _share(counted, others)
         return numbers
 
     def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
-        return {name: [sum(self._sums(counts, *of))] * 2 for name, of in _SHARES.items()}
+        numbers: dict[NumberPath, list[int]] = {}
+        for name, ratio in _RATIOS.items():
+            frames = self._frames(counts, ratio.counted | ratio.others)
+            numbers[name] = [frames, frames]
+        return numbers
 
     @staticmethod
-    def _sums(counts: Counts, these: Collection[str], others: Collection[str]) -> tuple[int, int]:
-        by_kind = dict(zip(_KINDS, counts.tolist(), strict=True))
-        return sum(by_kind[kind] for kind in these), sum(by_kind[kind] for kind in others)
+    def _frames(counts: Counts, kinds: frozenset[str]) -> int:
+        """Return how many frames have one of some verdicts."""
+        return sum(int(counts[_KINDS.index(kind)]) for kind in kinds)
 
 
 class JudgedTogether(_Judged):
@@ -495,9 +389,9 @@ class JudgedTogether(_Judged):
 
     def __init__(self, section: NumberPath, verdicts: Mapping[str, Collection[str]]) -> None:
         self.names: Sequence[NumberPath] = [
-            *_SHARES,
-            *((AT_LEAST, *name) for name in _SHARES),
-            *((AT_MOST, *name) for name in _SHARES),
+            *_RATIOS,
+            *[(AT_LEAST, *name) for name in _RATIOS],
+            *[(AT_MOST, *name) for name in _RATIOS],
         ]
         counts: dict[str, Counts] = {}
         for frame, kinds in verdicts.items():
@@ -507,11 +401,11 @@ class JudgedTogether(_Judged):
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         numbers: Numbers = {}
-        for name, (these, others) in _SHARES.items():
-            low = _share(*self._extreme(counts, these, others))
-            # The share of these is largest where that of the others is smallest.
-            rest, part = self._extreme(counts, others, these)
-            high = _share(part, rest)
+        for name, ratio in _RATIOS.items():
+            low = _share(*self._extreme(counts, ratio.counted, ratio.others))
+            # The share is largest where that of the others is smallest.
+            others, counted = self._extreme(counts, ratio.others, ratio.counted)
+            high = _share(counted, others)
             numbers[(AT_LEAST, *name)] = low
             numbers[(AT_MOST, *name)] = high
             numbers[name] = low if low == high else None
@@ -519,36 +413,46 @@ class JudgedTogether(_Judged):
 
     def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
         numbers: dict[NumberPath, list[int]] = {}
-        for name, (these, others) in _SHARES.items():
-            fewest = most = 0
+        for name, ratio in _RATIOS.items():
+            either = ratio.counted | ratio.others
+            fewest = 0
+            most = 0
             for kinds, frames in _by_kinds(counts):
-                fewest += frames * (kinds <= these | others)
-                most += frames * bool(kinds & (these | others))
+                if kinds <= either:
+                    fewest += frames
+                if kinds & either:
+                    most += frames
             numbers[name] = [fewest, most]
         return numbers
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        disputed = name in _SHARES and self.rests_on(counts)[name][1]
-        return DISPUTED if disputed else self.undefined
+        if name in _RATIOS and self.rests_on(counts)[name][1]:
+            return DISPUTED
+        return self.undefined
 
     @staticmethod
-    def _extreme(counts: Counts, these: frozenset[str], others: frozenset[str]) -> tuple[int, int]:
-        """Return how many frames count as one of ``these`` and how many as one of the ``others``
-        where the share of these is smallest: a disputed frame is one of the others if anybody said
-        so, else it is left out if anybody said something else."""
-        part = rest = 0
+    def _extreme(
+        counts: Counts, counted: frozenset[str], others: frozenset[str]
+    ) -> tuple[int, int]:
+        """Return how many frames are counted and how many are others where the share is smallest.
+
+        A disputed frame is one of the others if any reviewer said so; it is left out if any
+        reviewer said neither.
+        """
+        frames_counted = 0
+        frames_of_others = 0
         for kinds, frames in _by_kinds(counts):
             if kinds & others:
-                rest += frames
-            elif kinds <= these:
-                part += frames
-        return part, rest
+                frames_of_others += frames
+            elif kinds <= counted:
+                frames_counted += frames
+        return frames_counted, frames_of_others
 
 
 def _by_kinds(counts: Counts) -> Iterator[tuple[frozenset[str], int]]:
     """Yield each set of verdicts that a frame was given, and how many frames were."""
     for mask in np.flatnonzero(counts).tolist():
-        kinds = frozenset(kind for place, kind in enumerate(_KINDS) if mask >> place & 1)
+        kinds = frozenset(kind for bit, kind in enumerate(_KINDS) if mask >> bit & 1)
         yield kinds, int(counts[mask])
 
 
@@ -567,40 +471,60 @@ class JudgedRegions(_Judged):
     def __init__(self, section: NumberPath, verdicts: Sequence[Verdict]) -> None:
         by_frame: dict[str, Counts] = {}
         for verdict in verdicts:
-            if verdict.region is not None and verdict.verdict:
-                counts = by_frame.setdefault(
-                    verdict.frame, np.zeros((2, len(GRAVEST) + 1), np.int64)
-                )
-                counts[int(verdict.region.score is None), GRAVEST.index(verdict.verdict)] += 1
-                counts[0, -1] = 1
+            if verdict.region is None or not verdict.verdict:
+                continue
+            if verdict.frame not in by_frame:
+                by_frame[verdict.frame] = np.zeros((2, len(GRAVEST) + 1), np.int64)
+                by_frame[verdict.frame][0, -1] = 1
+            drawn_by_hand = verdict.region.score is None
+            by_frame[verdict.frame][int(drawn_by_hand), GRAVEST.index(verdict.verdict)] += 1
         super().__init__(section, by_frame)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        missed, true, false = (
-            counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm")
-        )
+        regions = _RegionCounts.of(counts)
+        missed_per_frame = None
+        if regions.frames:
+            missed_per_frame = regions.missed / regions.frames
         return {
-            ("precision",): _share(true[0], false[0]),
-            ("recall",): _share(true[0], missed.sum()),
-            ("missed_per_frame",): int(missed.sum()) / int(counts[0, -1])
-            if counts[0, -1]
-            else None,
+            ("precision",): _share(regions.true, regions.false),
+            ("recall",): _share(regions.true, regions.missed),
+            ("missed_per_frame",): missed_per_frame,
         }
 
     def rests_on(self, counts: Counts) -> dict[NumberPath, list[int]]:
-        missed, true, false = (
-            counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm")
-        )
-        whole = {
-            ("precision",): int(true[0] + false[0]),
-            ("recall",): int(true[0] + missed.sum()),
-            ("missed_per_frame",): int(counts[0, -1]),
+        regions = _RegionCounts.of(counts)
+        alarms = regions.true + regions.false
+        faults = regions.true + regions.missed
+        return {
+            ("precision",): [alarms, alarms],
+            ("recall",): [faults, faults],
+            ("missed_per_frame",): [regions.frames, regions.frames],
         }
-        return {name: [number] * 2 for name, number in whole.items()}
 
 
-JUDGED_METRICS = *JudgedFrames.metrics, *JudgedRegions.metrics
+@dataclass(frozen=True)
+class _RegionCounts:
+    """Verdicts on regions, as numbers are made of them."""
+
+    true: int  # true alarms
+    false: int  # false alarms
+    missed: int  # drawn by hand, or flagged in a part that is not enough
+    frames: int  # with a verdict on a region
+
+    @classmethod
+    def of(cls, counts: Counts) -> _RegionCounts:
+        """Return the numbers of the counts ``[2, 5]`` of :class:`JudgedRegions`."""
+        return cls(
+            true=int(counts[0, GRAVEST.index("true-alarm")]),
+            false=int(counts[0, GRAVEST.index("false-alarm")]),
+            missed=int(counts[:, GRAVEST.index("missed")].sum()),
+            frames=int(counts[0, -1]),
+        )
 
 
-def _share(these: int, others: int) -> float | None:
-    return int(these) / int(these + others) if these + others else None
+JUDGED_METRICS = (*JudgedFrames.metrics, *JudgedRegions.metrics)
+
+
+def _share(counted: int, others: int) -> float | None:
+    """Return the share of what is counted; None of nothing."""
+    return int(counted) / int(counted + others) if counted + others else None

@@ -1,6 +1,4 @@
-"""What a written file gives, compared with the sampler pixel by pixel in the stored form
-of maps.
-"""
+"""Compare the maps of a written file with the sampler's, pixel by pixel in their stored form."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,19 +15,18 @@ from segunc.core.errors import InputError, one_line
 from segunc.exporting.graph import Maps, SizeGuard
 from segunc.maps.encoding import encode_score, score_keys
 from segunc.sampling.engine import TOLERANCE
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Prediction, Sampler
 
 MAX_CODES = 1
 """Codes of the 16-bit map by which a score may differ: rounding to the next code is all that
 remains of two right results.
 """
-ROUNDING, SMALLEST = TOLERANCE, 0.01
+ROUNDING = TOLERANCE
 """Difference, as a share of the map's largest value (or of :data:`SMALLEST`, where that is larger),
-that counts as float32 rounding, as the sampler's own self-check takes it of logits: near 0, where
-codes lie as close as 2e-10, and in deep networks it spans several codes.
+that counts as float32 rounding. It is the bound of the sampler's own self-check of logits. Near 0,
+where codes lie as close as 2e-10, and in deep networks it spans several codes.
 """
-
-
+SMALLEST = 0.01
 SIZES = ((152, 216), (128, 192), (97, 331), (320, 480))
 """(height, width) of frames on which a file of any size is compared. The first one, which is
 traced, is padded by networks of the usual strides: a graph of a frame that needs none would not pad
@@ -38,12 +36,12 @@ others.
 
 def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Return a random textured frame ``[1, 3, H, W]`` in 0..1 and its mirror image."""
-    generator, frame = torch.Generator().manual_seed(0), torch.zeros(1, 3, *size)
+    generator = torch.Generator().manual_seed(0)
+    frame = torch.zeros(1, 3, *size)
     for level in range(6):  # texture of every scale
         grid = [max(1, side >> level) for side in size]
-        frame += F.interpolate(
-            torch.rand(1, 3, *grid, generator=generator), size, mode="bilinear", align_corners=False
-        )
+        noise = torch.rand(1, 3, *grid, generator=generator)
+        frame += F.interpolate(noise, size, mode="bilinear", align_corners=False)
     frame /= 6
     return frame, frame.flip(-1)
 
@@ -51,9 +49,18 @@ def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
 def compare(
     run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tensor, ...], name: str
 ) -> dict[str, Any]:
-    """Return the largest difference of each score over some frames, in codes and as a share of the
-    map's largest value, and how many pixels of the prediction differ, where two classes are equally
-    likely but for rounding.
+    """Return by how much a written file differs from the sampler.
+
+    Args:
+        run: gives the maps of the file for a frame.
+        sampler: from which the file was traced.
+        frames: ``[1, 3, H, W]`` in 0..1 each.
+        name: of the file, for messages.
+
+    Returns:
+        ``scores``: of each score the largest difference over the frames, in ``codes`` and as a
+        ``share`` of the map's largest value; ``prediction_pixels``: how many pixels of the
+        prediction differ, where two classes are equally likely up to rounding.
 
     Raises:
         InputError: a score differs by more than a code and by more than rounding, or the prediction
@@ -61,47 +68,78 @@ def compare(
     """
     largest: dict[str, Any] = {score: {"codes": 0, "share": 0.0} for score in sampler.scores}
     differing = 0
-
-    def refuse(what: str, by: str) -> InputError:
-        return InputError(
-            f"{what} of {name} differs from the sampler {by}",
-            hint="another --to or --size, or report this network",
-        )
-
     for frame in frames:
-        try:
-            maps = run(frame)
-        except Exception as error:  # those of ONNX Runtime have no other common type
-            shown = f"{name} does not run for a frame of {frame.shape[2]}x{frame.shape[3]} ({one_line(error)})"
-            raise InputError(shown, hint="--size HxW of the frames that you have") from error
+        maps = _run(run, frame, name)
         expected = sampler(frame, keep_probabilities=True)
         for score, values in expected.scores.items():
-            sampled, written = values.numpy(), maps[score]
-            keys = [score_keys(encode_score(score, of)).astype(int) for of in (written, sampled)]
-            codes = np.abs(keys[0] - keys[1])
-            shares = np.abs(written - sampled) / max(SMALLEST, float(np.abs(sampled).max()))
-            if (wrong := (codes > MAX_CODES) & (shares > ROUNDING)).any():
-                raise refuse(
-                    score,
-                    f"by {codes[wrong].max()} codes, or {shares.max():.2g} of its largest value, at {wrong.sum()} pixels",
-                )
-            found = {"codes": int(codes.max()), "share": float(shares.max())}
-            largest[score] = {key: max(value, largest[score][key]) for key, value in found.items()}
-        assert expected.probabilities is not None
-        best = expected.probabilities.topk(
-            min(2, expected.probabilities.shape[1]), 1
-        ).values.numpy()
-        other = maps["prediction"] != expected.prediction.numpy()
-        differing += int(other.sum())
-        if (apart := (best[:, 0] - best[:, -1])[other]).size and apart.max() > ROUNDING:
-            raise refuse(
-                "prediction", f"where the two most probable classes are {apart.max():.2g} apart"
-            )
+            codes, share = _score_difference(score, maps[score], values.numpy(), name)
+            largest[score]["codes"] = max(codes, largest[score]["codes"])
+            largest[score]["share"] = max(share, largest[score]["share"])
+        differing += _differing_predictions(maps["prediction"], expected, name)
     return {"scores": largest, "prediction_pixels": differing}
 
 
+def _run(run: Callable[[Tensor], Maps], frame: Tensor, name: str) -> Maps:
+    """Return the maps of a frame; InputError where the file does not run."""
+    try:
+        return run(frame)
+    except Exception as error:  # those of ONNX Runtime have no other common type
+        height, width = frame.shape[2:]
+        message = f"{name} does not run for a frame of {height}x{width} ({one_line(error)})"
+        raise InputError(message, hint="--size HxW of the frames that you have") from error
+
+
+def _score_difference(
+    score: str, written: npt.NDArray[Any], sampled: npt.NDArray[Any], name: str
+) -> tuple[int, float]:
+    """Return the largest difference of two maps ``[1, H, W]`` of a score, in codes and as a share
+    of the largest sampled value.
+
+    Raises:
+        InputError: a pixel differs by more than a code and by more than rounding.
+    """
+    written_keys = score_keys(encode_score(score, written)).astype(int)
+    sampled_keys = score_keys(encode_score(score, sampled)).astype(int)
+    codes = np.abs(written_keys - sampled_keys)
+    largest_value = float(np.abs(sampled).max())
+    shares = np.abs(written - sampled) / max(SMALLEST, largest_value)
+    wrong = (codes > MAX_CODES) & (shares > ROUNDING)
+    if wrong.any():
+        difference = (
+            f"by {codes[wrong].max()} codes, or {shares.max():.2g} of its largest value, "
+            f"at {wrong.sum()} pixels"
+        )
+        raise _differs(score, difference, name)
+    return int(codes.max()), float(shares.max())
+
+
+def _differing_predictions(written: npt.NDArray[Any], expected: Prediction, name: str) -> int:
+    """Return at how many pixels a prediction ``[1, H, W]`` is another class than the sampler's.
+
+    Raises:
+        InputError: the two most probable classes of such a pixel are not equal up to rounding.
+    """
+    assert expected.probabilities is not None
+    num_classes = expected.probabilities.shape[1]
+    best = expected.probabilities.topk(min(2, num_classes), 1).values.numpy()
+    margin = best[:, 0] - best[:, -1]
+    other = written != expected.prediction.numpy()
+    if other.any() and margin[other].max() > ROUNDING:
+        difference = f"where the two most probable classes are {margin[other].max():.2g} apart"
+        raise _differs("prediction", difference, name)
+    return int(other.sum())
+
+
+def _differs(map_name: str, difference: str, name: str) -> InputError:
+    """Return the error of a file whose map is not the sampler's."""
+    return InputError(
+        f"{map_name} of {name} differs from the sampler {difference}",
+        hint="another --to or --size, or report this network",
+    )
+
+
 MAX_GUARD_PIXELS = 1 << 20
-"""Largest frame on which the other side of a condition on sizes is looked at."""
+"""Pixels of the largest frame on which the other branch of a condition on sizes is compared."""
 
 
 def check_guards(

@@ -33,7 +33,8 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _RESIZES = {
     torch.ops.aten.upsample_bilinear2d.default: 3,
     torch.ops.aten.upsample_nearest2d.default: 2,
-}  # how many arguments stand before the scales
+}
+"""By operator, how many arguments stand before the scales."""
 # The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0. A
 # smaller bound would be 0 in float32, as it is written.
 _DECOMPOSED = {torch.ops.aten.special_entr.default: lambda p: -p * p.clamp_min(1e-37).log()}
@@ -44,6 +45,7 @@ _GUARD_SIZES = sorted(
     itertools.product(_GUARD_SIDES, _GUARD_SIDES), key=lambda size: (size[0] * size[1], size)
 )
 """(height, width) for which conditions on sizes are tried, by their number of pixels."""
+_ONNX_INT64 = 7  # of onnx.TensorProto
 _TRITON = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8"}
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 
@@ -83,15 +85,21 @@ def size_guards(graph: Any) -> list[SizeGuard]:
         if place is None:
             continue
         condition = guard.expr if channels is None else guard.expr.subs(channels, 3)
-        failing = tuple(
-            size
-            for size in _GUARD_SIZES
-            if not _holds(condition, {height: size[0], width: size[1]})
-        )
+        failing = _failing_sizes(condition, height, width)
         if failing:
             text = str(condition).replace(str(height), "H").replace(str(width), "W")
             guards[place, text] = SizeGuard(text, place, failing)
     return list(guards.values())
+
+
+def _failing_sizes(condition: Any, height: Any, width: Any) -> tuple[tuple[int, int], ...]:
+    """Return the sizes of :data:`_GUARD_SIZES` for which a condition on the symbols of height and
+    width is false."""
+    return tuple(
+        (rows, columns)
+        for rows, columns in _GUARD_SIZES
+        if not _holds(condition, {height: rows, width: columns})
+    )
 
 
 def _place_of(guard: Any) -> str | None:
@@ -136,100 +144,109 @@ def trace_with_guards(
     inputs = (image,) if draws is None else (image, draws)
 
     def maps(*inputs: Tensor) -> dict[str, Tensor]:
-        found = sampler.one_frame(*inputs, any_size=any_size)
-        return {"prediction": found.prediction, **found.scores}
+        prediction = sampler.one_frame(*inputs, any_size=any_size)
+        return {"prediction": prediction.prediction, **prediction.scores}
 
+    tracing: dict[str, Any] = {}
+    dynamic_shapes: Any = None
+    if any_size:
+        tracing = {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True}
+        of_the_image = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
+        dynamic_shapes = (of_the_image,) if draws is None else (of_the_image, {})
     try:
         # Attention as matrix products: the fused kernels of one kind of processor are no operators
         # of another runtime.
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            mode: Any = (
-                {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if any_size else {}
-            )
-            graph: Any = make_fx(maps, _DECOMPOSED, **mode)(*inputs)
+            graph: Any = make_fx(maps, _DECOMPOSED, **tracing)(*inputs)
             guards = size_guards(graph) if any_size else []
-            for name, constant in list(graph.named_buffers()):
-                graph.register_buffer(
-                    name, constant.clone()
-                )  # the sampler's draws were made in inference mode, which no program keeps
-            for node in graph.graph.nodes:
-                if (
-                    node.target in _RESIZES
-                ):  # of their two forms this one becomes a Resize of ONNX, the other a table of all pixels
-                    image_or_features, size, *corners = node.args[
-                        : (count := _RESIZES[node.target])
-                    ]
-                    scales = [scale for scale in node.args[count:] if scale is not None]
-                    node.target = node.target.overloadpacket.vec
-                    node.args = (
-                        image_or_features,
-                        None if scales else size,
-                        *corners,
-                        scales or None,
-                    )
+            _copy_constants(graph)
+            _prefer_scales(graph)
             graph.graph.eliminate_dead_code()
             graph.recompile()
-            for node in graph.graph.nodes:
-                if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-                    raise InputError(
-                        f"the network draws random numbers itself ({node.target}), which no graph repeats"
-                    )
-            sizes: Any = (
-                ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, *({} for _ in inputs[1:])) if any_size else None
-            )
-            return torch.export.export(graph, inputs, dynamic_shapes=sizes), guards
+            _refuse_random_numbers(graph)
+            program = torch.export.export(graph, inputs, dynamic_shapes=dynamic_shapes)
     except RuntimeError as error:
         raise InputError(f"the network cannot be traced ({one_line(error)})") from error
+    return program, guards
+
+
+def _copy_constants(graph: Any) -> None:
+    """Replace the constants of a graph by copies: the sampler's draws were made in inference mode,
+    which no program keeps."""
+    for name, constant in list(graph.named_buffers()):
+        graph.register_buffer(name, constant.clone())
+
+
+def _prefer_scales(graph: Any) -> None:
+    """Call each resizing of a graph by its form with scales, where it has any.
+
+    ONNX makes one Resize of this form, and a table of all pixels of the other one.
+    """
+    for node in graph.graph.nodes:
+        if node.target not in _RESIZES:
+            continue
+        count = _RESIZES[node.target]
+        image, size, *corners = node.args[:count]
+        scales = [scale for scale in node.args[count:] if scale is not None]
+        node.target = node.target.overloadpacket.vec
+        node.args = (image, None, *corners, scales) if scales else (image, size, *corners, None)
+
+
+def _refuse_random_numbers(graph: Any) -> None:
+    """Raise InputError for an operator that draws random numbers."""
+    for node in graph.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            message = (
+                f"the network draws random numbers itself ({node.target}), which no graph repeats"
+            )
+            raise InputError(message)
 
 
 def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
     """Write a traced program as ONNX of opset 18, with :data:`INPUTS`; InputError, with its name,
     for an operator that ONNX lacks.
     """
-    from onnxscript import opset18
-
-    op: Any = opset18
-
-    def searchsorted(
-        levels: Any, values: Any, **settings: Any
-    ) -> Any:  # how many of the ascending levels lie below each value
-        return op.ReduceSum(
-            op.Cast(op.Less(levels, op.Unsqueeze(values, op.Constant(value_ints=[-1]))), to=7),
-            [-1],
-            keepdims=0,
-        )
-
-    outputs, inputs = (
-        list(program.call_spec.out_spec.context),
-        INPUTS[: len(program.graph_signature.user_inputs)],
-    )
+    num_inputs = len(program.graph_signature.user_inputs)
     settings: dict[str, Any] = {
-        "input_names": inputs,
-        "output_names": outputs,
+        "input_names": INPUTS[:num_inputs],
+        "output_names": list(program.call_spec.out_spec.context),
         "opset_version": OPSET,
         "verbose": False,
+        "custom_translation_table": {torch.ops.aten.searchsorted.Tensor: _searchsorted},
     }
-    settings["custom_translation_table"] = {torch.ops.aten.searchsorted.Tensor: searchsorted}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             made: Any = torch.onnx.export(program, dynamo=True, **settings)
         except torch.onnx.OnnxExporterError as error:
-            causes: list[Any] = [error]
-            while cause := causes[-1].__cause__:
-                causes.append(cause)
-            operators = [found[1] for cause in causes if (found := _MISSING.search(str(cause)))]
-            what = (
-                f"the operator {operators[0]}, which ONNX lacks"
-                if operators
-                else one_line(causes[-1])
-            )
-            raise InputError(
-                f"the network cannot be written as ONNX: {what}", hint="--to pt2"
-            ) from error
+            message = f"the network cannot be written as ONNX: {_reason_of(error)}"
+            raise InputError(message, hint="--to pt2") from error
     made.model.metadata_props.update(metadata)
     file.write(made.model_proto.SerializeToString())
+
+
+def _searchsorted(levels: Any, values: Any, **settings: Any) -> Any:
+    """Return, in operators of ONNX, how many of the ascending levels lie below each value."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+    last_axis = op.Constant(value_ints=[-1])
+    below = op.Less(levels, op.Unsqueeze(values, last_axis))
+    return op.ReduceSum(op.Cast(below, to=_ONNX_INT64), [-1], keepdims=0)
+
+
+def _reason_of(error: Exception) -> str:
+    """Return why torch could not write ONNX: the first operator that ONNX lacks, else the error
+    that all others come from."""
+    cause: Any = error
+    while True:
+        missing = _MISSING.search(str(cause))
+        if missing:
+            return f"the operator {missing[1]}, which ONNX lacks"
+        if cause.__cause__ is None:
+            return one_line(cause)
+        cause = cause.__cause__
 
 
 def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
@@ -237,9 +254,8 @@ def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, s
     made in memory, because torch ends the whole process where a disk is full."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # it tells of weights in channels-last order, which are whole
+        # It warns of weights in channels-last order, which it writes whole.
+        warnings.simplefilter("ignore")
         torch.export.save(program, buffer, extra_files=dict(metadata))
     file.write(buffer.getbuffer())
 
@@ -249,23 +265,16 @@ def open_onnx(path: Path) -> Callable[..., Maps]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = (
-        torch.get_num_threads(),
-        4,
-    )  # what fails is raised, and not printed as well
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # what fails is raised, and not printed as well
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
     def run(*inputs: Tensor) -> Maps:
-        return dict(
-            zip(
-                names,
-                session.run(
-                    names, {name: of.numpy() for name, of in zip(INPUTS, inputs, strict=False)}
-                ),
-                strict=True,
-            )
-        )
+        arrays: Maps = {}
+        for name, tensor in zip(INPUTS, inputs, strict=False):
+            arrays[name] = tensor.numpy()
+        return dict(zip(names, session.run(names, arrays), strict=True))
 
     return run
 
@@ -293,10 +302,12 @@ def triton_config(path: Path) -> str:
         'platform: "onnxruntime_onnx"',
         "max_batch_size: 0  # of the file: the first dimension is 1",
     ]
-    for kind, values in (("input", session.get_inputs()), ("output", session.get_outputs())):
-        for value in values:
-            shape = ", ".join(str(side) if isinstance(side, int) else "-1" for side in value.shape)
-            lines.append(
-                f'{kind} {{ name: "{value.name}" data_type: {_TRITON[value.type]} dims: [{shape}] }}'
-            )
+    lines += [_triton_line("input", value) for value in session.get_inputs()]
+    lines += [_triton_line("output", value) for value in session.get_outputs()]
     return "\n".join(lines) + "\n"
+
+
+def _triton_line(kind: str, value: Any) -> str:
+    """Return the line of a ``config.pbtxt`` on an input or an output; -1 for an open side."""
+    shape = ", ".join(str(side) if isinstance(side, int) else "-1" for side in value.shape)
+    return f'{kind} {{ name: "{value.name}" data_type: {_TRITON[value.type]} dims: [{shape}] }}'

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.decisions.events import Follower
-from segunc.maps.statistics import MOST_REGIONS, strongest_regions
+from segunc.maps.regions import MAX_LISTED_REGIONS, StrongRegion, strongest_regions
 
 Values = npt.NDArray[np.float32]
 
@@ -28,9 +28,8 @@ class Alarm:
     peak: tuple[int, int]  # (x, y) of its largest value
     values: Mapping[str, float]  # of each score at the peak
     class_id: int | None  # that most of its pixels are predicted as; None without a prediction
-    reasons: Mapping[
-        str, Any
-    ]  # the recorded peak of the region with its ``parts`` and ``nearest``; empty without one
+    # the recorded peak of the region with its ``parts`` and ``nearest``; empty without one
+    reasons: Mapping[str, Any]
     event: int | None = None  # by number in the list of events
 
 
@@ -42,54 +41,75 @@ def find_alarms(
     smallest: int = 1,
     peaks: Sequence[Mapping[str, Any]] = (),
 ) -> list[Alarm]:
-    """Return the strongest regions of a frame, at most five, the strongest first: of pixels at or
-    above the threshold of a score, of at least ``smallest`` pixels. Maps are ``[H, W]`` in real
-    units, the prediction holds class ids, and ``peaks`` are those of the frame's line for this
-    score.
+    """Return the strongest regions of a frame, at most five, the strongest first.
+
+    Args:
+        scores: maps ``[H, W]`` in real units.
+        score: the one whose regions are alarms.
+        threshold: from which on its pixels belong to a region.
+        prediction: class ids ``[H, W]``.
+        smallest: pixels of a region, at least.
+        peaks: of the frame's line for this score.
     """
     alarms = []
-    regions = strongest_regions(scores[score], threshold, smallest=smallest, most=MOST_REGIONS)
+    regions = strongest_regions(
+        scores[score], threshold, smallest=smallest, most=MAX_LISTED_REGIONS
+    )
     for region in regions:
-        (left, top, width, height), (x, y) = region.box, region.peak
-        at_peak = {name: float(of[y, x]) for name, of in scores.items()}
-        near = min(
-            peaks, key=lambda recorded: math.dist(recorded["at"], (x, y)), default={"at": (-1, -1)}
-        )
-        within = left <= near["at"][0] < left + width and top <= near["at"][1] < top + height
+        x, y = region.peak
         alarms.append(
             Alarm(
-                region.box,
-                *region[2:],
-                at_peak,
-                region.class_of(prediction),
-                near if within else {},
+                box=region.box,
+                area=region.area,
+                strength=region.strength,
+                peak=region.peak,
+                values={name: float(values[y, x]) for name, values in scores.items()},
+                class_id=region.class_of(prediction),
+                reasons=_recorded_peak(region, peaks),
             )
         )
     return alarms
 
 
+def _recorded_peak(region: StrongRegion, peaks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the recorded peak that lies nearest to that of a region, if it lies within its box;
+    else nothing.
+    """
+    if not peaks:
+        return {}
+    nearest = min(peaks, key=lambda peak: math.dist(peak["at"], region.peak))
+    x, y = nearest["at"]
+    left, top, width, height = region.box
+    within = left <= x < left + width and top <= y < top + height
+    return nearest if within else {}
+
+
 def join_alarms(frames: Sequence[Any]) -> list[dict[str, int]]:
     """Follow the ``alarms`` of the page's rows of all frames, and write the number of its event
-    into each. Return of each event the places of its first and last frame and of its strongest
-    alarm, and how many frames show it.
+    into each.
+
+    Returns:
+        Of each event the places of its first and last frame and of its strongest alarm, and how
+        many frames show it.
     """
-    follower, seen = (
-        Follower(),
-        dict[int, list[tuple[float, int]]](),
-    )  # number -> strength and place of its alarms
+    follower = Follower()
+    events: dict[int, list[tuple[float, int]]] = {}  # number -> strength and place of its alarms
     for place, row in enumerate(frames):
         numbers = follower.follow(row.name, [alarm.box for alarm in row.alarms])
         row.alarms = [
             replace(alarm, event=number) for number, alarm in zip(numbers, row.alarms, strict=True)
         ]
         for alarm in row.alarms:
-            seen.setdefault(alarm.event, []).append((alarm.strength, place))
-    return [
-        {
-            "start": of[0][1],
-            "end": of[-1][1],
-            "peak": max(of, key=lambda at: at[0])[1],
-            "frames": len(of),
-        }
-        for of in seen.values()
-    ]
+            events.setdefault(alarm.event, []).append((alarm.strength, place))
+    return [_span(alarms) for alarms in events.values()]
+
+
+def _span(alarms: Sequence[tuple[float, int]]) -> dict[str, int]:
+    """Return where an event lies, of the strength and the place of its alarms in their order."""
+    _, strongest = max(alarms, key=lambda alarm: alarm[0])
+    return {
+        "start": alarms[0][1],
+        "end": alarms[-1][1],
+        "peak": strongest,
+        "frames": len(alarms),
+    }

@@ -6,21 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import cv2
 import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import inside, replacing, write_file
-from segunc.data.entry import composed
-from segunc.data.frame_names import frames_named
+from segunc.data.frame_names import composed, frames_named
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
-from segunc.evaluation.flagged import Threshold, check_promises
+from segunc.decisions.flags import Threshold, check_promises
 from segunc.frames.video import encode_video
-from segunc.gallery import overlay
-from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
+from segunc.gallery.colours import DisplayRange, colourise, page_ranges
+from segunc.gallery.drawing import NO_LABELS, Legend, draw_overlay, frame_caption, resize
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.manifest import is_ours, read_manifest
@@ -29,41 +28,73 @@ from segunc.maps.shards import every_of, frame_times
 from segunc.scores import first_shown
 
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
-MAXIMUM_WIDTH = (
-    1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
-)
-CROP_WIDTH, CROP_HEIGHT = 240, 180  # of each of the two views of a crop
+# Wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more.
+MAXIMUM_WIDTH = 1280
+CROP_WIDTH = 240  # pixels of each of the two views of a crop
+CROP_HEIGHT = 180
+CROP_QUALITY = 82  # of JPEG
 
 
 @dataclass
 class WrittenPictures:
     """What was drawn."""
 
-    pictures: dict[
-        str, list[Path]
-    ]  # folder below the output -> its pictures in the order of the frames
+    # folder below the output -> its pictures in the order of the frames
+    pictures: dict[str, list[Path]]
     notes: list[str]  # lines for the user
-    times: list[float | None] = field(
-        default_factory=list
-    )  # seconds in the video of the frames that were drawn
+    # seconds in the video of the frames that were drawn
+    times: list[float | None] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no picture
 
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        first = "{} ({})".format(*next(iter(self.failed.items()), ("", "")))
-        kept = "; the pictures of the others are kept"
+        if not self.failed:
+            return ""
+        frame, reason = next(iter(self.failed.items()))
         return (
-            f"{len(self.failed)} frames could not be drawn, first {first}{kept}"
-            if self.failed
-            else ""
+            f"{len(self.failed)} frames could not be drawn, first {frame} ({reason}); "
+            "the pictures of the others are kept"
         )
+
+
+@dataclass(frozen=True)
+class PictureWriter:
+    """Draws the scores of a frame over its image, and writes the pictures."""
+
+    reader: MapsReader
+    legends: Sequence[Legend]  # of the scores that are drawn
+    labels: labelled.ReviewLabels
+    out: Path
+    format: Literal["png", "jpg"]
+
+    def write(self, name: str, image: Image, caption: str, written: WrittenPictures) -> None:
+        """Write the pictures of a frame and list them in ``written``; InputError where it cannot be
+        drawn.
+        """
+        encode = encode_png if self.format == "png" else encode_jpeg
+        for score, picture in self._draw(name, image, caption).items():
+            path = inside(self.out, picture_name(score, name, self.format))
+            write_file(path, encode(picture))
+            written.pictures.setdefault(f"overlay-{score}", []).append(path)
+
+    def _draw(self, name: str, image: Image, caption: str) -> dict[str, Image]:
+        """Return the picture of each score."""
+        label = self.labels.anomaly(name)
+        anomaly = None if label is None else label == 1
+        maps = {legend.score: self.reader.read(name, legend.score) for legend in self.legends}
+        pictures = {}
+        for legend in self.legends:
+            pictures[legend.score] = draw_overlay(
+                image, maps[legend.score], legend, anomaly=anomaly, caption=caption
+            )
+        return pictures
 
 
 def write_pictures(
     maps: Path,
     out: Path,
-    labels: labelled.LabelSources = overlay.NO_LABELS,
+    labels: labelled.LabelSources = NO_LABELS,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
     score: Sequence[str] | None = None,
@@ -73,9 +104,17 @@ def write_pictures(
     flag: Mapping[str, Threshold] | None = None,
     format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
-    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``. A frame that cannot be drawn
-    does not stop the others. ``on_frame`` is told frames done and their total; the settings are
-    those of :class:`segunc.options.OverlayOptions`.
+    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``.
+
+    A frame that cannot be drawn does not stop the others. The keyword settings are those of
+    :class:`segunc.options.OverlayOptions`.
+
+    Args:
+        maps: a maps folder.
+        out: the output folder.
+        labels: where the labels of frames come from.
+        on_frame: is called with the number of frames done and their total.
+        flag: score -> threshold from which on pixels are outlined.
 
     Raises:
         InputError: no maps, an unknown score, a flag of a score that is not drawn or of other maps,
@@ -87,19 +126,12 @@ def write_pictures(
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
     scores = labelled.choose_scores(reader, score or [first_shown(reader.scores)])
     names = _choose_frames(reader, frames)
-    for drawn_score in scores:
-        for name in names:
-            inside(out, picture_name(drawn_score, name, format))  # before the work
-    check_promises(flag or {}, (reader.manifest or {}).get("run", {}))
-    if strange := sorted(set(flag or {}) - set(scores)):
-        raise InputError(
-            f"'{strange[0]}' is flagged but not drawn",
-            hint=f"--score {','.join((*scores, strange[0]))}",
-        )
-    shown = overlay.page_ranges(reader, scores, ranges)
-    legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
+    _check_names(out, scores, names, format)
+    flag = flag or {}
+    _check_flag(reader, flag, scores)
+    legends = _legends(reader, scores, page_ranges(reader, scores, ranges), flag)
     times = dict(zip(names, frame_times(names, reader.records, reader.manifest), strict=True))
-    found_labels = labels.find(reader, names)
+    writer = PictureWriter(reader, legends, labels.find(reader, names), out, format)
     source, missing = labelled.open_images(reader, images, names)
     if source is None:
         raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH")
@@ -107,29 +139,43 @@ def write_pictures(
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         try:
             if image is None:
-                raise InputError(
-                    f"frame {name} has no image ({error or 'the source does not hold it'})"
-                )
-            label = found_labels.anomaly(name)
-            style: dict[str, Any] = {
-                "anomaly": None if label is None else label == 1,
-                "caption": frame_caption(name, times[name]),
-            }
-            read = [(legend, reader.read(name, legend.score)) for legend in legends.values()]
-            drawn = [
-                (legend.score, draw_overlay(image, values, legend, **style))
-                for legend, values in read
-            ]
-            for name_of_score, picture in drawn:
-                path = inside(out, picture_name(name_of_score, name, format))
-                write_file(path, (encode_png if format == "png" else encode_jpeg)(picture))
-                written.pictures.setdefault(f"overlay-{name_of_score}", []).append(path)
+                reason = error or "the source does not hold it"
+                raise InputError(f"frame {name} has no image ({reason})")
+            writer.write(name, image, frame_caption(name, times[name]), written)
         except InputError as problem:
             written.failed[name] = str(problem)
         else:
             written.times.append(times[name])
         on_frame(done, len(names))
     return written
+
+
+def _check_names(out: Path, scores: Sequence[str], names: Sequence[str], format: str) -> None:
+    """Raise InputError before the work where the name of a picture leads out of its folder."""
+    for score in scores:
+        for name in names:
+            inside(out, picture_name(score, name, format))
+
+
+def _check_flag(reader: MapsReader, flag: Mapping[str, Threshold], scores: Sequence[str]) -> None:
+    """Raise InputError for a threshold of other maps, or of a score that is not drawn."""
+    check_promises(flag, (reader.manifest or {}).get("run", {}))
+    not_drawn = sorted(set(flag) - set(scores))
+    if not_drawn:
+        raise InputError(
+            f"'{not_drawn[0]}' is flagged but not drawn",
+            hint=f"--score {','.join((*scores, not_drawn[0]))}",
+        )
+
+
+def _legends(
+    reader: MapsReader,
+    scores: Sequence[str],
+    ranges: Mapping[str, DisplayRange],
+    flag: Mapping[str, Threshold],
+) -> list[Legend]:
+    """Return the legend of each score."""
+    return [Legend.of(reader.manifest, score, ranges[score], flag.get(score)) for score in scores]
 
 
 def picture_name(score: str, frame: str, format: str) -> str:
@@ -143,19 +189,21 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
     """
     if patterns is None:
         return list(reader.frames)
-    wanted = set()
+    chosen: set[str] = set()
     named = frames_named(patterns, reader.frames)
     for pattern in patterns:
-        matched = {name for name in reader.frames if fnmatchcase(composed(name), composed(pattern))}
-        if (frame := named[pattern]) is not None:
-            matched.add(frame)
+        wanted = composed(pattern)
+        matched = {name for name in reader.frames if fnmatchcase(composed(name), wanted)}
+        exact = named[pattern]
+        if exact is not None:
+            matched.add(exact)
         if not matched:
-            like = reader.frames[0]
             raise InputError(
-                f"no frame of {reader.folder} is named '{pattern}'; they have names like {like}"
+                f"no frame of {reader.folder} is named '{pattern}'; "
+                f"they have names like {reader.frames[0]}"
             )
-        wanted |= matched
-    return [name for name in reader.frames if name in wanted]
+        chosen |= matched
+    return [name for name in reader.frames if name in chosen]
 
 
 def frame_rate(maps: Path) -> float:
@@ -190,28 +238,44 @@ def write_video(
         PartialFailure: the encoder failed, or a picture cannot be read or has another shape; no
             file is left.
     """
-    recorded = [time for time in times if time is not None]
-    timed = len(recorded) == len(pictures)
-    moments = (
-        [time - recorded[0] for time in recorded]
-        if timed
-        else [i / fps for i in range(len(pictures))]
-    )
     first = _read(pictures[0])
-    scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
-    width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
+    height, width = _video_size(first.shape)
+    moments = _moments(len(pictures), fps, times)
     frames = (
-        (time, overlay.resize(_read(path, first.shape), width, height))
-        for time, path in zip(moments, pictures, strict=True)
+        (moment, resize(_read(path, first.shape), width, height))
+        for moment, path in zip(moments, pictures, strict=True)
     )
     try:
         with replacing(out) as file:
             encode_video(Path(file.name), frames, fps, (height, width))
             on_whole(Path(file.name))
     except OSError as error:
-        why = f"video {out} cannot be written ({error.strerror or one_line(error)}); the pictures are kept"
-        raise PartialFailure(why) from error
+        reason = error.strerror or one_line(error)
+        raise PartialFailure(
+            f"video {out} cannot be written ({reason}); the pictures are kept"
+        ) from error
     return out
+
+
+def _moments(count: int, fps: float, times: Sequence[float | None]) -> list[float]:
+    """Return the seconds of each picture from the first on: as recorded where all are known, else
+    at a fixed rate.
+    """
+    recorded = [time for time in times if time is not None]
+    if len(recorded) == count:
+        return [time - recorded[0] for time in recorded]
+    return [index / fps for index in range(count)]
+
+
+def _video_size(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return height and width of the video of pictures of a shape: even, as VP8 needs them."""
+    height, width = shape[:2]
+    scale = min(1.0, MAXIMUM_WIDTH / width)
+    return _even(height * scale), _even(width * scale)
+
+
+def _even(side: float) -> int:
+    return max(2, round(side) // 2 * 2)
 
 
 def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
@@ -228,29 +292,65 @@ def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
     return picture
 
 
+@dataclass(frozen=True)
+class CropWindow:
+    """The part of a map that a crop shows, in pixels of the map; its sides are real numbers."""
+
+    left: int
+    top: int
+    width: float
+    height: float
+
+    @classmethod
+    def around(cls, box: Sequence[int], shape: tuple[int, ...]) -> Self:
+        """Return the surroundings of a box (left, top, width, height) in a map of ``shape``: 2.5
+        times as large, and at least a fifth of the map's width.
+        """
+        left, top, width, height = box
+        rows, columns = shape[:2]
+        wide = min(
+            max(2.5 * width, 2.5 * height * CROP_WIDTH / CROP_HEIGHT, columns / 5),
+            columns,
+            rows * CROP_WIDTH / CROP_HEIGHT,
+        )
+        high = wide * CROP_HEIGHT / CROP_WIDTH
+        x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
+        y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
+        return cls(x, y, wide, high)
+
+    def view(self, picture: Image) -> Image:
+        """Return the part of a picture, ``[CROP_HEIGHT, CROP_WIDTH, 3]``."""
+        part = picture[
+            self.top : self.top + round(self.height), self.left : self.left + round(self.width)
+        ]
+        view = cv2.resize(part, (CROP_WIDTH, CROP_HEIGHT), interpolation=cv2.INTER_AREA)
+        return np.asarray(view, np.uint8)
+
+    def place(self, x: int, y: int) -> tuple[int, int]:
+        """Return where a point of the map lies in a view."""
+        scale = CROP_WIDTH / self.width
+        return round((x - self.left) * scale), round((y - self.top) * scale)
+
+
 def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
     """Draw the surroundings of a box (left, top, width, height) in the image, where there is one,
     and in the score's colours ``[H, W, 3]`` side by side, as a JPEG.
     """
     left, top, width, height = box
     rows, columns = score.shape[:2]
-    wide = min(
-        max(2.5 * width, 2.5 * height * CROP_WIDTH / CROP_HEIGHT, columns / 5),
-        columns,
-        rows * CROP_WIDTH / CROP_HEIGHT,
-    )
-    scale, high, views = CROP_WIDTH / wide, wide * CROP_HEIGHT / CROP_WIDTH, []
-    x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
-    y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
-    corners = (left, top), (left + width, top + height)
-    start, end = ((round((a - x) * scale), round((b - y) * scale)) for a, b in corners)
-    for picture in (score,) if image is None else (cv2.resize(image, (columns, rows)), score):
-        part = picture[y : y + round(high), x : x + round(wide)]
-        view = cv2.resize(part, (CROP_WIDTH, CROP_HEIGHT), interpolation=cv2.INTER_AREA)
-        for colour, thickness in (((0, 0, 0), 4), ((255, 255, 255), 2)):
-            cv2.rectangle(view, start, end, colour, thickness, cv2.LINE_AA)
+    window = CropWindow.around(box, score.shape)
+    start = window.place(left, top)
+    end = window.place(left + width, top + height)
+    pictures = [score]
+    if image is not None:
+        pictures.insert(0, cv2.resize(image, (columns, rows)))
+    views = []
+    for picture in pictures:
+        view = window.view(picture)
+        cv2.rectangle(view, start, end, (0, 0, 0), thickness=4, lineType=cv2.LINE_AA)
+        cv2.rectangle(view, start, end, (255, 255, 255), thickness=2, lineType=cv2.LINE_AA)
         views.append(view)
-    return encode_jpeg(np.hstack(views), 82)
+    return encode_jpeg(np.hstack(views), CROP_QUALITY)
 
 
 def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:
@@ -258,15 +358,17 @@ def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> st
     as ``crop``; return a line on frames whose image is missing, of which only the score is shown.
     """
     inside(folder.parent, folder.name)
-    frames = [
-        name for name in reader.frames if any(event.peak["frame"] == name for event in events)
-    ]
+    by_frame: dict[str, list[Event]] = {}
+    for event in events:
+        by_frame.setdefault(event.peak["frame"], []).append(event)
+    frames = [name for name in reader.frames if name in by_frame]
     source, missing = labelled.open_images(reader, None, frames)
-    ranges = overlay.page_ranges(reader, sorted({event.score for event in events}))
+    ranges = page_ranges(reader, sorted({event.score for event in events}))
     for name, image, _ in labelled.with_images(frames, source):
-        for event in (event for event in events if event.peak["frame"] == name):
-            colours = overlay.colourise(reader.read(name, event.score), ranges[event.score])
-            event.peak["crop"] = f"{folder.name}/{event.id:04}.jpg"
-            path = inside(folder.parent, f"{folder.name}/{event.id:04}.jpg")
+        for event in by_frame[name]:
+            colours = colourise(reader.read(name, event.score), ranges[event.score])
+            crop = f"{folder.name}/{event.id:04}.jpg"
+            event.peak["crop"] = crop
+            path = inside(folder.parent, crop)
             write_file(path, draw_crop(event.boxes[name], image, colours))
     return missing if frames else None

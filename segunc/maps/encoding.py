@@ -33,7 +33,7 @@ CODE_MAX = 65535
 # For a uint16 map of 960 x 540 run lengths at level 1 take 17 to 19 ms of one core, the general
 # strategy 25 to 35 ms, for sizes within 3 % of each other.
 PNG_LEVEL = 1
-LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
+MAX_JPEG_SIDE = 65_500  # pixels, by libjpeg
 _PNG = [
     cv2.IMWRITE_PNG_COMPRESSION,
     PNG_LEVEL,
@@ -52,8 +52,7 @@ Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float32]
 
-
-UNIT_ROUNDING = 1e-3  # by which float32 sums of scores in 0..1 may leave their range
+UNIT_ROUNDING = 1e-3  # by this much float32 sums of scores in 0..1 may leave their range
 
 
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
@@ -80,13 +79,21 @@ def decode_unit(codes: npt.NDArray[np.unsignedinteger]) -> Floats:
     """Return the float32 values in 0..1 of codes: (code / 65535)^2 of uint16, (code / 255)^2 of
     uint8, those of compact maps.
     """
-    values: Floats = np.square(codes.astype(np.float32) / np.float32(np.iinfo(codes.dtype).max))
+    largest = np.float32(np.iinfo(codes.dtype).max)
+    values: Floats = np.square(codes.astype(np.float32) / largest)
     return values
 
 
 def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.floating]:
-    """Return the values of a stored score, of the same shape, without rounding any: float64 where
-    the file holds that, else float32. See :data:`Form`."""
+    """Return the values of a stored score, of the same shape, without rounding any.
+
+    Args:
+        stored: whole numbers or floats.
+        form: how whole numbers become values.
+
+    Returns:
+        float64 where the file holds that, else float32.
+    """
     if np.issubdtype(stored.dtype, np.floating):
         return stored.astype(np.promote_types(stored.dtype, np.float32))
     if form == "unit-code":
@@ -95,8 +102,10 @@ def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.floating]:
 
 
 def encode_half(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
-    """Round an unbounded score to float16; raise InputError where a value is NaN, or overflows
-    float16 (beyond 65,504).
+    """Round an unbounded score to float16.
+
+    Raises:
+        InputError: a value is NaN or beyond 65,504, the largest float16.
     """
     with np.errstate(over="ignore"):
         half = values.astype(np.float16, copy=False)
@@ -109,13 +118,16 @@ def encode_half(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
 
 
 def encode_score(score: str, values: Array) -> Array:
-    """Return the stored form of a named score: uint16 codes for the bounded ones (codes are taken
-    as they are), float16 for the others; raise InputError for other types and NaN.
+    """Return the stored form of a named score: uint16 codes for the bounded ones, float16 for the
+    others. Codes are taken as they are.
+
+    Raises:
+        InputError: values are NaN or infinite, or of another type.
     """
-    codes = SCORES[score].stored == "unit16"
+    is_bounded = SCORES[score].stored == "unit16"
     if np.issubdtype(values.dtype, np.floating):
-        return encode_unit(values) if codes else encode_half(values)
-    if codes and values.dtype == np.uint16:
+        return encode_unit(values) if is_bounded else encode_half(values)
+    if is_bounded and values.dtype == np.uint16:
         return values
     raise InputError(
         f"map {score} is of type {values.dtype}: neither floats nor uint16 codes of a score in 0..1"
@@ -135,16 +147,19 @@ def score_keys(stored: npt.NDArray[Any]) -> Codes:
         InputError: a float is NaN, infinite, or a value that float16 would round: its rank would
             change.
     """
-    if stored.dtype in (np.uint8, np.uint16):
-        return stored * np.uint16(257) if stored.dtype == np.uint8 else stored
+    if stored.dtype == np.uint8:
+        return stored * np.uint16(257)
+    if stored.dtype == np.uint16:
+        return stored
     if not np.issubdtype(stored.dtype, np.floating):
         raise InputError(f"a score map is of type {stored.dtype}: neither uint8, uint16 nor floats")
     with np.errstate(over="ignore", invalid="ignore"):
         halves = stored.astype(np.float16, copy=False)
-    if not np.isfinite(halves).all() or (stored.dtype != np.float16 and (halves != stored).any()):
-        message = "a score is no number that float16 holds exactly, so it has no 16-bit key"
+    rounded = stored.dtype != np.float16 and (halves != stored).any()
+    if rounded or not np.isfinite(halves).all():
         raise InputError(
-            message, hint="rank such scores in bins (segunc.metrics.counting.ScoreBins)"
+            "float16 does not hold a score exactly, so the score has no 16-bit key",
+            hint="rank such scores in bins (segunc.metrics.counting.ScoreBins)",
         )
     bits = (halves + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
     return np.where(bits & 0x8000, ~bits, bits | 0x8000).astype(np.uint16)
@@ -156,16 +171,20 @@ def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
 
 
 def is_flagged(values: npt.NDArray[np.floating], threshold: float) -> npt.NDArray[np.bool_]:
-    """Return which scores are at or above a threshold, bool of their shape. They are compared in
-    float64: NumPy would round a Python float to the type of the scores first, and so flag scores
-    below the threshold."""
+    """Return which scores are at or above a threshold, bool of their shape."""
+    # NumPy would round a Python float to the type of the scores, and so flag scores below it.
     return np.asarray(values >= np.float64(threshold))
 
 
 def encode_compact(stored: Array) -> Array:
-    """Return the compact form of a stored score ``[H, W]``, uint16 codes or float16: ``[ceil(H /
-    2), ceil(W / 2)]`` means of its values as uint8 codes round(255 sqrt(v)), or as the uint16
-    :func:`score_keys` of their float16.
+    """Return the compact form of a stored score: means of 2 x 2 pixels.
+
+    Args:
+        stored: uint16 codes or float16, ``[H, W]``.
+
+    Returns:
+        ``[ceil(H / 2), ceil(W / 2)]``: uint8 codes round(255 sqrt(v)) of bounded scores, the
+        uint16 :func:`score_keys` of others.
     """
     floats = stored.dtype == np.float16
     values = stored.astype(np.float32) if floats else decode_unit(stored)
@@ -177,8 +196,16 @@ def encode_compact(stored: Array) -> Array:
 
 
 def decode_compact(codes: Array, height: int, width: int, *, floats: bool) -> Array:
-    """Return the stored form (uint16 codes, or float16 of ``floats``) of a compact map at the
-    frame's size ``[H, W]``, its values bilinear in between.
+    """Return the stored form of a compact map at the frame's size, bilinear between its values.
+
+    Args:
+        codes: of the compact map.
+        height: of the frame.
+        width: of the frame.
+        floats: whether the codes are keys of floats.
+
+    Returns:
+        ``[height, width]``, uint16 codes or float16.
     """
     values = keys_to_half(codes).astype(np.float32) if floats else decode_unit(codes)
     whole = np.asarray(
@@ -188,16 +215,16 @@ def decode_compact(codes: Array, height: int, width: int, *, floats: bool) -> Ar
 
 
 def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
-    """Return the prediction of a frame as uint8; InputError where it is not whole numbers in
-    0..255.
+    """Return the prediction of a frame as uint8.
+
+    Raises:
+        InputError: it is not whole numbers in 0..255.
     """
-    if (
-        not np.issubdtype(values.dtype, np.integer)
-        or values.min(initial=0) < 0
-        or values.max(initial=0) > 255
-    ):
+    is_whole = np.issubdtype(values.dtype, np.integer)
+    if not is_whole or values.min(initial=0) < 0 or values.max(initial=0) > 255:
         raise InputError(
-            f"the prediction of frame {name} is {values.dtype} that holds more than class ids 0..255"
+            f"the prediction of frame {name} is {values.dtype} "
+            "that holds more than class ids 0..255"
         )
     return np.ascontiguousarray(values, np.uint8)
 
@@ -211,13 +238,16 @@ def encode_png(values: Array) -> bytes:
 
 
 def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
-    """Return JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture; InputError where it is too large for
-    a JPEG.
+    """Return JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture.
+
+    Raises:
+        InputError: it is too large for a JPEG.
     """
-    if max(picture.shape) > LONGEST_JPEG:
-        size = f"{picture.shape[1]} x {picture.shape[0]}"
+    height, width, _ = picture.shape
+    if max(height, width) > MAX_JPEG_SIDE:
         raise InputError(
-            f"a picture of {size} pixels has more than the {LONGEST_JPEG} on a side that a JPEG can have"
+            f"a picture of {width} x {height} pixels has more than the {MAX_JPEG_SIDE} on a side "
+            "that a JPEG can have"
         )
     bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
     return cv2.imencode(".jpg", bgr, (cv2.IMWRITE_JPEG_QUALITY, quality))[1].tobytes()
@@ -233,29 +263,37 @@ def encode_npy(values: Array) -> bytes:
 def read_score_file(
     path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False
 ) -> Array:
-    """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind,
-    ``read`` gives its bytes. With ``ids`` it holds class ids: those of a palette image are its
-    indices, and three equal channels are one. A leading or trailing axis of length 1 is dropped. An
-    HDF5 file holds its map itself, under ``value``.
+    """Read a single-channel map ``[H, W]`` in the type it is stored in.
+
+    A leading or trailing axis of length 1 is dropped.
+
+    Args:
+        path: whose ending tells the kind of file. An HDF5 file holds its map itself, under
+            ``value``.
+        read: gives the bytes of the file.
+        ids: whether it holds class ids: those of a palette image are its indices, and three equal
+            channels are one.
+
+    Raises:
+        InputError: the file is of another kind, damaged, or no map.
     """
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
+    decode_bytes = _READERS.get(path.suffix.lower())
+    if decode_bytes is None:
         raise InputError(f"map {path} is of an unknown kind: known are {', '.join(SUFFIXES)}")
+    are_ids_of_image = ids and decode_bytes is _read_image
+    if are_ids_of_image:
+        decode_bytes = decode_labels
     try:
-        stored = decode_labels(read(path)) if ids and reader is _read_image else reader(read(path))
+        stored = decode_bytes(read(path))
     except InputError:  # the bytes are not those that were written
         raise
     except Exception as error:  # what the decoders raise for damaged files has no common type
-        reason = getattr(error, "strerror", None) or (
-            error if isinstance(error, ValueError) else one_line(error)
-        )
         raise InputError(
-            f"map {path} cannot be read ({reason})", hint="write the map again"
+            f"map {path} cannot be read ({_reason_of(error)})", hint="write the map again"
         ) from error
-    if ids and reader is _read_image and stored.ndim == 3 and (stored == stored[..., :1]).all():
+    if are_ids_of_image and stored.ndim == 3 and (stored == stored[..., :1]).all():
         stored = stored[..., :1]
-    if stored.ndim == 3 and 1 in (stored.shape[0], stored.shape[2]):
-        stored = stored.squeeze(2 if stored.shape[2] == 1 else 0)
+    stored = _without_short_axis(stored)
     if stored.ndim != 2:
         raise InputError(f"map {path} has the shape {stored.shape}, not one channel [H, W]")
     if stored.dtype.kind not in "biuf" or stored.dtype.itemsize > 8:
@@ -263,30 +301,49 @@ def read_score_file(
     return stored.astype(stored.dtype.newbyteorder("="), copy=False)
 
 
+def _reason_of(error: Exception) -> object:
+    """Return why a file could not be decoded, in few words."""
+    reason = getattr(error, "strerror", None)
+    if reason:
+        return reason
+    return error if isinstance(error, ValueError) else one_line(error)
+
+
+def _without_short_axis(stored: Array) -> Array:
+    """Return an array of three axes without a trailing, else a leading axis of length 1."""
+    if stored.ndim == 3 and stored.shape[2] == 1:
+        return stored.squeeze(2)
+    if stored.ndim == 3 and stored.shape[0] == 1:
+        return stored.squeeze(0)
+    return stored
+
+
 def _read_image(data: bytes) -> Array:
+    """Return the pixels of an image file, upright, as frames are read."""
     with quiet_opencv():  # the TIFF decoder complains
-        return decode(
-            data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR
-        )  # upright, as the frame is read
+        return decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)
 
 
 def _read_hdf5(data: bytes) -> Array:
+    """Return the data set of an HDF5 file that holds its values itself."""
     import h5py
 
     with h5py.File(io.BytesIO(data), "r") as file:
         dataset = file.get(HDF5_KEY)  # None where a link leads out of the file
         if not isinstance(dataset, h5py.Dataset):
             raise ValueError(f"it holds no data set '{HDF5_KEY}' of its own")
-        if (
-            dataset.external or dataset.is_virtual
-        ):  # where the other files are missing, HDF5 gives zeros without an error
+        # Where the other files are missing, HDF5 gives zeros without an error.
+        if dataset.external or dataset.is_virtual:
             raise ValueError("it takes its values from other files")
         return np.asarray(dataset[()])
 
 
 _READERS: dict[str, Callable[[bytes], Array]] = {
-    **dict.fromkeys((".png", ".tif", ".tiff"), _read_image),
+    ".png": _read_image,
+    ".tif": _read_image,
+    ".tiff": _read_image,
     ".npy": read_array,
-    **dict.fromkeys((".hdf5", ".h5"), _read_hdf5),
+    ".hdf5": _read_hdf5,
+    ".h5": _read_hdf5,
 }
 SUFFIXES = tuple(_READERS)  # of the names of score maps, in any case

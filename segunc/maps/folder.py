@@ -20,6 +20,7 @@ from segunc.core.removal import (
     remove_empty_below,
 )
 from segunc.maps.manifest import STATE_KEYS, Manifest
+from segunc.maps.regions import MASK_NAME, read_region
 from segunc.maps.shards import (
     FRAMES_NAME,
     LOCK_STEM,
@@ -34,7 +35,6 @@ from segunc.maps.shards import (
     iterate_lines,
     write_state,
 )
-from segunc.maps.statistics import MASK_NAME, read_region
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"

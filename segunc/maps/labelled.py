@@ -12,16 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import BINARY, AnomalyEncoding, Layout, check_masks, composed, find_labels
+from segunc.data.frame_names import composed
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
+from segunc.data.layouts import Layout, find_labels
+from segunc.data.masks import BINARY, AnomalyEncoding, check_masks
 from segunc.frames.source import FrameSource
 from segunc.frames.sources import VIDEO_SUFFIXES, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.regions import Region
 from segunc.maps.shards import MANIFEST_NAME
-from segunc.maps.statistics import Region
 from segunc.scores import OF_DRAWS
 
 Label = npt.NDArray[np.uint8]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, parse_json, read_bytes, read_json
+from segunc.core.version import tool_commit, tool_version
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, find_log, joined_state, unseal
 from segunc.scores import SCORES
 
@@ -135,39 +135,6 @@ def environment() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions
-
-
-def tool_version() -> str:
-    """Return the version of this package, ``unknown`` where it runs without being installed."""
-    try:
-        return metadata.version("segunc")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def tool_commit() -> str | None:
-    """Return the commit of the checkout this package runs from (``-dirty`` with changes), None when
-    installed.
-    """
-    root = Path(__file__).resolve().parents[2]
-    command = [
-        "git",
-        "-C",
-        str(root),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=40",
-        "--exclude=*",
-    ]
-    # A virtual environment inside somebody's own repository must not report that repository's
-    # commit.
-    if (root / ".git").exists():
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            return subprocess.run(
-                command, capture_output=True, text=True, timeout=10, check=True
-            ).stdout.strip()
-    return None
 
 
 def read_manifest(folder: Path) -> Manifest | None:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, frame_order, inside
-from segunc.data.entry import frame_name, is_hidden
+from segunc.data.frame_names import frame_name
+from segunc.data.image_files import is_hidden
 from segunc.data.labels import LabelMap
 from segunc.maps.encoding import (
     SUFFIXES,
@@ -34,8 +35,8 @@ from segunc.maps.manifest import (
     read_manifest,
     what_is_missing,
 )
-from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, find_log
-from segunc.maps.statistics import read_region
+from segunc.maps.regions import read_region
+from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, Shard, all_shards, find_log
 
 BENCHMARK_FOLDER = "anomaly_p"
 NOT_SCORES = (
@@ -47,7 +48,8 @@ NOT_SCORES = (
     "labels",
     "labels_masks",
     "masks",
-)  # but folders beside
+)
+"""Folders that may lie beside those of the scores."""
 
 
 class MapsReader:
@@ -67,33 +69,31 @@ class MapsReader:
             raise InputError(f"maps folder {folder} does not exist")
         self.folder = folder
         self.manifest = read_manifest(folder) if is_ours(folder) else None
-        manifest = self.manifest or {}
-        if self.manifest is None and (log := find_log(folder)):
-            # Read as another tool's, uint16 codes would silently get other values.
-            raise InputError(
-                f"{folder} holds {log} but no {MANIFEST_NAME}",
-                hint=f"restore {MANIFEST_NAME}, or remove {log} to have the maps read as another tool's",
-            )
-        self.class_names: list[str] | None = manifest.get("classes", {}).get("names")
-        self._files = (
-            find_maps(folder)
-            if self.manifest is None
-            else {score: {} for score in manifest["maps"]}
-        )
-        # The formula by which the manifest says that codes become values.
-        self._formulas = {
-            score: described.get("value") for score, described in manifest.get("maps", {}).items()
-        }
-        self.scores = [score for score in self._files if score != PREDICTION]
+        self.class_names: list[str] | None = None
+        self.unfinished: str | None = None
+        self._files: dict[str, dict[str, Path]] = {}  # score -> frame -> file, of another tool
+        # Score -> the formula by which the manifest says that codes become values.
+        self._formulas: dict[str, str | None] = {}
+        if self.manifest is None:
+            _check_is_foreign(folder)
+            self._files = find_maps(folder)
+            self._maps = [*self._files]
+            shards: list[Shard] = []
+        else:
+            self.class_names = self.manifest.get("classes", {}).get("names")
+            self._maps = [*self.manifest["maps"]]
+            for score, described in self.manifest["maps"].items():
+                self._formulas[score] = described.get("value")
+            shards = all_shards(self.manifest)
+        self.scores = [name for name in self._maps if name != PREDICTION]
         self.region = read_region(folder, self.manifest)
-        self.records = FrameRecords(folder, [] if self.manifest is None else all_shards(manifest))
-        names = {name for files in self._files.values() for name in files}
-        self.frames = (
-            sorted(names, key=frame_order) if self.manifest is None else list(self.records)
-        )
-        self.unfinished = (
-            None if self.manifest is None else what_is_missing(folder, manifest, len(self.records))
-        )
+        self.records = FrameRecords(folder, shards)
+        if self.manifest is None:
+            names = {name for files in self._files.values() for name in files}
+            self.frames = sorted(names, key=frame_order)
+        else:
+            self.frames = list(self.records)
+            self.unfinished = what_is_missing(folder, self.manifest, len(self.records))
         if not self.frames:
             raise InputError(
                 f"maps folder {folder} holds no finished map, SCORE/FRAME of {', '.join(SUFFIXES)}"
@@ -105,39 +105,41 @@ class MapsReader:
 
     def may_hold_floats(self, score: str) -> bool:
         """Return whether a map of a score is in a kind of file that can hold floats."""
-        return any(
-            (self._file_of(name, score) or ".png").lower()[-4:] != ".png" for name in self.frames
-        )
+        for name in self.frames:
+            file = self._file_of(name, score)
+            if file is not None and not file.lower().endswith(".png"):
+                return True
+        return False
 
     def form(self, score: str) -> Form:
         """Return how whole numbers of a score's maps become values: as the manifest says, else
         ``linear``.
         """
-        return (
-            "unit-code"
-            if self._formulas.get(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"])
-            else "linear"
-        )
+        if self._formulas.get(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]):
+            return "unit-code"
+        return "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
-        """Read a score map ``[H, W]`` as it is stored, a compact one at the frame's size in the
-        form that others have. Whole numbers of a wider or signed type become float64: its range
-        says nothing about that of the scores, so they are values.
+        """Read a score map ``[H, W]`` as it is stored.
+
+        A compact one is brought to the frame's size, in the form that others have. Whole numbers of
+        a wider or signed type become float64: the range of the type says nothing about that of the
+        scores, so they are values.
         """
         stored = self._read(name, score)
-        return (
-            stored
-            if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f"
-            else stored.astype(np.float64)
-        )
+        if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f":
+            return stored
+        return stored.astype(np.float64)
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:
         """Read a score map in real units, float32 ``[H, W]``."""
         return decode_stored(self.read_stored(name, score), self.form(score))
 
     def prediction(self, name: str) -> npt.NDArray[np.uint8]:
-        """Read the class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are
-        0..255.
+        """Read the class ids of a frame, uint8 ``[H, W]``.
+
+        Raises:
+            InputError: the file holds anything but whole numbers in 0..255.
         """
         return class_ids(self._read(name, PREDICTION), name)
 
@@ -146,104 +148,125 @@ class MapsReader:
         the maps record it, else of its map.
         """
         record = self.records.get(name, {})
-        recorded = record.get("stamp") or record.get("sums", {}).get(score, ("", ""))[1]
-        return str(recorded or file_sha256(self.folder / str(self._file_of(name, score))))
+        _, digest_of_map = record.get("sums", {}).get(score, (0, ""))
+        recorded = record.get("stamp") or digest_of_map
+        if recorded:
+            return str(recorded)
+        return file_sha256(self.folder / str(self._file_of(name, score)))
 
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)
         if file is None:
-            scores = ", ".join(self._files)
             raise InputError(
-                f"frame {name} has no map '{score}' in {self.folder}, which holds {scores}"
+                f"frame {name} has no map '{score}' in {self.folder}, "
+                f"which holds {', '.join(self._maps)}"
             )
         path = inside(self.folder, file)
         expected = self.records[name]["sums"][score] if name in self.records else None
-        stored = read_score_file(
-            path, partial(read_map, expected=expected), ids=score == PREDICTION
-        )
+        read_bytes = partial(read_map, expected=expected)
+        stored = read_score_file(path, read_bytes, ids=score == PREDICTION)
         formula = self._formulas.get(score)
         compact = formula in COMPACT_VALUES.values()
         if name in self.records:
             self._check_recorded(path, name, score, stored, compact=compact)
         if not compact:
             return stored
-        whole = decode_compact(
-            stored, *self.records[name]["size"], floats=formula == COMPACT_VALUES["float16"]
-        )
+        height, width = self.records[name]["size"]
+        floats = formula == COMPACT_VALUES["float16"]
+        whole = decode_compact(stored, height, width, floats=floats)
         return whole if self.region is None else self.region.clear({score: whole})[score]
 
     def _check_recorded(
         self, path: Path, name: str, score: str, stored: npt.NDArray[Any], *, compact: bool
     ) -> None:
-        """Raise InputError for a map of ours whose type, shape or values are none that its frame's
-        line and the manifest allow: sums that fit do not say who wrote it."""
+        """Raise InputError for a map of ours whose type, shape or values its frame's line and the
+        manifest do not allow: sums that fit do not say who wrote it."""
+        described = (self.manifest or {})["maps"][score]
+        dtype = described.get("dtype")
         sides = self.records[name]["size"]
         shape = tuple(-(-side // 2) for side in sides) if compact else tuple(sides)
-        kind = (self.manifest or {})["maps"][score].get("dtype")
         fault = ""
-        if stored.dtype != kind or stored.shape != shape:
-            fault = f"{stored.dtype} {list(stored.shape)}, not {kind} {list(shape)} as recorded"
+        if stored.dtype != dtype or stored.shape != shape:
+            fault = f"{stored.dtype} {list(stored.shape)}, not {dtype} {list(shape)} as recorded"
         elif score == PREDICTION and self.class_names and stored.max() >= len(self.class_names):
             fault = f"a prediction of class {stored.max()}, of {len(self.class_names)} classes"
-        elif (stored.dtype.kind == "f" and not np.isfinite(stored).all()) or (
-            compact and kind == "uint16" and not np.isfinite(keys_to_half(stored)).all()
-        ):
+        elif not _is_finite(stored, keys=compact and dtype == "uint16"):
             fault = "a map with NaN or infinite values"
         if fault:
             raise InputError(f"{path} is {fault}", hint=REPAIR)
 
     def _file_of(self, name: str, score: str) -> str | None:
-        """Return the file of a map relative to the folder."""
+        """Return the file of a map relative to the folder; None where there is none."""
         if self.manifest is None:
             path = self._files.get(score, {}).get(name)
             return None if path is None else path.relative_to(self.folder).as_posix()
-        file: str | None = (
-            self.records[name]["files"].get(score)
-            if name in self.records and score != OVERLAY
-            else None
-        )
+        if name not in self.records or score == OVERLAY:
+            return None
+        file: str | None = self.records[name]["files"].get(score)
         return file
 
 
+def _check_is_foreign(folder: Path) -> None:
+    """Raise InputError where maps of ours lack their manifest: read as another tool's, uint16 codes
+    would silently get other values."""
+    log = find_log(folder)
+    if log:
+        raise InputError(
+            f"{folder} holds {log} but no {MANIFEST_NAME}",
+            hint=f"restore {MANIFEST_NAME}, or remove {log} to have the maps read as another "
+            "tool's",
+        )
+
+
+def _is_finite(stored: npt.NDArray[Any], *, keys: bool) -> bool:
+    """Return whether all values of a map are finite; ``keys`` says that it holds keys of floats."""
+    if keys:
+        stored = keys_to_half(stored)
+    return stored.dtype.kind != "f" or bool(np.isfinite(stored).all())
+
+
 def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
-    """Refuse a label map that numbers the classes otherwise than the network did; other words for
-    them may pass.
-    """
+    """Raise InputError for a label map that numbers the classes otherwise than the network did;
+    other words for them may pass."""
     names = reader.class_names
     if names is None:
         return
-    moved = [
-        name
-        for i, name in enumerate(names)
-        if name in label_map.classes and label_map.classes.index(name) != i
-    ]
-    if len(names) != label_map.num_classes or moved:
-        detail = (
-            f"class '{moved[0]}' has another number"
-            if moved
-            else f"it has {label_map.num_classes} classes"
-        )
+    detail = ""
+    if len(names) != label_map.num_classes:
+        detail = f"it has {label_map.num_classes} classes"
+    for number, name in enumerate(names):
+        if name in label_map.classes and label_map.classes.index(name) != number:
+            detail = f"class '{name}' has another number"
+            break
+    if detail:
         raise InputError(
-            f"label map '{label_map.name}' does not fit the {len(names)} classes of the maps in {reader.folder}: {detail}",
-            hint="give the label map that the network was trained with, or one that names the classes as the network does",
+            f"label map '{label_map.name}' does not fit the {len(names)} classes of the maps in "
+            f"{reader.folder}: {detail}",
+            hint="give the label map that the network was trained with, or one that names the "
+            "classes as the network does",
         )
 
 
 def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
     """Find the maps in a folder of another tool: score (or ``prediction``) -> frame name -> file.
-    Links to folders are not followed, which a warning says."""
+
+    Links to folders are not followed, which a warning says.
+    """
     root = folder / BENCHMARK_FOLDER
-    root = root if root.is_dir() else folder
+    if not root.is_dir():
+        root = folder
     scores: dict[str, dict[str, Path]] = {}
     links: list[Path] = []
     for path in sorted(root.rglob("*")):
-        if path.suffix.lower() not in SUFFIXES and path.is_symlink() and path.is_dir():
-            links.append(path)
-        score, *rest = path.relative_to(root).parts
-        is_map = path.suffix.lower() in SUFFIXES and not is_hidden(path, root) and not path.is_dir()
-        if not rest or not is_map or score.lower() in NOT_SCORES:
+        if path.suffix.lower() not in SUFFIXES:
+            if path.is_symlink() and path.is_dir():
+                links.append(path)
             continue
-        frames, name = scores.setdefault(score, {}), frame_name(root / score, path)
+        score, *rest = path.relative_to(root).parts
+        if not rest or score.lower() in NOT_SCORES or is_hidden(path, root) or path.is_dir():
+            continue
+        frames = scores.setdefault(score, {})
+        name = frame_name(root / score, path)
         if name in frames:
             raise InputError(
                 f"{frames[name]} and {path} are both frame '{name}'", hint="remove one of them"
@@ -251,8 +274,10 @@ def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
         frames[name] = path
     if links:
         first = links[0].relative_to(root).as_posix()
-        fact = f"{folder}: {len(links)} links to folders left out, first {first}"
         warnings.warn(
-            f"{fact}; put the folder itself in the place of the link", NoteWarning, stacklevel=2
+            f"{folder}: {len(links)} links to folders left out, first {first}; "
+            "put the folder itself in the place of the link",
+            NoteWarning,
+            stacklevel=2,
         )
     return scores

@@ -37,6 +37,7 @@ from segunc.maps.folder import (
     write_map,
 )
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest
+from segunc.maps.regions import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.maps.shards import (
     FRAMES_NAME,
     LOCK_STEM,
@@ -49,13 +50,11 @@ from segunc.maps.shards import (
     read_state,
     write_state,
 )
-from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.scores import SCORES
 
 WHOLE = Shard()
-MOST_BEGUN = (
-    4096  # files that are listed as begun; more are gone through for those that have a line
-)
+# Files that are listed as begun. A longer list is shortened to the files that have no line yet.
+MAX_BEGUN_FILES = 4096
 Reasons = Callable[[list[tuple[int, int]]], list[dict[str, Any]]]
 """Returns of pixels (x, y) what made each of them, see :class:`segunc.sampling.sampler.Reasons`."""
 Maps = Mapping[str, Array]
@@ -65,15 +64,16 @@ stored form.
 
 
 class MapsWriter:
-    """Writes a maps folder or a shard of one, or continues it, where the ``run`` part of its
-    manifest is the same; ``overwrite`` and ``verify`` are those of
-    :class:`segunc.options.PredictOptions`. Pixels outside of ``region`` are read as 0 and no
-    statistic knows them.
+    """Writes a maps folder or a shard of one, or continues it.
 
-    Attributes:     forgotten: how many frames of an earlier run are made again: their maps or lines
-    are missing or damaged, or their images are others.     failed: name -> reason of the frames
-    that failed in this run; the manifest lists them, the next run tries them again. was_complete:
-    the folder (or shard) had been finished without a failure before this run.
+    A folder is continued where the ``run`` part of its manifest is the same.
+
+    Attributes:
+        forgotten: how many frames of an earlier run are made again: their maps or lines are
+            missing or damaged, or their images are others.
+        failed: name -> reason of the frames that failed in this run; the manifest lists them, and
+            the next run tries them again.
+        was_complete: the folder (or shard) had been finished without a failure before this run.
     """
 
     def __init__(
@@ -86,16 +86,36 @@ class MapsWriter:
         region: Region | None = None,
         verify: bool = False,
     ) -> None:
-        self.out, self.shard, self._region, self._verify = out, shard, region, verify
+        """Open the folder, and hold its lock until :meth:`close`.
+
+        Args:
+            out: the folder, which may not exist yet.
+            manifest: of the run to come, see :func:`segunc.maps.manifest.build_manifest`.
+            overwrite: see :class:`segunc.options.PredictOptions`.
+            shard: the part of the frames that this run makes.
+            region: the pixels that count; others are read as 0, and no statistic knows them.
+            verify: see :class:`segunc.options.PredictOptions`.
+
+        Raises:
+            InputError: the folder holds other files or maps of another run, or is in use.
+        """
+        self.out = out
+        self.shard = shard
         self.failed: dict[str, str] = {}
-        self.was_complete, self.forgotten, self._finished_before = False, 0, 0
+        self.was_complete = False
+        self.forgotten = 0
+        self._region = region
+        self._verify = verify
         self._log = FrameLog(inside(out, shard.file(FRAMES_NAME)))
         self._begun_files = begun_files(out, shard)
         self._begun_before: list[str] = []
         self._begun_frames: dict[str, list[str]] = {}  # name -> files that have no line yet
-        self._begun = self._closed = self._moved = False
-        self._continues = False
+        self._finished_before = 0
         self._given_up = 0  # lines whose frames are made again
+        self._begun = False
+        self._closed = False
+        self._continues = False
+        self._moved = False  # whether the input lies at another place than it did
         if overwrite and not shard.whole:
             raise InputError(
                 "one shard cannot overwrite a folder", hint=f"remove {out} before the first shard"
@@ -108,32 +128,33 @@ class MapsWriter:
             raise InputError(
                 f"output {out} cannot be made ({error.strerror})", hint="give another --out"
             ) from error
-        what = f"output {out}" if shard.whole else f"shard {shard} of output {out}"
-        self._lock = Lock(out / shard.file(LOCK_STEM), what)
+        locked = f"output {out}" if shard.whole else f"shard {shard} of output {out}"
+        self._lock = Lock(out / shard.file(LOCK_STEM), locked)
         try:
             with Lock(out / START_LOCK, f"output {out}", START_SECONDS):
                 self._start(manifest, overwrite)
         except BaseException:
             self._lock.release()
             raise
-        maps = self.manifest["maps"]
         self._thresholds = {
-            name: maps[name].get("component_threshold") for name in maps if name != PREDICTION
+            name: described.get("component_threshold")
+            for name, described in self.manifest["maps"].items()
+            if name != PREDICTION
         }
 
     @property
     def lines(self) -> FrameLog:
-        """The finished frames by their place in the source, those of earlier runs included."""
+        """The finished frames by their place in the source, with those of earlier runs."""
         if not self._begun:
             self.begin()
         return self._log
 
     def begin(self, source: FrameSource | None = None) -> None:
-        """Take up what an earlier run left, but for frames that the source has changed since; call
+        """Take up what an earlier run left, except frames that the source has changed since. Call
         it before the first frame.
 
         Raises:
-            InputError: a finished frame stands in the source no more, or somebody's file has the
+            InputError: the source no longer holds a finished frame, or somebody's file has the
                 name of a map to come; no map and no line is changed.
         """
         try:
@@ -146,34 +167,36 @@ class MapsWriter:
             self._lock.release()
             raise
         self._begun = True
-        self.forgotten = max(
-            self.forgotten, self._finished_before - len(self._log)
-        )  # whole lines may be gone
+        lost = self._finished_before - len(self._log)  # whole lines may be gone
+        self.forgotten = max(self.forgotten, lost)
         self.was_complete = self.was_complete and not self.forgotten
         self._write_state("running", self._finished_before)
 
     def visible(self, maps: Maps) -> Maps:
-        """Return the maps of a frame with 0 outside of the region; raise InputError where that does
-        not fit the frame.
+        """Return the maps of a frame with 0 outside of the region.
+
+        Raises:
+            InputError: the region does not fit the frame.
         """
         return maps if self._region is None else self._region.clear(maps)
 
     def store(
         self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None
     ) -> Record:
-        """Write the files of one frame and return its record, whose statistics are of the values
-        before they become compact; safe from several threads for different frames. The place is the
-        next one where None. Maps with ``reasons`` have their peaks recorded.
+        """Write the files of one frame and return its record.
+
+        Several threads may call it at once for different frames.
+
+        Args:
+            name: of the frame.
+            maps: see :data:`Maps`. Those with ``reasons`` have their peaks recorded.
+            overlay: RGB uint8 ``[h, w, 3]``, where there is one.
+            place: of the frame in its source; None is the next one.
+
+        Returns:
+            The record; its statistics are of the values before they become compact.
         """
-        expected = {PREDICTION, *self._thresholds}
-        if set(maps) != expected:
-            raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
-        height, width = maps[PREDICTION].shape
-        for score, values in maps.items():
-            if values.shape != (height, width):
-                raise InputError(
-                    f"map {score} of frame {name} is {values.shape}, not {(height, width)}"
-                )
+        self._check_maps(name, maps)
         scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
         whole = {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
         stored = self.visible(whole)
@@ -181,7 +204,7 @@ class MapsWriter:
         record: Record = {
             "name": name,
             "index": len(self.lines) if place is None else place,
-            "size": [height, width],
+            "size": list(maps[PREDICTION].shape),
             "files": {score: file for score, (file, _) in encoded.items()},
             "sums": self._write_files(name, encoded),
         }
@@ -191,6 +214,18 @@ class MapsWriter:
         if reasons:
             self._add_peaks(record, stored, reasons)
         return record
+
+    def _check_maps(self, name: str, maps: Maps) -> None:
+        """Raise InputError where a frame lacks a map, or its maps differ in size."""
+        expected = {PREDICTION, *self._thresholds}
+        if set(maps) != expected:
+            raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
+        height, width = maps[PREDICTION].shape
+        for score, values in maps.items():
+            if values.shape != (height, width):
+                raise InputError(
+                    f"map {score} of frame {name} is {values.shape}, not {(height, width)}"
+                )
 
     def _encode(
         self, name: str, whole: Maps, stored: Maps, overlay: Image | None
@@ -219,8 +254,11 @@ class MapsWriter:
         return encoded
 
     def _write_files(self, name: str, encoded: Mapping[str, tuple[str, bytes]]) -> dict[str, Sum]:
-        """Write the files of a frame, and return the sum of each; InputError where one would
-        replace somebody's file, and then none is written."""
+        """Write the files of a frame, and return the sum of each.
+
+        Raises:
+            InputError: one of them would replace somebody's file; then none is written.
+        """
         for file, data in encoded.values():
             check_free(self.out, file, self._is_recorded, content=file_sum(data))
         self._begun_frames[name] = []
@@ -231,22 +269,21 @@ class MapsWriter:
         return sums
 
     def _is_recorded(self, file: str) -> bool:
-        """Return whether a file of a frame without a line is one that a run of this folder began to
-        write, or that a line listed which is given up."""
+        """Return whether a run of this folder began to write a file, or a line that is given up
+        listed it."""
         return file in self._begun_files.listed
 
     def _add_statistics(self, record: Record, stored: Maps) -> None:
         """Add the statistics of the stored maps to the record of their frame."""
         height, width = record["size"]
         kept = None if self._region is None else self._region.at(height, width)
-        numbers = {
-            score: map_statistics(stored[score], threshold, kept)
-            for score, threshold in self._thresholds.items()
-        }
         for statistic in STATISTICS:
-            record[statistic] = {
-                score: values[statistic] for score, values in numbers.items() if statistic in values
-            }
+            record[statistic] = {}
+        for score, threshold in self._thresholds.items():
+            numbers = map_statistics(stored[score], threshold, kept)
+            for statistic in STATISTICS:
+                if statistic in numbers:
+                    record[statistic][score] = numbers[statistic]
 
     def _add_peaks(self, record: Record, stored: Maps, reasons: Reasons) -> None:
         """Add the reasons of the strongest regions of each sum of scores to the record of their
@@ -258,8 +295,10 @@ class MapsWriter:
                 continue
             regions = strongest_regions(stored[score], threshold, kept=kept)
             peaks = reasons([region.peak for region in regions])
-            for peak, (*_, area, strength, at) in zip(peaks, regions, strict=True):
-                peak |= {"at": list(at), "area": area, "strength": float(f"{strength:.9g}")}
+            for peak, region in zip(peaks, regions, strict=True):
+                peak["at"] = list(region.peak)
+                peak["area"] = region.area
+                peak["strength"] = float(f"{region.strength:.9g}")
             record.setdefault("peaks", {})[score] = peaks
 
     def commit(self, record: Record) -> None:
@@ -267,13 +306,16 @@ class MapsWriter:
         self.lines.append(record)
         self._begun_frames.pop(record["name"], None)
         self.failed.pop(record["name"], None)
-        if len(self._begun_files.listed) > MOST_BEGUN + len(self._begun_before):
+        if len(self._begun_files.listed) > MAX_BEGUN_FILES + len(self._begun_before):
             self._begun_files.forget(but=self._without_line())
 
     def _without_line(self) -> Iterator[str]:
-        """Yield the files that may be there without a line: of frames being written, and of a run
-        that was killed before this one. It is asked while nothing is added to the list, and a file
-        is noted here before it is added there."""
+        """Yield the files that may be there without a line: those of frames being written, and of
+        a run that was killed before this one.
+
+        Nothing is added to the list of begun files while this is asked, and a file is noted in
+        ``_begun_frames`` before it is added to that list.
+        """
         yield from self._begun_before
         for files in [*self._begun_frames.values()]:
             yield from [*files]
@@ -283,8 +325,10 @@ class MapsWriter:
         self.commit(self.store(name, maps))
 
     def close(self, status: str = "finished") -> None:
-        """End the run: bring the lines into source order, write the manifest with its status,
-        ``finished`` or ``interrupted``.
+        """End the run: bring the lines into source order, and write the manifest.
+
+        Args:
+            status: ``finished`` or ``interrupted``.
         """
         if self._closed:
             return
@@ -305,83 +349,103 @@ class MapsWriter:
         self.close("finished" if kind is None else "interrupted")
 
     def _start(self, manifest: Mapping[str, Any], overwrite: bool) -> None:
+        """Continue the folder's earlier run, or begin a new one with this manifest."""
         before = read_manifest(self.out)
         if before is not None and overwrite:
             clear_folder(self.out, before)
             before = None
         if before is not None:
-            if (count := before.get("shards", 1)) != self.shard.count:
-                missing = ", ".join(before.get("missing_shards", ())) or "none"
-                begun = f"was begun in {count} shards, not in {self.shard.count} (not finished: {missing})"
-                raise InputError(f"{self.out} {begun}", hint="give another --out")
-            then, now = before["run"], manifest["run"]
-            self._moved = then.get("input") != now.get("input")
-            if different := differing_keys(
-                then | ({"input": now.get("input")} if self._moved else {}), now
-            ):
-                shown = ", ".join(
-                    f"{key} = {value!r} (now {current!r})" for key, value, current in different[:3]
-                )
-                more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-                raise InputError(
-                    f"{self.out} was written with {shown}{more}",
-                    hint="give another --out, or --overwrite",
-                )
-            if not self.shard.whole:
-                self._check_list(before, manifest)
+            self._check_continuation(before, manifest)
+        self._continues = before is not None
         self.manifest: Manifest = dict(before or manifest)
-        if self._moved:  # the run keeps its record, by which verdicts know it
+        if self._moved:
+            # The run keeps its record of the input, by which verdicts know it.
             self.manifest["moved_to"] = manifest["run"]["input"]
-        makers = [{key: made.get(key) for key in MAKERS} for made in (self.manifest, manifest)]
-        if makers[1] not in (makers[0], *self.manifest.get("continued_by", ())):
-            self.manifest["continued_by"] = [*self.manifest.get("continued_by", ()), makers[1]]
-        if before is not None and self.shard.whole:  # other shards may be writing
+        self._note_maker(manifest)
+        if self._continues and self.shard.whole:  # other shards may be writing
             remove_partials(self.out)
         if self._region is not None:
-            described = {
-                "file": MASK_NAME,
-                "sha256": self._region.sha256,
-                "kept": float(self._region.kept.mean()),
-            }
-            self.manifest["mask"] = described | {"outside": "read as 0, in no statistic"}
-            write_map(
-                self.out,
-                MASK_NAME,
-                encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)),
-            )
+            self._write_region(self._region)
         self._begun_before = [*self._begun_files.listed]
-        self._continues = before is not None
-        state = before or {}
-        if not self.shard.whole:
-            self.manifest["shards"] = self.shard.count
-            state = read_state(self.out, self.shard) or {}
-            write_state(
-                self.out, WHOLE, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS}
-            )
+        state = self._state_before(before)
         self.was_complete = state.get("status") == "finished" and not state.get("failed")
         self._finished_before = int(state.get("finished", 0))
-        if before is None:
+        if not self._continues:
             self._write_state("running", 0)  # else once it is known that the run can go on
+
+    def _check_continuation(self, before: Manifest, manifest: Mapping[str, Any]) -> None:
+        """Raise InputError where a run cannot continue the folder that an earlier one began."""
+        count = before.get("shards", 1)
+        if count != self.shard.count:
+            missing = ", ".join(before.get("missing_shards", ())) or "none"
+            raise InputError(
+                f"{self.out} was begun in {count} shards, not in {self.shard.count} "
+                f"(not finished: {missing})",
+                hint="give another --out",
+            )
+        recorded = dict(before["run"])
+        asked = manifest["run"]
+        self._moved = recorded.get("input") != asked.get("input")
+        if self._moved:  # whether its frames are the same is compared image by image
+            recorded["input"] = asked.get("input")
+        different = differing_keys(recorded, asked)
+        if different:
+            shown = ", ".join(
+                f"{key} = {value!r} (now {current!r})" for key, value, current in different[:3]
+            )
+            more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+            raise InputError(
+                f"{self.out} was written with {shown}{more}",
+                hint="give another --out, or --overwrite",
+            )
+        if not self.shard.whole:
+            self._check_list(before, manifest)
+
+    def _note_maker(self, manifest: Mapping[str, Any]) -> None:
+        """Add what makes the coming maps to the manifest, if nothing like it made maps before."""
+        first = {key: self.manifest.get(key) for key in MAKERS}
+        maker = {key: manifest.get(key) for key in MAKERS}
+        continued_by = [*self.manifest.get("continued_by", ())]
+        if maker != first and maker not in continued_by:
+            self.manifest["continued_by"] = [*continued_by, maker]
+
+    def _write_region(self, region: Region) -> None:
+        """Describe the region in the manifest, and write its mask into the folder."""
+        self.manifest["mask"] = {
+            "file": MASK_NAME,
+            "sha256": region.sha256,
+            "kept": float(region.kept.mean()),
+            "outside": "read as 0, in no statistic",
+        }
+        mask = np.where(region.kept, 255, 0).astype(np.uint8)
+        write_map(self.out, MASK_NAME, encode_png(mask))
+
+    def _state_before(self, before: Manifest | None) -> Mapping[str, Any]:
+        """Return how the earlier run stood, empty where there was none. A shard writes the
+        manifest of the whole folder, and finds the state of its own earlier run."""
+        if self.shard.whole:
+            return before or {}
+        self.manifest["shards"] = self.shard.count
+        state = read_state(self.out, self.shard) or {}
+        common = {key: value for key, value in self.manifest.items() if key not in STATE_KEYS}
+        write_state(self.out, WHOLE, common)
+        return state
 
     def _check_list(self, before: Manifest, manifest: Mapping[str, Any]) -> None:
         """Raise InputError where the source lists other frames than when the first shard began.
         Frames are dealt out by their places in the list, so with another list some frames would
         belong to no shard, or to two."""
-        then = before.get("source", {})
-        now = manifest.get("source", {})
+        recorded = before.get("source", {})
+        current = manifest.get("source", {})
         # Folders that earlier versions began record the number alone.
-        known = [key for key in ("frames", "names_sha256") if then.get(key) is not None]
-        if all(then[key] == now.get(key) for key in known):
+        keys = [key for key in ("frames", "names_sha256") if recorded.get(key) is not None]
+        if all(recorded[key] == current.get(key) for key in keys):
             return
-        count = now.get("frames")
-        change = f"it now lists {count}"
-        if count == then.get("frames"):
-            change = f"it now lists {count} of other names"
         source = manifest["run"].get("input")
-        before_that = f"{source} listed {then.get('frames')} frames"
-        fact = f"{self.out} was begun in shards when {before_that}, and {change}"
+        other_names = " of other names" if current.get("frames") == recorded.get("frames") else ""
         raise InputError(
-            fact,
+            f"{self.out} was begun in shards when {source} listed {recorded.get('frames')} frames, "
+            f"and it now lists {current.get('frames')}{other_names}",
             hint="move the new images away until all shards have ended, "
             "or begin all shards again in another --out",
         )
@@ -434,37 +498,51 @@ class MapsWriter:
         return f"{MOVE}; a run of an earlier version that was killed may have left it"
 
     def _keeps(self, record: Record, source: FrameSource | None) -> bool:
-        """Return whether the frame of a line is finished: its maps are whole, and its image file
-        was not replaced.
+        """Return whether the frame of a line is finished: its maps are whole, and its image was not
+        replaced.
+
+        Raises:
+            InputError: the source no longer holds the frame, or an input that was moved has
+                another picture in its place.
         """
         if not is_whole(self.out, record, verify=self._verify):
             return False
         if source is None:
             return True
-        place, name = record["index"], record["name"]
+        place = record["index"]
+        name = record["name"]
         if source.name_of(place) != name:
             raise InputError(
-                f"{self.out} holds maps of frame {name} as number {place} of {source.path}, where it is no more",
-                hint="restore it (--all-images, where it looks like a label), give another --out, or --overwrite",
+                f"{self.out} holds maps of frame {name} as number {place} of {source.path}, "
+                "where it no longer is",
+                hint="restore it (--all-images, where it looks like a label), "
+                "give another --out, or --overwrite",
             )
         same = source.stamp(place) == record.get("stamp")
         if self._moved and not same:
-            fact = f"{self.out} was written of {self.manifest['run']['input']}, and frame {name} of {source.path} is another picture"
-            raise InputError(fact, hint="give another --out, or --overwrite")
+            raise InputError(
+                f"{self.out} was written of {self.manifest['run']['input']}, "
+                f"and frame {name} of {source.path} is another picture",
+                hint="give another --out, or --overwrite",
+            )
         return same
 
     def _write_state(self, status: str, finished: int) -> None:
+        """Write how the run stands: into the manifest, or into the record of the shard."""
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
         state = {"status": status, "finished": finished, "failed": failed}
         if self.shard.whole:
-            content = self.manifest = self.manifest | state
-        else:
-            content = {
-                "format": "segunc-maps-shard",
-                "shard": [self.shard.number, self.shard.count],
-            } | state
-            content |= {key: self.manifest.get(key) for key in MAKERS}
-        write_state(self.out, self.shard, content)
+            self.manifest = self.manifest | state
+            write_state(self.out, self.shard, self.manifest)
+            return
+        record = {
+            "format": "segunc-maps-shard",
+            "shard": [self.shard.number, self.shard.count],
+            **state,
+        }
+        for key in MAKERS:
+            record[key] = self.manifest.get(key)
+        write_state(self.out, self.shard, record)
 
 
 def _is_safe(name: str) -> bool:

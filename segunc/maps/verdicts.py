@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.core.terminal import visible
-from segunc.data.entry import composed
+from segunc.data.frame_names import composed
 
 KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
 VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}  # as they stand in files -> in words

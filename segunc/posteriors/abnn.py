@@ -19,6 +19,7 @@ from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.networks.copies import copy_network
 from segunc.networks.network import SegmentationNetwork, check_images
 from segunc.posteriors.finetune_run import FinetuneRun
@@ -27,8 +28,8 @@ from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
 from segunc.posteriors.running_statistics import RunningStatistics
 from segunc.training.affine_tuner import AffineTuner
+from segunc.training.batches import count_batches, unpack_batch
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.data import count_batches, unpack_batch
 from segunc.training.losses import Schedule
 
 
@@ -356,11 +357,10 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
     if abnn.reestimates:
         run.place()
         posterior = with_own_statistics(run.network, posterior, run.train_batches, abnn.seed)
-        run.say(f"running statistics of {posterior.members} members re-estimated")
+        run.say(f"running statistics of {counted(posterior.members, 'member')} re-estimated")
     numbers = 2 * posterior.gamma.numel()
-    return run.finish(
-        posterior, f"{posterior.members} members, alpha {abnn.alpha:g}, {numbers:,} parameters"
-    )
+    count = counted(posterior.members, "member")
+    return run.finish(posterior, f"{count}, alpha {abnn.alpha:g}, {numbers:,} parameters")
 
 
 def with_own_statistics(

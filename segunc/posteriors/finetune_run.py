@@ -18,12 +18,12 @@ from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.posterior import P, Stored, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
-from segunc.networks.files import load_network
+from segunc.networks.model_folder import load_network
 from segunc.posteriors.saving import save_posterior
+from segunc.training.batches import Batch, open_data, unpack_batch
 from segunc.training.config import FinetuneConfig, S, environment, record_data, save_config
-from segunc.training.data import Batch, open_data, unpack_batch
+from segunc.training.lightning_runs import Say, claim_checkpoints, fit, is_first_process, say
 from segunc.training.losses import balanced_weights
-from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -58,29 +58,31 @@ class FinetuneRun(Generic[S]):
         if getattr(self.options, "epochs", 0) is None:
             self.options = replace(self.options, epochs=0)
             config = replace(config, settings=self.options)
-        self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
+        self.base = base
+        self.config = config
+        self.out = out
+        self.device = device
+        self.say = say
         self.seed_everything()
         self.network = load_network(base)
         self.classes = self.network.description.classes
         self._check_data()
-        sha256 = self.network.sha256
+        base_sha256 = self.network.sha256
         self.conversion = convert(self.network.body)
         say(f"converted {base}: {self.conversion}")
-        in_scope(
-            self.options.scope, AffineLayout(self.network).names
-        )  # a bad scope leaves no folder behind
+        # Now, because a bad scope must leave no folder behind.
+        in_scope(self.options.scope, AffineLayout(self.network).names)
         self.settings = trainer_settings(dict(config.trainer), out, device, self.network)
         self.epochs: int = getattr(self.options, "epochs", 0)
         members: int = getattr(self.options, "members", 1)  # share the epochs in turn
         self.settings["max_epochs"] = self.epochs * members
         if getattr(self.options, "max_steps", 0):
             self.settings["max_steps"] = self.options.max_steps * members
-        self.precision: Precision = (
-            "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
-        )
+        is_bfloat16 = str(self.settings["precision"]).startswith("bf16")
+        self.precision: Precision = "bfloat16" if is_bfloat16 else "float32"
         if self.epochs:
             self.data.prepare_data(selects=False)
-        self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=sha256)
+        self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=base_sha256)
         save_config(config, out, "finetune")
         record_data(out, config.data, base)
         self.measured: dict[str, Any] = {}
@@ -100,14 +102,14 @@ class FinetuneRun(Generic[S]):
         """
         if self.config.data:
             _ = self.data
-        uses = {} if getattr(self.options, "epochs", 1) else getattr(self.options, "uses_data", {})
-        for split, why in uses.items():
+        if getattr(self.options, "epochs", 1):
+            return
+        for split, setting in getattr(self.options, "uses_data", {}).items():
             try:
                 self.data.dataset(split)
             except InputError as error:
-                raise InputError(
-                    f"{why} needs data: {error.message}", hint=self.options.without_data
-                ) from error
+                message = f"{setting} needs data: {error.message}"
+                raise InputError(message, hint=self.options.without_data) from error
 
     @cached_property
     def data(self) -> SegmentationDataModule:
@@ -131,35 +133,32 @@ class FinetuneRun(Generic[S]):
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
-        count, network, power = (
-            len(self.classes),
-            self.network.cpu(),
-            self.options.class_weight_power,
-        )
+        power = self.options.class_weight_power
         weights = balanced_weights(self.data.class_frequencies(), power) if power else None
         task = AffineTask(
-            network, count, lambda layout: trainable, self.options, class_weights=weights
+            self.network.cpu(),
+            len(self.classes),
+            lambda layout: trainable,
+            self.options,
+            class_weights=weights,
         ).cpu()
         if self.epochs:
-            trainer, start = make_trainer(self.settings, self.out, "finetune"), time.perf_counter()
+            trainer = make_trainer(self.settings, self.out, "finetune")
+            start = time.perf_counter()
             fit(trainer, task, self.resume, train_dataloaders=self.data.train_dataloader())
-            seconds = round(time.perf_counter() - start, 1)
-            self.measured |= {"steps": trainer.global_step, "train_seconds": seconds}
+            self.measured["steps"] = trainer.global_step
+            self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
         return task.cpu().posterior()
 
     def provenance(self) -> dict[str, Any]:
         """Return how the result came to be, for its record; the clock of the run stops here."""
         self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
-        content = self.config.plain()
-        settings = {
-            k: v for k, v in content[self.options.section].items() if k not in self.measured
-        }
-        made_of = {
+        settings = dict(self.config.plain()[self.options.section])
+        for name in self.measured:
+            settings.pop(name, None)
+        return {
             "dataset": self.config.data.get("dataset"),
             **environment(self.settings["precision"]),
-        }
-        return {
-            **made_of,
             "settings": settings,
             "resumed": self.resume is not None,
             **self.measured,
@@ -167,8 +166,15 @@ class FinetuneRun(Generic[S]):
 
     def finish(self, posterior: Stored, summary: str) -> dict[str, Any]:
         """Write the model folder, say so, and return what was measured."""
-        more = {"seed": self.options.seed, "provenance": self.provenance()}
+        provenance = self.provenance()
         if is_first_process():
-            save_posterior(posterior, self.conversion, self.base, self.out, **more)
+            save_posterior(
+                posterior,
+                self.conversion,
+                self.base,
+                self.out,
+                seed=self.options.seed,
+                provenance=provenance,
+            )
             self.say(f"wrote {self.out}: {summary}")
         return self.measured

@@ -10,7 +10,7 @@ from typing import Any
 from segunc.core.device import flushed_denormals
 from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.training.config import FinetuneConfig
-from segunc.training.progress import Say, no_half_folder, say
+from segunc.training.lightning_runs import Say, no_half_folder, say
 
 Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 

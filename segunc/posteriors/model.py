@@ -38,7 +38,8 @@ from segunc.core.removal import remove_result
 from segunc.core.trust import agree, find_code
 from segunc.data.images import Image
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
-from segunc.networks.files import (
+from segunc.networks.import_sources import check_network
+from segunc.networks.model_folder import (
     DESCRIPTION,
     POSTERIOR,
     WEIGHTS,
@@ -52,7 +53,6 @@ from segunc.networks.network import (
     settle_outputs,
     settle_size,
 )
-from segunc.networks.sources import check_network
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
@@ -60,7 +60,7 @@ from segunc.sampling.branches import AnyPosterior, branches_of
 from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import DATA, HISTORY, FitConfig, record_data, recorded_data, save_config
-from segunc.training.progress import Say
+from segunc.training.lightning_runs import Say
 from segunc.uncertainty import Calibrator
 
 MEMBERS = "members"

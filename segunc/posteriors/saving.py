@@ -10,7 +10,7 @@ from safetensors.torch import save
 from segunc.affine.convert import ConversionReport
 from segunc.affine.posterior import Stored
 from segunc.core.files import file_sha256, link_or_copy, read_json, write_atomically, write_record
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
+from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.networks.weights import check_finite
 
 TENSORS = "posterior.safetensors"

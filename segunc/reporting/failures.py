@@ -5,23 +5,25 @@ errors.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from segunc.core.errors import PartialFailure
-from segunc.decisions.threshold import calibration_frames
-from segunc.evaluation.flagged import Threshold
-from segunc.evaluation.maps import read_frame
+from segunc.decisions.flags import Threshold
+from segunc.decisions.guarantee import calibration_frames
+from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
-from segunc.gallery.overlay import colourise, page_ranges
-from segunc.gallery.page import FrameFiles
+from segunc.gallery.colours import colourise, page_ranges
+from segunc.gallery.frame_files import region_threshold
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
 from segunc.maps.encoding import is_flagged
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import strongest_regions
+from segunc.maps.regions import strongest_regions
 from segunc.metrics.objects import SMALLEST_OBJECT
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
@@ -39,79 +41,109 @@ class Failure(NamedTuple):
     box: tuple[int, int, int, int]  # left, top, width, height
 
 
+@dataclass(frozen=True)
+class OperatingPoint:
+    """What is flagged of maps, and which labelled objects count."""
+
+    score: str
+    flag: Threshold
+    smallest_object: int  # pixels
+
+
 def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, str]]:
-    """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in
-    base64; none of maps without labels. A pixel is flagged from the value of a threshold of its
-    score on, else from the one that the maps record for regions. Frames of a calibration are left
-    out, because a threshold has seen them.
+    """Draw the worst failures of each kind; none of maps without labels.
+
+    A pixel is flagged from the value of a threshold of its score on, else from the one that the
+    maps record for regions. Frames of a calibration are left out, because a threshold has seen
+    them.
+
+    Returns:
+        ``title``, ``line`` and ``jpeg`` in base64 of each picture.
     """
-    pictures = []
-    for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
-        made = next((of for of in inputs.thresholds.values() if of.score in reader.scores), None)
-        score = made.score if made else first_shown(reader.scores)
-        value = made.value if made else FrameFiles.region_from(reader, score)
-        if value is None:
+    if not (labels.anomaly_labels or labels.labels):
+        return []
+    pictures: list[dict[str, str]] = []
+    for reader in inputs.maps:
+        point = _operating_point(inputs, reader)
+        if point is None:
             continue
-        flag = Threshold(value)
-        smallest_object = SMALLEST_OBJECT
-        if made:
-            flag = Threshold(value, found_share=made.found_share, smallest=made.smallest)
-            smallest_object = made.smallest_object
         try:
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        frames = [(name, reader.identity(name, score)) for name in files.labelled(reader.frames)]
-        calibrated: set[str] = set()
-        for threshold in inputs.thresholds.values():
-            calibrated.update(calibration_frames(threshold.frames, frames))
-        seen = [name for name, _ in frames if name not in calibrated]
-        found = sorted(
-            (
-                failure
-                for name in seen
-                for failure in _of_frame(reader, files, name, score, flag, smallest_object)
-            ),
-            reverse=True,
-        )
-        most = max(EACH // len(inputs.maps), 1)
-        worst = [
-            f
-            for place, f in enumerate(found)
-            if place < most or found[place - most].title != f.title
-        ]
-        names = [name for name in reader.frames if name in {failure.frame for failure in worst}]
-        images = {
-            name: image
-            for name, image, _ in labelled.with_images(
-                names, labelled.open_images(reader, None, names)[0]
-            )
-        }
-        for failure in worst:
-            colours = colourise(
-                reader.read(failure.frame, score), page_ranges(reader, [score])[score]
-            )
-            jpeg = base64.b64encode(draw_crop(failure.box, images[failure.frame], colours)).decode()
-            pictures.append({"title": f"{failure.title}.", "line": failure.line, "jpeg": jpeg})
+        found: list[Failure] = []
+        for name in _test_frames(inputs, reader, files, point.score):
+            found.extend(_of_frame(reader, files, name, point))
+        worst = _worst(found, most=max(EACH // len(inputs.maps), 1))
+        pictures += _pictures(reader, point.score, worst)
     return pictures[: 3 * EACH]
 
 
+def _operating_point(inputs: Inputs, reader: MapsReader) -> OperatingPoint | None:
+    """Return what is flagged of maps, None where no threshold is known."""
+    for threshold in inputs.thresholds.values():
+        if threshold.score in reader.scores:
+            flag = Threshold(
+                threshold.value, found_share=threshold.found_share, smallest=threshold.smallest
+            )
+            return OperatingPoint(threshold.score, flag, threshold.smallest_object)
+    score = first_shown(reader.scores)
+    value = region_threshold(reader, score)
+    return None if value is None else OperatingPoint(score, Threshold(value), SMALLEST_OBJECT)
+
+
+def _test_frames(
+    inputs: Inputs, reader: MapsReader, files: labelled.ReviewLabels, score: str
+) -> list[str]:
+    """Return the labelled frames that no threshold was calibrated on."""
+    frames = [(name, reader.identity(name, score)) for name in files.labelled(reader.frames)]
+    calibrated: set[str] = set()
+    for threshold in inputs.thresholds.values():
+        calibrated.update(calibration_frames(threshold.frames, frames))
+    return [name for name, _ in frames if name not in calibrated]
+
+
+def _worst(failures: Sequence[Failure], most: int) -> list[Failure]:
+    """Return the heaviest failures of each kind, ``most`` at most."""
+    number: Counter[str] = Counter()
+    worst = []
+    for failure in sorted(failures, reverse=True):
+        number[failure.title] += 1
+        if number[failure.title] <= most:
+            worst.append(failure)
+    return worst
+
+
+def _pictures(
+    reader: MapsReader, score: str, failures: Sequence[Failure]
+) -> Iterator[dict[str, str]]:
+    """Yield the picture of each failure: the region in the image and in the score's colours."""
+    shown = {failure.frame for failure in failures}
+    names = [name for name in reader.frames if name in shown]
+    source, _ = labelled.open_images(reader, None, names)
+    images = {name: image for name, image, _ in labelled.with_images(names, source)}
+    for failure in failures:
+        shown_range = page_ranges(reader, [score])[score]
+        colours = colourise(reader.read(failure.frame, score), shown_range)
+        jpeg = draw_crop(failure.box, images[failure.frame], colours)
+        yield {
+            "title": f"{failure.title}.",
+            "line": failure.line,
+            "jpeg": base64.b64encode(jpeg).decode(),
+        }
+
+
 def _of_frame(
-    reader: MapsReader,
-    files: labelled.ReviewLabels,
-    name: str,
-    score: str,
-    flag: Threshold,
-    smallest_object: int,
+    reader: MapsReader, files: labelled.ReviewLabels, name: str, point: OperatingPoint
 ) -> Iterator[Failure]:
     """Yield objects of which less than a share is flagged, the strongest false alarm and the
     largest confident error of a frame.
     """
-    fields = read_frame(reader, [score], files, None, name)
-    frame = LabelledFrame(name, **fields, smallest_object=smallest_object)
-    yield from _missed(frame, score, flag)
-    yield from _false_alarm(frame, score, flag)
-    yield from _confident_error(frame, score, flag, reader.class_names)
+    fields = read_frame(reader, [point.score], files, None, name)
+    frame = LabelledFrame(name, **fields, smallest_object=point.smallest_object)
+    yield from _missed(frame, point.score, point.flag)
+    yield from _false_alarm(frame, point.score, point.flag)
+    yield from _confident_error(frame, point.score, point.flag, reader.class_names)
 
 
 def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failure]:
@@ -156,8 +188,10 @@ def _confident_error(
     for region in strongest_regions(sure, 0.5, smallest=flag.smallest, most=1):
         words = []
         for ids in (frame.labels, frame.prediction):
-            number = region.class_of(ids)
-            words.append("" if number is None else names[number])
+            class_id = region.class_of(ids)
+            words.append("" if class_id is None else names[class_id])
+        labelled_as, predicted_as = words
         mean = f"mean {title_of(score, capital=False)} {region.pixels(values).mean():.3g}"
-        line = f"{frame.name}: {region.area:,} pixels of {words[0]} taken for {words[1]}, {mean}."
+        mistake = f"{region.area:,} pixels of {labelled_as} taken for {predicted_as}"
+        line = f"{frame.name}: {mistake}, {mean}."
         yield Failure("Confident error", region.area, frame.name, line, region.box)

@@ -14,10 +14,10 @@ from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
 from segunc.core.files import file_sha256, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
-from segunc.decisions.threshold import model_of, read_threshold
-from segunc.evaluation.resampling import load_results
+from segunc.core.version import release_of, tool_version
+from segunc.decisions.guarantee import GuaranteedThreshold, model_of, read_threshold
+from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
-from segunc.maps.manifest import tool_version
 from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
@@ -50,30 +50,35 @@ class Domain(Settings):
     independence: str = ""  # why test frames say something that training frames do not
     label_quality: str = ""  # who labelled the test frames, and how the labels were checked
     approvers: tuple[str, ...] = ()  # roles that have to approve the report
-    axes: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict
-    )  # condition -> its value -> pattern in the names of frames
+    # condition -> its value -> pattern in the names of frames
+    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     minimum: PositiveInt = 30  # frames that a cell needs; one with fewer is a gap
 
     def places(self, frames: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the cell of each frame that has one: of each axis the first value that is found in
         the frame's name.
         """
-        searches = {}
-        for axis, values in self.axes.items():
-            searches[axis] = {
-                value: axis_pattern(axis, pattern, "the domain")
-                for value, pattern in values.items()
-            }
+        searches = self._searches()
         placed = {}
         for name in frames:
-            matches = [
-                [value for value, pattern in values.items() if pattern.search(name)]
-                for values in searches.values()
-            ]
-            if matches and all(matches):
-                placed[name] = tuple(values[0] for values in matches)
+            values = [_first_value(patterns, name) for patterns in searches]
+            cell = tuple(value for value in values if value is not None)
+            if cell and len(cell) == len(searches):
+                placed[name] = cell
         return placed
+
+    def _searches(self) -> list[dict[str, Searcher]]:
+        """Return the search of each value in a frame's name, by axis."""
+        return [
+            {value: axis_pattern(axis, pattern, "the domain") for value, pattern in values.items()}
+            for axis, values in self.axes.items()
+        ]
+
+
+def _first_value(values: Mapping[str, Searcher], name: str) -> str | None:
+    """Return the first value of an axis that is found in a frame's name."""
+    matches = [value for value, pattern in values.items() if pattern.search(name)]
+    return matches[0] if matches else None
 
 
 def read_domain(path: Path) -> Domain:
@@ -92,68 +97,95 @@ def axis_pattern(axis: str, pattern: str, source: str) -> Searcher:
 
 
 class Inputs:
-    """Everything a report is made of, from the paths that are ``given`` by the names in
-    :data:`GIVEN`; what was not is empty or None. InputError where something is damaged, of another
-    model or version, or nothing was given.
+    """Everything a report is made of; what was not given is empty or None.
+
+    Args:
+        folder: of the model.
+        given: the paths of each kind in :data:`GIVEN`.
+
+    Raises:
+        InputError: something is damaged, of another model or version, or nothing was given.
     """
 
     def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]]) -> None:
         if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
-        paths = [path for name, those in given.items() for path in those if name != "maps"]
-        self.files = {_name_among(path, paths): path for path in paths}
-        self.domain = next(map(read_domain, given["domain"]), Domain())
-        results, self.maps = (
-            load_results(given["runs"]),
-            [open_maps(path) for path in given["maps"]],
-        )
-        self.thresholds = {
-            n: read_threshold(p) for n, p in self.files.items() if p in given["threshold"]
-        }
-        self.monitor = next(
-            (read_result(path, "monitor", _MONITOR, "segunc monitor") for path in given["monitor"]),
-            None,
-        )
+        self.files = _named_files(given)
+        self.domain = read_domain(given["domain"][0]) if given["domain"] else Domain()
+        results = load_results(given["runs"])
+        self.maps = [open_maps(path) for path in given["maps"]]
+        self.thresholds: dict[str, GuaranteedThreshold] = {}
+        for name, path in self.files.items():
+            if path in given["threshold"]:
+                self.thresholds[name] = read_threshold(path)
+        self.monitor = _read_monitor(given["monitor"][0]) if given["monitor"] else None
         self.latency = [_read_latency(path) for path in given["latency"]]
-        self.folder, self.model = folder, load_model(folder)
-        for run in results:
-            if (version := run.content.get("run", {}).get("segunc")) != tool_version():
-                made = (
-                    f"by segunc {version}"
-                    if version
-                    else "by another tool, or a segunc that recorded no version"
-                )
-                raise InputError(
-                    f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again"
-                )
-        records = [
-            *((run.path, run.content["run"]) for run in results),
-            *zip(given["latency"], self.latency, strict=True),
+        self.folder = folder
+        self.model = load_model(folder)
+        _check_versions(results)
+        self._check_models(results, given["latency"])
+        self._check_monitor(given["monitor"])
+        # Clean images first: what stands for the model is measured on them.
+        self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
+
+    def _check_models(
+        self, results: Sequence[EvaluationResult], latency_paths: Sequence[Path]
+    ) -> None:
+        """Raise InputError where a file is of another model than that of this report."""
+        models: list[tuple[Path | str, str]] = [
+            (run.path, model_of(run.content["run"])) for run in results
         ]
-        records += [(reader.folder, (reader.manifest or {}).get("run", {})) for reader in self.maps]
-        models = [
-            *((path, model_of(record)) for path, record in records),
-            *((name, of.model) for name, of in self.thresholds.items()),
-        ]
+        for path, record in zip(latency_paths, self.latency, strict=True):
+            models.append((path, model_of(record)))
+        for reader in self.maps:
+            run_record = (reader.manifest or {}).get("run", {})
+            models.append((reader.folder, model_of(run_record)))
+        for name, threshold in self.thresholds.items():
+            models.append((name, threshold.model))
         ours = model_of(
             {"base_sha256": self.model.sha256, "posterior_sha256": self.model.posterior_sha256}
         )
-        for path, theirs in models:
-            if theirs != ours:
-                what = (
-                    f"is of another model than that in {folder}" if theirs else "records no model"
-                )
-                raise InputError(
-                    f"{path} {what}", hint="one model a report, in files of this version of segunc"
-                )
+        for source, theirs in models:
+            if theirs == ours:
+                continue
+            fault = "records no model"
+            if theirs:
+                fault = f"is of another model than that in {self.folder}"
+            raise InputError(
+                f"{source} {fault}", hint="one model a report, in files of this version of segunc"
+            )
+
+    def _check_monitor(self, paths: Sequence[Path]) -> None:
+        """Raise InputError where the monitor watches none of the thresholds of this report."""
         hashes = {file_sha256(self.files[name]) for name in self.thresholds}
         if self.monitor and hashes and self.monitor["threshold"]["sha256"] not in hashes:
             raise InputError(
-                f"{given['monitor'][0]} watches another threshold than those of this report",
+                f"{paths[0]} watches another threshold than those of this report",
                 hint="monitor again",
             )
-        # Clean images first: what stands for the model is measured on them.
-        self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
+
+
+def _check_versions(results: Sequence[EvaluationResult]) -> None:
+    """Raise InputError where a result is not of this release of segunc."""
+    for run in results:
+        version = run.content.get("run", {}).get("segunc")
+        if version and release_of(version) == tool_version():
+            continue
+        maker = "another tool, or a segunc that recorded no version"
+        if version:
+            maker = f"segunc {version}"
+        raise InputError(
+            f"{run.path} was made by {maker}, not by {tool_version()}", hint="evaluate again"
+        )
+
+
+def _named_files(given: Mapping[str, Sequence[Path]]) -> dict[str, Path]:
+    """Return the path of each file by a name that differs from those of the others."""
+    paths: list[Path] = []
+    for kind, of_kind in given.items():
+        if kind != "maps":
+            paths.extend(of_kind)
+    return {_name_among(path, paths): path for path in paths}
 
 
 def _name_among(path: Path, paths: Sequence[Path]) -> str:
@@ -166,13 +198,17 @@ def _name_among(path: Path, paths: Sequence[Path]) -> str:
     return (path.parent.resolve() / path.name).relative_to(common).as_posix()
 
 
+def _read_monitor(path: Path) -> Mapping[str, Any]:
+    return read_result(path, "monitor", _MONITOR, "segunc monitor")
+
+
 def _read_latency(path: Path) -> Mapping[str, Any]:
     content = read_result(path, "latency", _LATENCY, "tools/latency.py")
     seconds = [content[name] for name in ("p50", "p95", "p99")]
-    if not all(
-        isinstance(value, int | float) and value > 0 for value in seconds
-    ) or seconds != sorted(seconds):
+    positive = all(isinstance(value, int | float) and value > 0 for value in seconds)
+    if not positive or seconds != sorted(seconds):
         raise InputError(
-            f"{path}: the percentiles {seconds} are no seconds that rise", hint="measure again"
+            f"{path}: the percentiles {seconds} are not rising numbers of seconds",
+            hint="measure again",
         )
     return content

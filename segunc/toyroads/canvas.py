@@ -1,7 +1,9 @@
 """The canvas of the toy scenes: a pinhole camera over a gently bending street, colours, textures
-and light. Street coordinates in metres: lateral (right of the camera's path), up, station (along
-the street). The bend moves a point sideways by ``curvature / 2 * distance^2``. A texture is a
-float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
+and light.
+
+Street coordinates are in metres: lateral (right of the camera's path), up, station (along the
+street). The bend moves a point sideways by ``curvature / 2 * distance^2``. A texture is a float32
+patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
 """
 
 from __future__ import annotations
@@ -31,47 +33,79 @@ class Id:
     training ignores.
     """
 
-    ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR, ANOMALY = (
-        7,
-        8,
-        11,
-        17,
-        20,
-        21,
-        23,
-        24,
-        26,
-        5,
-    )
+    ROAD = 7
+    SIDEWALK = 8
+    BUILDING = 11
+    POLE = 17
+    SIGN = 20
+    VEGETATION = 21
+    SKY = 23
+    PERSON = 24
+    CAR = 26
+    ANOMALY = 5
     # Ties of the majority vote go to the first: thin things first, or they would fade with
     # distance.
     VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 
 
 NEAR = 1.0  # metres in front of the camera; what is nearer is not drawn
-LEFT, RIGHT = -2, -1  # numbers of a solid's sides
-_SHIFT, _REPEAT = 3, cv2.BORDER_REPLICATE  # polygons are drawn with 1/8 pixel
+# Numbers of the two sides of a solid.
+LEFT = -2
+RIGHT = -1
+_SHIFT = 3  # polygons are drawn with 1/8 pixel: 3 binary digits
+_REPEAT = cv2.BORDER_REPLICATE
 _ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
-# Of each thing: hue, saturation, value, and the spread of each, of equally frequent tones.
+
+Hsv = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Tone:
+    """A colour of which random shades are drawn."""
+
+    hsv: Hsv  # hue, saturation, value, 0..1
+    spread: Hsv  # of each, to both sides
+
+
+# Of each thing, its equally frequent tones.
 _TONES = {
-    "car": ((0.6, 0.05, 0.55, 0.1, 0.05, 0.15), (0.6, 0.1, 0.12, 0.1, 0.1, 0.07), (0.12, 0.04, 0.85, 0.1, 0.04, 0.1),
-        (0.3, 0.55, 0.5, 0.4, 0.3, 0.2)),  # mostly grey, black and white
-    "clothing": ((0.62, 0.3, 0.22, 0.1, 0.25, 0.14), (0.08, 0.25, 0.4, 0.06, 0.2, 0.25), (0.5, 0.5, 0.5, 0.5, 0.4, 0.3)),
-    "facade": ((0.1, 0.18, 0.68, 0.04, 0.12, 0.18), (0.03, 0.4, 0.46, 0.03, 0.18, 0.16),
-        (0.55, 0.08, 0.52, 0.15, 0.06, 0.2)),  # plaster, brick, concrete
-    "foliage": ((0.26, 0.5, 0.35, 0.08, 0.2, 0.12),),
-    "bark": ((0.08, 0.3, 0.26, 0.03, 0.15, 0.1),),
-    "asphalt": ((0.6, 0.05, 0.37, 0.2, 0.05, 0.1),),
-    # Concrete slabs, bricks.
-    "paving": ((0.1, 0.08, 0.56, 0.06, 0.06, 0.12), (0.03, 0.25, 0.5, 0.02, 0.12, 0.1)),
-    # galvanised, painted dark.
-    "metal": ((0.58, 0.04, 0.48, 0.1, 0.04, 0.14), (0.5, 0.2, 0.18, 0.16, 0.15, 0.1)),
-    "skin": ((0.06, 0.42, 0.6, 0.02, 0.15, 0.25),),
-    "sign": ((0.99, 0.8, 0.65, 0.02, 0.12, 0.14), (0.6, 0.75, 0.55, 0.03, 0.15, 0.15), (0.12, 0.05, 0.85, 0.1, 0.05, 0.1),
-        (0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),  # red, blue, white, yellow
-}  # fmt: skip
-# What anomalies take their colours from.
-_ANY = (
+    "car": (
+        Tone(hsv=(0.6, 0.05, 0.55), spread=(0.1, 0.05, 0.15)),  # mostly grey, black and white
+        Tone(hsv=(0.6, 0.1, 0.12), spread=(0.1, 0.1, 0.07)),
+        Tone(hsv=(0.12, 0.04, 0.85), spread=(0.1, 0.04, 0.1)),
+        Tone(hsv=(0.3, 0.55, 0.5), spread=(0.4, 0.3, 0.2)),
+    ),
+    "clothing": (
+        Tone(hsv=(0.62, 0.3, 0.22), spread=(0.1, 0.25, 0.14)),
+        Tone(hsv=(0.08, 0.25, 0.4), spread=(0.06, 0.2, 0.25)),
+        Tone(hsv=(0.5, 0.5, 0.5), spread=(0.5, 0.4, 0.3)),
+    ),
+    "facade": (
+        Tone(hsv=(0.1, 0.18, 0.68), spread=(0.04, 0.12, 0.18)),  # plaster
+        Tone(hsv=(0.03, 0.4, 0.46), spread=(0.03, 0.18, 0.16)),  # brick
+        Tone(hsv=(0.55, 0.08, 0.52), spread=(0.15, 0.06, 0.2)),  # concrete
+    ),
+    "foliage": (Tone(hsv=(0.26, 0.5, 0.35), spread=(0.08, 0.2, 0.12)),),
+    "bark": (Tone(hsv=(0.08, 0.3, 0.26), spread=(0.03, 0.15, 0.1)),),
+    "asphalt": (Tone(hsv=(0.6, 0.05, 0.37), spread=(0.2, 0.05, 0.1)),),
+    "paving": (
+        Tone(hsv=(0.1, 0.08, 0.56), spread=(0.06, 0.06, 0.12)),  # concrete slabs
+        Tone(hsv=(0.03, 0.25, 0.5), spread=(0.02, 0.12, 0.1)),  # bricks
+    ),
+    "metal": (
+        Tone(hsv=(0.58, 0.04, 0.48), spread=(0.1, 0.04, 0.14)),  # galvanised
+        Tone(hsv=(0.5, 0.2, 0.18), spread=(0.16, 0.15, 0.1)),  # painted dark
+    ),
+    "skin": (Tone(hsv=(0.06, 0.42, 0.6), spread=(0.02, 0.15, 0.25)),),
+    "sign": (
+        Tone(hsv=(0.99, 0.8, 0.65), spread=(0.02, 0.12, 0.14)),  # red
+        Tone(hsv=(0.6, 0.75, 0.55), spread=(0.03, 0.15, 0.15)),  # blue
+        Tone(hsv=(0.12, 0.05, 0.85), spread=(0.1, 0.05, 0.1)),  # white
+        Tone(hsv=(0.13, 0.75, 0.78), spread=(0.02, 0.15, 0.12)),  # yellow
+    ),
+}
+# Anomalies take their colours from these things, each as often as it stands here.
+_COLOURS_OF_ANOMALIES = (
     "facade",
     "facade",
     "facade",
@@ -84,43 +118,48 @@ _ANY = (
     "bark",
     "sign",
 )
+_ROAD_GREY = 0.37  # RGB value of a middling road
+_MIN_CONTRAST = 0.27  # largest difference of a channel from it, above which an anomaly is seen
 
 
 def colour(rng: Random, thing: str) -> Points:
-    """Return the RGB of a known thing, by its name in the table of tones."""
-    tones = np.array(_TONES[thing])
+    """Return a random RGB of a known thing, by its name in the table of tones."""
+    tones = _TONES[thing]
     tone = tones[rng.integers(len(tones))]
-    hue, saturation, value = tone[:3] + rng.uniform(-1, 1, 3) * tone[3:]
+    hue, saturation, value = np.array(tone.hsv) + rng.uniform(-1, 1, 3) * np.array(tone.spread)
     return np.array(
         colorsys.hsv_to_rgb(hue % 1.0, np.clip(saturation, 0, 1), np.clip(value, 0.03, 0.97))
     )
 
 
 def odd_colour(rng: Random) -> Points:
-    """Return the RGB of an anomaly: one of the known things' distributions, but none that hides it
-    on a grey road.
+    """Return the RGB of an anomaly: a colour of a known thing that does not hide it on a grey road.
+
+    A grey lump on grey asphalt is road to every network, without a doubt; nothing could be learned
+    from it.
     """
-    # A grey lump on grey asphalt is road to every network, without a doubt; nothing could be
-    # learned from it.
-    while np.abs((rgb := colour(rng, _ANY[rng.integers(len(_ANY))])) - 0.37).max() <= 0.27:
-        pass
-    return rgb
+    while True:
+        rgb = colour(rng, _COLOURS_OF_ANOMALIES[rng.integers(len(_COLOURS_OF_ANOMALIES))])
+        if np.abs(rgb - _ROAD_GREY).max() > _MIN_CONTRAST:
+            return rgb
 
 
 TILE = 256
+# Of each grain, the size of its blobs: about 2 and 6 pixels, and 0 of clouds (1/f noise).
 _GRAINS = {"medium": 5.0, "coarse": 14.0, "cloud": 0.0}
 
 
 @cache
 def noise_tile(grain: str) -> Floats:
-    """Return a tileable noise ``[256, 256]`` with mean 0 and deviation 1: blobs of 2 and 6 pixels,
-    or clouds (1/f).
-    """
+    """Return a tileable noise ``[256, 256]`` with mean 0 and standard deviation 1."""
     rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
     spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
     frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
-    blobs = np.exp(-((frequency * _GRAINS[grain]) ** 2))
-    spectrum *= blobs if _GRAINS[grain] else 1 / np.maximum(frequency, 1 / TILE) ** 1.5
+    blob = _GRAINS[grain]
+    if blob:
+        spectrum *= np.exp(-((frequency * blob) ** 2))
+    else:
+        spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5
     spectrum[0, 0] = 0
     tile = np.fft.irfft2(spectrum, s=(TILE, TILE))
     return np.ascontiguousarray(tile / tile.std(), dtype=np.float32)
@@ -128,7 +167,7 @@ def noise_tile(grain: str) -> Floats:
 
 def crop(rng: Random, grain: str, height: int = 48, width: int = 48) -> Floats:
     """Return a random piece of a noise tile, at most 256 pixels high and wide."""
-    top, left = (int(v) for v in rng.integers(0, (TILE - height + 1, TILE - width + 1)))
+    top, left = rng.integers(0, (TILE - height + 1, TILE - width + 1)).tolist()
     return noise_tile(grain)[top : top + height, left : left + width]
 
 
@@ -140,9 +179,7 @@ def speckle(rng: Random, strength: float, grain: str = "medium") -> Floats:
 
 
 def leaves(rng: Random) -> Floats:
-    """Return clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards
-    the top.
-    """
+    """Return clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter at the top."""
     patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
     patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
     return np.asarray(np.clip(patch, 0.25, 1.9), np.float32)
@@ -150,12 +187,12 @@ def leaves(rng: Random) -> Floats:
 
 def fabric(rng: Random) -> Floats:
     """Return any surface of made things ``[48, 48]``: speckled, striped or patched."""
-    kind, strength = int(rng.integers(3)), rng.uniform(0.03, 0.2)
+    kind = int(rng.integers(3))
+    strength = rng.uniform(0.03, 0.2)
     patch = speckle(rng, 0.5 * strength)
     if kind == 1:
-        patch += (
-            strength * np.sign(np.sin(np.linspace(0, 2 * np.pi * rng.uniform(2, 7), 48)))[:, None]
-        )
+        stripes = np.sin(np.linspace(0, 2 * np.pi * rng.uniform(2, 7), 48))
+        patch += strength * np.sign(stripes)[:, None]
     elif kind == 2:
         patch += 1.5 * strength * np.sign(crop(rng, "coarse") - np.float32(rng.uniform(-0.5, 0.8)))
     return patch.clip(0.25, 1.75)
@@ -200,42 +237,80 @@ class Light:
         return float(self.sun[0] * min(1.0, 1.8 * strength))
 
 
+@dataclass(frozen=True)
+class Weather:
+    """What the light of a kind of weather or of a time of day has in common."""
+
+    direct: float  # factor of the sun's light
+    ambient: float  # and of the sky's
+    zenith: tuple[float, float, float]  # RGB
+    skyline: tuple[float, float, float]  # RGB
+
+
+_WEATHER = {
+    "clear": Weather(
+        direct=0.95, ambient=0.6, zenith=(0.28, 0.47, 0.78), skyline=(0.72, 0.82, 0.93)
+    ),
+    "overcast": Weather(
+        direct=0.06, ambient=0.8, zenith=(0.72, 0.75, 0.78), skyline=(0.84, 0.84, 0.84)
+    ),
+    "dusk": Weather(direct=0.4, ambient=0.42, zenith=(0.2, 0.26, 0.45), skyline=(0.78, 0.55, 0.41)),
+}
+
+
+def _direction(azimuth: float, elevation: float) -> Points:
+    """Return the unit vector (right, up, ahead) of two angles in radians."""
+    right = np.cos(elevation) * np.sin(azimuth)
+    up = np.sin(elevation)
+    ahead = np.cos(elevation) * np.cos(azimuth)
+    return np.array([right, up, ahead])
+
+
 def sample_light(rng: np.random.Generator) -> Light:
     """Return a random time of day and weather."""
-    weather = str(rng.choice(["clear", "overcast", "dusk"], p=[0.5, 0.38, 0.12]))
-    overcast, dusk = weather == "overcast", weather == "dusk"
+    name = str(rng.choice(["clear", "overcast", "dusk"], p=[0.5, 0.38, 0.12]))
+    weather = _WEATHER[name]
     azimuth = rng.uniform(-np.pi, np.pi)
-    elevation = np.deg2rad(rng.uniform(8, 18) if dusk else rng.uniform(22, 62))
-    # Of the direct light, the sky's light, the zenith and the skyline.
-    strength, level, zenith, skyline = {
-        "clear": (0.95, 0.6, [0.28, 0.47, 0.78], [0.72, 0.82, 0.93]),
-        "overcast": (0.06, 0.8, [0.72, 0.75, 0.78], [0.84, 0.84, 0.84]),
-        "dusk": (0.4, 0.42, [0.2, 0.26, 0.45], [0.78, 0.55, 0.41]),
-    }[weather]
+    if name == "dusk":
+        elevation = np.deg2rad(rng.uniform(8, 18))
+        sun_tint = np.array([1.0, 0.62, 0.38])
+    else:
+        elevation = np.deg2rad(rng.uniform(22, 62))
+        sun_tint = np.array([1.0, 0.96, 0.88])
+    sky_tint = np.array([1.0, 1.0, 1.0] if name == "overcast" else [0.94, 0.99, 1.08])
     bright = rng.uniform(0.8, 1.15)
+    direct = weather.direct * rng.uniform(0.75, 1.2)
+    ambient = weather.ambient * rng.uniform(0.88, 1.12)
+    cover = 0.55 * crop(rng, "cloud", 24, 48) + rng.uniform(-0.7, 0.7)
+    extinction = rng.uniform(0.003, 0.012) if name == "overcast" else rng.uniform(0.001, 0.005)
+    exposure = rng.uniform(0.9, 1.3)
+    noise = rng.uniform(0.005, 0.016)
+    wet = rng.uniform(0, 0.6) if name == "overcast" else 0.0
     return Light(
-        weather=weather,
-        sun=np.array(
-            [
-                np.cos(elevation) * np.sin(azimuth),
-                np.sin(elevation),
-                np.cos(elevation) * np.cos(azimuth),
-            ]
-        ),
-        sun_colour=strength
-        * rng.uniform(0.75, 1.2)
-        * np.array([1.0, 0.62, 0.38] if dusk else [1.0, 0.96, 0.88]),
-        ambient=level
-        * rng.uniform(0.88, 1.12)
-        * np.array([1.0, 1.0, 1.0] if overcast else [0.94, 0.99, 1.08]),
-        zenith=bright * np.array(zenith),
-        skyline=min(1.0, bright) * np.array(skyline),
-        clouds=np.clip(0.55 * crop(rng, "cloud", 24, 48) + rng.uniform(-0.7, 0.7), 0, 1),
-        extinction=rng.uniform(0.003, 0.012) if overcast else rng.uniform(0.001, 0.005),
-        exposure=rng.uniform(0.9, 1.3),
-        noise=rng.uniform(0.005, 0.016),
-        wet=rng.uniform(0, 0.6) if overcast else 0.0,
+        weather=name,
+        sun=_direction(azimuth, elevation),
+        sun_colour=direct * sun_tint,
+        ambient=ambient * sky_tint,
+        zenith=bright * np.array(weather.zenith),
+        skyline=min(1.0, bright) * np.array(weather.skyline),
+        clouds=np.clip(cover, 0, 1),
+        extinction=extinction,
+        exposure=exposure,
+        noise=noise,
+        wet=wet,
     )
+
+
+@dataclass(frozen=True)
+class GroundGrid:
+    """The ground under each pixel of a canvas, from the first row on that may show ground: float32
+    ``[rows - first_row, columns]`` each.
+    """
+
+    first_row: int
+    lateral: Floats  # metres
+    distance: Floats  # metres; infinite above the horizon
+    pixel_width: Floats  # metres of lateral that a pixel spans
 
 
 @dataclass(frozen=True)
@@ -266,11 +341,10 @@ class Camera:
         scale = self.focal / distance
         x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
         y = (self.height - points[:, 1]) * scale
-        cosine, sine = cos(self.roll), sin(self.roll)
-        columns, rows = (
-            self.columns / 2 + cosine * x - sine * y,
-            self.horizon * self.rows + sine * x + cosine * y,
-        )
+        cosine = cos(self.roll)
+        sine = sin(self.roll)
+        columns = self.columns / 2 + cosine * x - sine * y
+        rows = self.horizon * self.rows + sine * x + cosine * y
         return np.column_stack([columns, rows])
 
     def clip(self, points: Points) -> Points:
@@ -284,37 +358,36 @@ class Camera:
             if ahead[i] >= 0:
                 kept.append(points[i])
             if (ahead[i] >= 0) != (ahead[j] >= 0):
-                kept.append(points[i] + ahead[i] / (ahead[i] - ahead[j]) * (points[j] - points[i]))
+                share = ahead[i] / (ahead[i] - ahead[j])
+                kept.append(points[i] + share * (points[j] - points[i]))
         return np.array(kept).reshape(-1, 3)
 
-    def ground_grid(self) -> tuple[int, Floats, Floats, Floats]:
-        """Return the first row that may show ground and, of the ground under each pixel from there,
-        float32 ``[rows - first, columns]``: lateral, distance (infinite above the horizon), metres
-        of lateral that a pixel spans.
-        """
+    def ground_grid(self) -> GroundGrid:
+        """Return the ground under each pixel of the canvas."""
         # The roll lifts the horizon at one side.
         lift = abs(np.sin(self.roll)) * self.columns / 2
-        first = int(np.clip(np.floor(self.horizon * self.rows - lift), 0, self.rows - 1))
-        row = np.arange(first, self.rows, dtype=np.float32)[:, None] + np.float32(
-            0.5 - self.horizon * self.rows
-        )
-        column = np.arange(self.columns, dtype=np.float32)[None] + np.float32(
-            0.5 - self.columns / 2
-        )
-        cosine, sine = np.float32(np.cos(self.roll)), np.float32(np.sin(self.roll))
-        below, across = cosine * row - sine * column, cosine * column + sine * row
+        horizon = self.horizon * self.rows
+        first_row = int(np.clip(np.floor(horizon - lift), 0, self.rows - 1))
+        rows = np.arange(first_row, self.rows, dtype=np.float32)[:, None]
+        row = rows + np.float32(0.5 - horizon)
+        columns = np.arange(self.columns, dtype=np.float32)[None]
+        column = columns + np.float32(0.5 - self.columns / 2)
+        cosine = np.float32(np.cos(self.roll))
+        sine = np.float32(np.sin(self.roll))
+        below = cosine * row - sine * column  # pixels below the horizon
+        across = cosine * column + sine * row
+        focal = np.float32(self.focal)
         with np.errstate(divide="ignore"):
             distance = np.where(
                 below > 0.02, np.float32(self.focal * self.height) / below, np.float32(np.inf)
             )
-        slope = distance / np.float32(self.focal)
         near = np.minimum(distance, np.float32(1e4))
-        lateral = across * near / np.float32(self.focal) - np.float32(self.curvature / 2) * near**2
-        return (
-            first,
-            lateral.astype(np.float32),
-            distance.astype(np.float32),
-            slope.astype(np.float32),
+        lateral = across * near / focal - np.float32(self.curvature / 2) * near**2
+        return GroundGrid(
+            first_row=first_row,
+            lateral=lateral.astype(np.float32),
+            distance=distance.astype(np.float32),
+            pixel_width=(distance / focal).astype(np.float32),
         )
 
 
@@ -322,7 +395,8 @@ def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0
     """Return street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned
     place.
     """
-    cosine, sine = cos(yaw), sin(yaw)
+    cosine = cos(yaw)
+    sine = sin(yaw)
     right, up, forward = local.T
     return np.column_stack(
         [lateral + cosine * right + sine * forward, up, station - sine * right + cosine * forward]
@@ -330,17 +404,28 @@ def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0
 
 
 def upright(half: float, depths: Corner, height: float, top: float) -> Points:
-    """Return the reach of four points at the foot, ``half`` m to both sides, and two ``height`` m
-    above it.
+    """Return the reach ``[6, 3]`` of what stands: four points at the foot, ``half`` m to both
+    sides, and two ``height`` m above it, ``top`` m to both sides.
     """
-    foot = [(x, 0.0, z) for x in (-half, half) for z in depths]
-    return np.array([*foot, *((x, height, 0.0) for x in (-top, top))])
+    near, far = depths
+    return np.array(
+        [
+            (-half, 0.0, near),
+            (-half, 0.0, far),
+            (half, 0.0, near),
+            (half, 0.0, far),
+            (-top, height, 0.0),
+            (top, height, 0.0),
+        ]
+    )
 
 
 def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
     """Return the outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
-    x, y = radii[0] * np.cos(_ANGLES), radii[1] * np.sin(_ANGLES)
-    cosine, sine = np.cos(tilt), np.sin(tilt)
+    x = radii[0] * np.cos(_ANGLES)
+    y = radii[1] * np.sin(_ANGLES)
+    cosine = np.cos(tilt)
+    sine = np.sin(tilt)
     return np.column_stack([centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y])
 
 
@@ -348,11 +433,14 @@ def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
     """Return a tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are
     its widths in metres.
     """
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    length = max(1e-6, float(np.hypot(dx, dy)))
-    nx, ny = -dy / length / 2, dx / length / 2
+    along_x = end[0] - start[0]
+    along_y = end[1] - start[1]
+    length = max(1e-6, float(np.hypot(along_x, along_y)))
+    # Half of the unit vector across the limb.
+    across_x = -along_y / length / 2
+    across_y = along_x / length / 2
     ends = ((start, thick), (end, thin), (end, -thin), (start, -thick))
-    return [(x + nx * width, y + ny * width) for (x, y), width in ends]
+    return [(x + across_x * width, y + across_y * width) for (x, y), width in ends]
 
 
 class Canvas:
@@ -422,10 +510,15 @@ class Canvas:
         return np.clip(points, -8 * columns, 9 * columns)
 
     def _window(self, low: Points, high: Points) -> Window | None:
+        """Return the part of the canvas that holds a box, with a rim; None if that is empty."""
         rows, columns = self.labels.shape
-        left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
-        right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
-        return None if right <= left or bottom <= top else (slice(top, bottom), slice(left, right))
+        left = max(0, int(low[0]) - 1)
+        top = max(0, int(low[1]) - 1)
+        right = min(columns, int(high[0]) + 2)
+        bottom = min(rows, int(high[1]) + 2)
+        if right <= left or bottom <= top:
+            return None
+        return (slice(top, bottom), slice(left, right))
 
     def _put(
         self,
@@ -441,8 +534,10 @@ class Canvas:
 
 
 def _inside(where: Window, points: Points | Floats) -> Mask:
+    """Return which pixels of a window are inside of a polygon ``[N, 2]`` (column, row)."""
     mask = np.zeros([axis.stop - axis.start for axis in where], np.uint8)
-    cv2.fillPoly(mask, [np.rint(points * (1 << _SHIFT)).astype(np.int32)], (255,), shift=_SHIFT)
+    corners = np.rint(points * (1 << _SHIFT)).astype(np.int32)
+    cv2.fillPoly(mask, [corners], (255,), shift=_SHIFT)
     return mask > 0
 
 
@@ -461,20 +556,27 @@ def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
 
 def _stretch(patch: Floats, low: Points, high: Points, where: Window) -> Floats:
     """Return the part of a patch, stretched over the box low..high, that the window shows."""
-    width, height = max(1.0, high[0] - low[0]), max(1.0, high[1] - low[1])
+    width = max(1.0, high[0] - low[0])
+    height = max(1.0, high[1] - low[1])
+    rows, columns = patch.shape
     small = patch
-    if width < patch.shape[1] or height < patch.shape[0]:
-        size = (int(min(np.ceil(width), patch.shape[1])), int(min(np.ceil(height), patch.shape[0])))
+    if width < columns or height < rows:
+        size = (int(min(np.ceil(width), columns)), int(min(np.ceil(height), rows)))
         small = np.asarray(cv2.resize(patch, size, interpolation=cv2.INTER_AREA), np.float32)
-    scale_x, scale_y = small.shape[1] / width, small.shape[0] / height
-    (top, bottom), (left, right) = ((axis.start, axis.stop) for axis in where)
+    scale_x = small.shape[1] / width
+    scale_y = small.shape[0] / height
+    vertical, horizontal = where
     # From window pixels to patch pixels, pixel centre to pixel centre.
-    shift_x, shift_y = (left + 0.5 - low[0]) * scale_x - 0.5, (top + 0.5 - low[1]) * scale_y - 0.5
-    matrix = np.array([[scale_x, 0, shift_x], [0, scale_y, shift_y]])
-    size, flags = (right - left, bottom - top), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    return np.asarray(
-        cv2.warpAffine(small, matrix, size, flags=flags, borderMode=_REPEAT), np.float32
+    shift_x = (horizontal.start + 0.5 - low[0]) * scale_x - 0.5
+    shift_y = (vertical.start + 0.5 - low[1]) * scale_y - 0.5
+    stretched = cv2.warpAffine(
+        small,
+        np.array([[scale_x, 0, shift_x], [0, scale_y, shift_y]]),
+        (horizontal.stop - horizontal.start, vertical.stop - vertical.start),
+        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+        borderMode=_REPEAT,
     )
+    return np.asarray(stretched, np.float32)
 
 
 @dataclass(frozen=True)
@@ -491,11 +593,20 @@ class Stage:
     def flat(
         self, corners: Points, colour: Points, label: int, patch: Floats | None = None
     ) -> None:
+        """Fill a flat polygon of street points ``[N, 3]`` with an already lit colour."""
         shown = self.camera.clip(corners)
         if len(shown) >= 3:
-            self.canvas.fill(
-                self.camera.project(shown), shown[:, 2] - self.camera.station, colour, label, patch
-            )
+            distances = shown[:, 2] - self.camera.station
+            self.canvas.fill(self.camera.project(shown), distances, colour, label, patch)
+
+
+@dataclass(frozen=True)
+class Face:
+    """A flat face of a solid."""
+
+    number: int  # from corner i of the profile to i + 1, or LEFT or RIGHT
+    corners: Points  # [N, 3], local or of the street
+    normal: Points  # [3], outward, of length 1
 
 
 @dataclass(frozen=True)
@@ -515,57 +626,66 @@ class Place:
         """Fill a polygon (right, up) in metres from the place, facing the camera, with an already
         lit colour.
         """
-        points = np.column_stack(
-            [np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)]
-        )
-        self.stage.flat(points, colour, label, patch)
+        beside_and_up = np.add(outline, (self.lateral, 0.0))
+        stations = np.full(len(outline), self.station)
+        self.stage.flat(np.column_stack([beside_and_up, stations]), colour, label, patch)
 
-    def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
-        """Return the faces of a solid here that look at the camera, farthest first: (number, street
-        corners, street normal). Its side profile ``[N, 2]`` (forward, up) runs counter-clockwise
-        seen from the right; face i is from corner i to i + 1, or LEFT or RIGHT.
+    def faces(self, profile: Points, width: float) -> list[Face]:
+        """Return the faces of a solid here that look at the camera, farthest first, in street
+        coordinates.
+
+        Args:
+            profile: the side ``[N, 2]`` (forward, up) of the solid, counter-clockwise seen from the
+                right.
         """
-        count, half = len(profile), width / 2
-        left, right = (
-            np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]])
-            for x in (-half, half)
-        )
-        faces = [(LEFT, left, np.array([-1.0, 0, 0])), (RIGHT, right, np.array([1.0, 0, 0]))]
-        for i in range(count):
-            j = (i + 1) % count
-            along = profile[j] - profile[i]
-            outward = np.array([0.0, -along[0], along[1]]) / max(1e-9, float(np.hypot(*along)))
-            faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
-        shown, camera = [], self.stage.camera
-        for number, local, outward in faces:
-            corners, normal = (
-                turned(local, self.yaw, self.lateral, self.station),
-                turned(outward[None], self.yaw)[0],
-            )
+        camera = self.stage.camera
+        shown: list[tuple[float, Face]] = []  # squared distance from the camera, and the face
+        for face in _local_faces(profile, width):
+            corners = turned(face.corners, self.yaw, self.lateral, self.station)
+            normal = turned(face.normal[None], self.yaw)[0]
             x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
-            y, z = y - camera.height, z - camera.station
+            y = y - camera.height
+            z = z - camera.station
             x += camera.curvature / 2 * max(1.0, z) ** 2
             if x * normal[0] + y * normal[1] + z * normal[2] < 0:
-                shown.append((x * x + y * y + z * z, number, corners, normal))
-        return [face[1:] for face in sorted(shown, key=lambda face: -face[0])]
+                shown.append((x * x + y * y + z * z, Face(face.number, corners, normal)))
+        shown.sort(key=lambda pair: -pair[0])
+        return [face for _, face in shown]
 
     def solid(
         self, profile: Points, width: float, colour: Points, label: int, patch: Floats
     ) -> None:
-        for _, corners, normal in self.faces(profile, width):
-            self.stage.flat(corners, colour * self.stage.light.shade(normal), label, patch)
+        """Draw a solid here by its side profile ``[N, 2]`` (forward, up)."""
+        for face in self.faces(profile, width):
+            shade = self.stage.light.shade(face.normal)
+            self.stage.flat(face.corners, colour * shade, label, patch)
 
     def box(
         self, length: float, height: float, width: float, colour: Points, label: int, patch: Floats
     ) -> None:
+        """Draw a box on the ground, with its middle here."""
         half = length / 2
-        self.solid(
-            np.array([[half, 0], [half, height], [-half, height], [-half, 0]]),
-            width,
-            colour,
-            label,
-            patch,
-        )
+        profile = np.array([[half, 0], [half, height], [-half, height], [-half, 0]])
+        self.solid(profile, width, colour, label, patch)
+
+
+def _local_faces(profile: Points, width: float) -> list[Face]:
+    """Return all faces of a solid in local coordinates (right, up, forward)."""
+    count = len(profile)
+    forward, up = profile.T
+    left = np.column_stack([np.full(count, -width / 2), up, forward])
+    right = np.column_stack([np.full(count, width / 2), up, forward])
+    faces = [
+        Face(LEFT, left, np.array([-1.0, 0, 0])),
+        Face(RIGHT, right, np.array([1.0, 0, 0])),
+    ]
+    for i in range(count):
+        j = (i + 1) % count
+        along = profile[j] - profile[i]
+        length = max(1e-9, float(np.hypot(*along)))
+        outward = np.array([0.0, -along[0], along[1]]) / length
+        faces.append(Face(i, np.stack([left[i], left[j], right[j], right[i]]), outward))
+    return faces
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,4 @@
-"""Toy road scenes: ground and sky, what stands where, the picture; and folders and videos
-of them.
-"""
+"""Toy road scenes: ground and sky, what stands where, the picture; folders and videos of them."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -25,6 +24,7 @@ from segunc.toyroads.canvas import (
     Canvas,
     Corner,
     Floats,
+    GroundGrid,
     Id,
     Light,
     Points,
@@ -33,17 +33,78 @@ from segunc.toyroads.canvas import (
     Thing,
 )
 
+Bytes = npt.NDArray[np.uint8]
+LINE_WIDTH = 0.15  # metres
+FAR = 600.0  # metres; ground that is farther is not drawn
+DASH = 4.5  # metres; a dashed line has gaps of the same length
+GRAIN_SCALE = 22.0  # pixels of the noise tile to a metre of ground
+
 
 @dataclass(frozen=True)
 class Ground:
-    """The cross-section of a street; laterals in metres from the camera's path."""
+    """The cross-section of a street and its colours; laterals in metres from the camera's path."""
 
     road: Corner  # left and right kerb
-    sidewalks: list[Corner]  # kerb and outer edge of both
+    sidewalk: Corner  # outer edges of the left and the right sidewalk
     lines: list[float]  # of the lanes, the middle first
-    draw: Callable[
-        [Stage, Floats], None
-    ]  # all of it, darkened by shadows (factors, [rows, columns])
+    edges: Corner  # the two outer lines, which are not dashed
+    asphalt: Points  # RGB
+    paving: Points  # RGB
+    grass: Points  # RGB
+    white: np.float32  # of the lines
+    rough: np.float32  # standard deviation of the grain of asphalt and slabs
+
+    @property
+    def sidewalks(self) -> list[Corner]:
+        """Kerb and outer edge of both sidewalks, the left one first."""
+        return list(zip(self.road, self.sidewalk, strict=True))
+
+    def draw(self, stage: Stage, shadows: Floats) -> None:
+        """Draw all of it, darkened by shadows (factors, ``[rows, columns]``)."""
+        grid = stage.camera.ground_grid()
+        visible = grid.distance < FAR
+        near = np.minimum(grid.distance, np.float32(FAR))
+        station = near + np.float32(stage.camera.station)
+        on_road = (grid.lateral > self.road[0]) & (grid.lateral < self.road[1])
+        paved = (grid.lateral > self.sidewalk[0]) & (grid.lateral < self.sidewalk[1])
+        beside = np.where(paved, Id.SIDEWALK, Id.VEGETATION)
+        label = np.where(on_road, Id.ROAD, beside).astype(np.uint8)
+        colour_beside = np.where(paved[..., None], self.paving, self.grass)
+        tones = np.where(on_road[..., None], self.asphalt, colour_beside).astype(np.float32)
+        colour = tones * self._grain(grid, station, label)[..., None]
+        self._draw_lines(colour, grid, station)
+        light = stage.light
+        lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
+        colour = colour * lit * shadows[grid.first_row :, :, None]
+        stage.canvas.colours[grid.first_row :][visible] = colour[visible]
+        stage.canvas.labels[grid.first_row :][visible] = label[visible]
+        stage.canvas.depth[grid.first_row :][visible] = near[visible]
+
+    def _grain(self, grid: GroundGrid, station: Floats, label: Bytes) -> Floats:
+        """Return noise factors around 1; grain finer than a pixel averages out."""
+        roughness = np.where(label == Id.VEGETATION, np.float32(0.2), self.rough)
+        strength = roughness / (1 + (12 * grid.pixel_width) ** 2)
+        noise = cv2.remap(
+            paint.noise_tile("medium"),
+            grid.lateral * np.float32(GRAIN_SCALE),
+            station * np.float32(GRAIN_SCALE),
+            cv2.INTER_LINEAR,
+            borderMode=cv2.BORDER_WRAP,
+        )
+        return np.clip(1 + strength * noise, 0.35, 1.7)
+
+    def _draw_lines(self, colour: Floats, grid: GroundGrid, station: Floats) -> None:
+        """Blend the lines of the lanes into the colour of the ground, in place."""
+        pixel = np.maximum(grid.pixel_width, 1e-4)
+        half = np.float32(LINE_WIDTH / 2)
+        for lateral in self.lines:
+            # How much of each pixel a line covers; thin far lines fade as in a real picture.
+            inside = half - np.abs(grid.lateral - np.float32(lateral))
+            share = inside / pixel + np.float32(0.5)
+            cover = np.clip(share, 0, np.minimum(1, 2 * half / pixel)).astype(np.float32)
+            if lateral not in self.edges:
+                cover = cover * (station % (2 * DASH) < DASH)
+            colour += cover[..., None] * (self.white - colour)
 
 
 def sample_ground(rng: Random) -> Ground:
@@ -51,83 +112,57 @@ def sample_ground(rng: Random) -> Ground:
     sides.
     """
     lane = rng.uniform(2.9, 3.6)
-    ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
-    parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
+    ours = int(rng.integers(1, 3))
+    theirs = int(rng.integers(1, 3))
+    left_parking = _sample_parking(rng)
+    right_parking = _sample_parking(rng)
     middle = -lane / 2 + rng.normal(0, 0.2)
     edges = (middle - theirs * lane, middle + ours * lane)
-    inner = [middle + i * lane for i in range(1, ours)] + [
-        middle - i * lane for i in range(1, theirs)
-    ]
-    lines = [middle, *inner, *edges]
-    road = (edges[0] - parking[0], edges[1] + parking[1])
-    sidewalk = (road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0))
-    asphalt, paving, grass = [
-        paint.colour(rng, thing) for thing in ("asphalt", "paving", "foliage")
-    ]
-    white = np.float32(rng.uniform(0.5, 0.9))
-    rough = np.float32(rng.uniform(0.05, 0.12))  # of asphalt and slabs
+    lines = [middle]
+    lines += [middle + i * lane for i in range(1, ours)]
+    lines += [middle - i * lane for i in range(1, theirs)]
+    lines += edges
+    road = (edges[0] - left_parking, edges[1] + right_parking)
+    return Ground(
+        road=road,
+        sidewalk=(road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0)),
+        lines=lines,
+        edges=edges,
+        asphalt=paint.colour(rng, "asphalt"),
+        paving=paint.colour(rng, "paving"),
+        grass=paint.colour(rng, "foliage"),
+        white=np.float32(rng.uniform(0.5, 0.9)),
+        rough=np.float32(rng.uniform(0.05, 0.12)),
+    )
 
-    def draw(stage: Stage, shadows: Floats) -> None:
-        first, lateral, distance, slope = stage.camera.ground_grid()
-        ground = distance < 600
-        near = np.minimum(distance, np.float32(600))
-        station = near + np.float32(stage.camera.station)
-        on_road = (lateral > road[0]) & (lateral < road[1])
-        paved = (lateral > sidewalk[0]) & (lateral < sidewalk[1])
-        label = np.where(on_road, Id.ROAD, np.where(paved, Id.SIDEWALK, Id.VEGETATION)).astype(
-            np.uint8
-        )
-        tones = np.where(
-            on_road[..., None], asphalt, np.where(paved[..., None], paving, grass)
-        ).astype(np.float32)
-        # Grain finer than a pixel averages out.
-        strength = np.where(label == Id.VEGETATION, np.float32(0.2), rough) / (
-            1 + (12 * slope) ** 2
-        )
-        scaled = lateral * np.float32(22), station * np.float32(22)
-        noise = cv2.remap(
-            paint.noise_tile("medium"), *scaled, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
-        )
-        colour = tones * np.clip(1 + strength * noise, 0.35, 1.7)[..., None]
-        pixel, half = np.maximum(slope, 1e-4), np.float32(0.075)
-        for place in lines:
-            # How much of each pixel a line covers; thin far lines fade as in a real picture.
-            share = (half - np.abs(lateral - np.float32(place))) / pixel + np.float32(0.5)
-            line = np.clip(share, 0, np.minimum(1, 2 * half / pixel)).astype(np.float32)
-            line = line if place in edges else line * (station % 9 < 4.5)
-            colour += line[..., None] * (white - colour)
-        canvas, light = stage.canvas, stage.light
-        lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
-        colour = colour * lit * shadows[first:, :, None]
-        for layer, drawn in (
-            (canvas.colours, colour),
-            (canvas.labels, label),
-            (canvas.depth, near),
-        ):
-            layer[first:][ground] = drawn[ground]
 
-    return Ground(road, list(zip(road, sidewalk, strict=True)), lines, draw)
+def _sample_parking(rng: Random) -> float:
+    """Return the width in metres between the outer line and the kerb, with room for cars or not."""
+    return 2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6)
 
 
 def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
-    """Return factors by which the ground is darkened, float32 ``[rows, columns]``: of the street
-    points of each thing, those on the ground make the contact shadow, and all of them, moved along
-    the sun's rays, the outline of the cast one.
+    """Return factors by which the ground is darkened, float32 ``[rows, columns]``.
+
+    Args:
+        footprints: street points ``[N, 3]`` of each thing. Those on the ground make the contact
+            shadow; all of them, moved along the sun's rays, make the outline of the cast shadow.
     """
     factors = np.full((camera.rows, camera.columns), 1, np.float32)
-    slide, reach = light.sun / max(float(light.sun[1]), 0.25), 8 * camera.columns
-    shadow = float(light.ambient.mean() / max(light.shade((0.0, 1.0, 0.0)).mean(), 1e-6))
+    slide = light.sun / max(float(light.sun[1]), 0.25)
+    bound = 8 * camera.columns  # OpenCV's fixed-point numbers would overflow far outside
+    cast_factor = float(light.ambient.mean() / max(light.shade((0.0, 1.0, 0.0)).mean(), 1e-6))
     for points in footprints:
-        fallen = (points - points[:, 1:2] * slide) * (1, 0, 1)
-        for outline, value in ((fallen, shadow), (points[points[:, 1] < 0.05], 0.55)):
-            shown = np.rint(np.clip(camera.project(outline), -reach, reach)).astype(np.int32)
-            cv2.fillConvexPoly(factors, cv2.convexHull(shown), (value,))
+        cast = (points - points[:, 1:2] * slide) * (1, 0, 1)
+        contact = points[points[:, 1] < 0.05]
+        for outline, factor in ((cast, cast_factor), (contact, 0.55)):
+            corners = np.rint(np.clip(camera.project(outline), -bound, bound)).astype(np.int32)
+            cv2.fillConvexPoly(factors, cv2.convexHull(corners), (factor,))
     return np.asarray(cv2.GaussianBlur(factors, (0, 0), 0.003 * camera.columns), np.float32)
 
 
 REACH = 110.0  # metres of street that are furnished
 SAMPLES = 2  # canvas pixels along each side of a final pixel
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -136,9 +171,23 @@ class Scene:
 
     image: Bytes  # RGB [H, W, 3]
     labels: Bytes  # raw ids of the label map ``toy`` [H, W]; anomalies are 5: 'dynamic', ignored
-    anomaly: (
-        Bytes  # 0 normal, 1 anomaly, 255 ignored: the rim of one pixel around an anomaly [H, W]
-    )
+    # [H, W]: 0 normal, 1 anomaly, 255 ignored, which is the rim of one pixel around an anomaly.
+    anomaly: Bytes
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A rectangle along the street, in metres."""
+
+    lateral: float  # of its middle
+    station: float
+    half_width: float
+    half_length: float
+
+    def meets(self, other: Rectangle) -> bool:
+        beside = abs(self.lateral - other.lateral) >= self.half_width + other.half_width
+        before = abs(self.station - other.station) >= self.half_length + other.half_length
+        return not beside and not before
 
 
 @dataclass
@@ -150,21 +199,16 @@ class Layout:
     skyline: Callable[[Stage], None]
     camera: Camera  # without rows and columns yet
     things: list[Thing] = field(default_factory=list)
-    taken: list[tuple[float, ...]] = field(
-        default_factory=list
-    )  # lateral and station, half width and length
+    taken: list[Rectangle] = field(default_factory=list)
 
-    def take(self, lateral: float, station: float, half_width: float, half_length: float) -> bool:
-        """Take a rectangle around a place; False, and nothing is taken, where it meets
-        another one.
+    def take(self, rectangle: Rectangle) -> bool:
+        """Take a rectangle of the street; return False, and take nothing, where it meets one that
+        is taken.
         """
-        meets = (
-            abs(lateral - x) < half_width + w and abs(station - z) < half_length + d
-            for x, z, w, d in self.taken
-        )
-        if free := not any(meets):
-            self.taken.append((lateral, station, half_width, half_length))
-        return free
+        if any(rectangle.meets(other) for other in self.taken):
+            return False
+        self.taken.append(rectangle)
+        return True
 
 
 def sample_layout(rng: Random, anomalies: bool = False) -> Layout:
@@ -173,83 +217,112 @@ def sample_layout(rng: Random, anomalies: bool = False) -> Layout:
     """
     woods = rng.uniform(0, 1)
     skyline = things.sample_skyline(rng, woods)
-    view, horizon, height = (
-        float(np.deg2rad(rng.uniform(50, 68))),
-        rng.uniform(0.40, 0.52),
-        rng.uniform(1.25, 1.75),
-    )
     camera = Camera(
-        0, 0, view, horizon, height, curvature=rng.normal(0, 0.0016), roll=rng.normal(0, 0.008)
+        rows=0,
+        columns=0,
+        field_of_view=float(np.deg2rad(rng.uniform(50, 68))),
+        horizon=rng.uniform(0.40, 0.52),
+        height=rng.uniform(1.25, 1.75),
+        curvature=rng.normal(0, 0.0016),
+        roll=rng.normal(0, 0.008),
     )
-    layout = Layout(paint.sample_light(rng), sample_ground(rng), skyline, camera)
+    light = paint.sample_light(rng)
+    layout = Layout(light, sample_ground(rng), skyline, camera)
     if anomalies:
         _place_anomalies(rng, layout)
     for kerb, outer in layout.ground.sidewalks:
-        _line_side(rng, layout, kerb, outer, woods)
-    _traffic(rng, layout)
+        side = 1 if outer > kerb else -1
+        _place_buildings(rng, layout, outer, side, woods)
+        _place_posts_and_signs(rng, layout, kerb, side)
+    _place_parked_cars(rng, layout)
+    _place_driving_cars(rng, layout)
+    _place_persons(rng, layout)
     return layout
 
 
-def _line_side(rng: Random, layout: Layout, kerb: float, outer: float, woods: float) -> None:
-    """Place houses, or hedges and trees, behind one sidewalk; lamp posts and traffic signs along
-    the kerb.
+def _place_buildings(rng: Random, layout: Layout, outer: float, side: int, woods: float) -> None:
+    """Place houses, or hedges and trees, behind the outer edge of a sidewalk.
+
+    Args:
+        side: 1 of the right sidewalk, -1 of the left one.
+        woods: share of woods in the scene, 0..1.
     """
-    side, add = (1 if outer > kerb else -1), layout.things.append
     lit = 0.35 if layout.light.weather == "dusk" else 0.04
-    built, station = rng.random() > 0.1 + 0.4 * woods, rng.uniform(-12, -2)
+    built = rng.random() > 0.1 + 0.4 * woods
+    station = rng.uniform(-12, -2)
     while station < REACH:
         length = rng.uniform(8, 24)
         if built and rng.random() < 0.85:
-            add(
-                things.sample_house(rng, outer + side * rng.uniform(0.1, 2.5), station, length, lit)
-            )
+            lateral = outer + side * rng.uniform(0.1, 2.5)
+            layout.things.append(things.sample_house(rng, lateral, station, length, lit))
         else:
-            add(things.sample_hedge(rng, outer + side * 0.6, station, length))
+            layout.things.append(things.sample_hedge(rng, outer + side * 0.6, station, length))
             for _ in range(2):
-                place = (outer + side * rng.uniform(1.2, 12), station + rng.uniform(0, length))
-                add(things.sample_tree(rng, *place, bush=rng.random() < 0.3))
+                lateral = outer + side * rng.uniform(1.2, 12)
+                tree_station = station + rng.uniform(0, length)
+                bush = rng.random() < 0.3
+                layout.things.append(things.sample_tree(rng, lateral, tree_station, bush))
         station += length
-    for place in np.arange(rng.uniform(4, 18), 45, rng.uniform(18, 40)).tolist():
-        add(things.sample_post(rng, kerb + side * 0.5, place))
-    for place in (5 + 22 * rng.beta(1, 1.8, int(rng.integers(0, 4)))).tolist():
-        add(things.sample_sign(rng, kerb + side * rng.uniform(0.25, 1.0), place))
 
 
-def _traffic(rng: Random, layout: Layout) -> None:
-    """Place parked cars, cars ahead and oncoming cars, persons on the sidewalks and some
-    who cross.
-    """
-    road, lines = layout.ground.road, layout.ground.lines
+def _place_posts_and_signs(rng: Random, layout: Layout, kerb: float, side: int) -> None:
+    """Place lamp posts and traffic signs along a kerb; ``side`` is 1 of the right one, else -1."""
+    for station in np.arange(rng.uniform(4, 18), 45, rng.uniform(18, 40)).tolist():
+        layout.things.append(things.sample_post(rng, kerb + side * 0.5, station))
+    stations = 5 + 22 * rng.beta(1, 1.8, int(rng.integers(0, 4)))
+    for station in stations.tolist():
+        lateral = kerb + side * rng.uniform(0.25, 1.0)
+        layout.things.append(things.sample_sign(rng, lateral, station))
 
-    def add(lateral: float, station: float, half: Corner, away: bool) -> None:
-        # Nobody drives with a car's tail in the windscreen.
-        if (abs(lateral) > 2.1 or station > 8.5) and layout.take(lateral, station, *half):
-            layout.things.append(things.sample_car(rng, lateral, station, 0.0 if away else np.pi))
 
+def _add_car(rng: Random, layout: Layout, place: Rectangle, away: bool) -> None:
+    """Add a car that looks away from the camera, or towards it, where its place is free."""
+    # Nobody drives with a car's tail in the windscreen.
+    in_the_way = abs(place.lateral) <= 2.1 and place.station <= 8.5
+    if not in_the_way and layout.take(place):
+        yaw = 0.0 if away else np.pi
+        layout.things.append(things.sample_car(rng, place.lateral, place.station, yaw))
+
+
+def _place_parked_cars(rng: Random, layout: Layout) -> None:
+    """Place parked cars at both kerbs, where there is room beside the lanes."""
+    left, right = layout.ground.road
+    lines = layout.ground.lines
     for lateral, edge, away in (
-        (road[0] + 1.1, min(lines), False),
-        (road[1] - 1.1, max(lines), True),
+        (left + 1.1, min(lines), False),
+        (right - 1.1, max(lines), True),
     ):
-        for place in np.arange(rng.uniform(3, 9), 50, 6.5).tolist():
-            # Where there is room beside the lanes.
+        for station in np.arange(rng.uniform(3, 9), 50, 6.5).tolist():
             if abs(lateral - edge) > 0.9 and rng.random() < 0.35:
-                add(lateral, place, (1.0, 2.6), away)
+                _add_car(rng, layout, Rectangle(lateral, station, 1.0, 2.6), away)
+
+
+def _place_driving_cars(rng: Random, layout: Layout) -> None:
+    """Place one to three cars ahead or oncoming."""
+    left, right = layout.ground.road
+    middle = layout.ground.lines[0]
     for _ in range(int(rng.integers(1, 4))):
-        away, place = rng.random() < 0.55, 9 + 32 * rng.beta(1, 1.7)
-        lanes = (lines[0] + 1.2, road[1] - 2.6) if away else (road[0] + 2.6, lines[0] - 1.2)
-        add(rng.uniform(min(lanes), max(lanes)), place, (1.2, 4.0), away)
+        away = rng.random() < 0.55
+        station = 9 + 32 * rng.beta(1, 1.7)
+        lanes = (middle + 1.2, right - 2.6) if away else (left + 2.6, middle - 1.2)
+        lateral = rng.uniform(min(lanes), max(lanes))
+        _add_car(rng, layout, Rectangle(lateral, station, 1.2, 4.0), away)
+
+
+def _place_persons(rng: Random, layout: Layout) -> None:
+    """Place persons on the sidewalks and some who cross."""
     places = []
     for _ in range(int(rng.poisson(7.0))):
         kerb, outer = layout.ground.sidewalks[rng.integers(2)]
-        places.append((kerb + rng.uniform(0.1, 0.9) * (outer - kerb), 4.5 + 18 * rng.beta(1, 1.6)))
+        lateral = kerb + rng.uniform(0.1, 0.9) * (outer - kerb)
+        places.append(Rectangle(lateral, 4.5 + 18 * rng.beta(1, 1.6), 0.3, 0.4))
     # Enough who cross that a network cannot take whatever stands on the road for a car.
-    places += [
-        (rng.uniform(*layout.ground.road), rng.uniform(6, 20))
-        for _ in range(int(rng.integers(0, 4)))
-    ]
-    for lateral, station in places:
-        if layout.take(lateral, station, 0.3, 0.4):
-            layout.things.append(things.sample_person(rng, lateral, station))
+    for _ in range(int(rng.integers(0, 4))):
+        lateral = rng.uniform(*layout.ground.road)
+        places.append(Rectangle(lateral, rng.uniform(6, 20), 0.3, 0.4))
+    for place in places:
+        if layout.take(place):
+            layout.things.append(things.sample_person(rng, place.lateral, place.station))
 
 
 def _place_anomalies(rng: Random, layout: Layout) -> None:
@@ -257,22 +330,24 @@ def _place_anomalies(rng: Random, layout: Layout) -> None:
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
         station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
         reach = 0.8 * station * float(np.tan(layout.camera.field_of_view / 2))
-        # Half of them beside a kerb, where no car stands.
-        (_, left), (_, right) = layout.ground.sidewalks
-        low, high = (
-            (left, right)
-            if rng.random() < 0.5
-            else sorted(layout.ground.sidewalks[rng.integers(2)])
-        )
+        if rng.random() < 0.5:
+            low, high = layout.ground.sidewalk
+        else:
+            # Half of them beside a kerb, where no car stands.
+            low, high = sorted(layout.ground.sidewalks[rng.integers(2)])
         lateral = float(np.clip(rng.uniform(low, high), -reach, reach))
-        one = things.sample_anomaly(rng, lateral, station)
-        if layout.take(lateral, station, one.half_width + 0.2, 0.8):
-            layout.things.append(one)
+        anomaly = things.sample_anomaly(rng, lateral, station)
+        if layout.take(Rectangle(lateral, station, anomaly.half_width + 0.2, 0.8)):
+            layout.things.append(anomaly)
             # Nothing else may stand between it and the camera.
-            for far in (0.3, 0.6, 0.9):
-                layout.taken.append(
-                    (lateral * far, station * far, one.half_width * far, 0.15 * station)
+            for share in (0.3, 0.6, 0.9):
+                between = Rectangle(
+                    lateral * share,
+                    station * share,
+                    anomaly.half_width * share,
+                    0.15 * station,
                 )
+                layout.taken.append(between)
 
 
 def render_scene(
@@ -288,19 +363,18 @@ def render_scene(
 def render_layout(
     layout: Layout, size: tuple[int, int], rng: Random, station: float = 0.0, time: float = 0.0
 ) -> Scene:
-    """Draw a layout as a camera at ``station`` m along it sees it, ``time`` s into a video; ``rng``
-    makes the noise.
+    """Draw a layout as a camera sees it.
+
+    Args:
+        size: (height, width) of the scene.
+        rng: makes the noise of the sensor.
+        station: of the camera, metres along the layout.
+        time: seconds into a video.
     """
     height, width = size
     camera = replace(layout.camera, rows=SAMPLES * height, columns=SAMPLES * width, station=station)
     light = layout.light
-    # The sky behind everything: a gradient with clouds that fade to the horizon.
-    row = np.arange(camera.rows, dtype=np.float32) + 0.5
-    above = np.clip(1 - row / (camera.horizon * camera.rows), 0, 1)[:, None, None]
-    sky = light.skyline + (light.zenith - light.skyline) * np.sqrt(above)
-    cover = cv2.resize(light.clouds, (camera.columns, camera.rows))[..., None]
-    cloudy = sky + 0.7 * cover * np.minimum(1, 4 * above) * (0.75 * light.skyline + 0.2 - sky)
-    canvas = Canvas(np.asarray(cloudy, np.float32))
+    canvas = Canvas(_draw_sky(camera, light))
     stage = Stage(canvas, camera, light, time)
     layout.skyline(stage)
     ahead = [thing for thing in layout.things if thing.station > station + 0.5]
@@ -309,27 +383,55 @@ def render_layout(
     layout.ground.draw(stage, draw_shadows(camera, light, footprints))
     for thing in ahead:
         thing.draw(stage)
-    # Haze by Koschmieder's law c exp(-k d) + skyline (1 - exp(-k d)); depth 0 (the sky) stays as it
-    # is.
+    labels, anomaly = vote(canvas.labels)
+    image = _take_picture(_add_haze(canvas, light), light, size, rng)
+    return Scene(image, labels, anomaly)
+
+
+def _draw_sky(camera: Camera, light: Light) -> Floats:
+    """Return the sky behind everything: a gradient with clouds that fade to the horizon."""
+    row = np.arange(camera.rows, dtype=np.float32) + 0.5
+    above = np.clip(1 - row / (camera.horizon * camera.rows), 0, 1)[:, None, None]
+    sky = light.skyline + (light.zenith - light.skyline) * np.sqrt(above)
+    cover = cv2.resize(light.clouds, (camera.columns, camera.rows))[..., None]
+    cloud = 0.75 * light.skyline + 0.2
+    cloudy = sky + 0.7 * cover * np.minimum(1, 4 * above) * (cloud - sky)
+    return np.asarray(cloudy, np.float32)
+
+
+def _add_haze(canvas: Canvas, light: Light) -> Floats:
+    """Return the colours of a canvas through haze, by Koschmieder's law ``c exp(-k d) + skyline (1
+    - exp(-k d))``; depth 0 (the sky) stays as it is.
+    """
     skyline = light.skyline.astype(np.float32)
     clear = np.asarray(cv2.exp(-np.float32(light.extinction) * canvas.depth), np.float32)
-    hazy = skyline + (canvas.colours - skyline) * clear[..., None]
-    blurred = cv2.GaussianBlur(hazy, (0, 0), 0.4 * SAMPLES)  # the lens
-    picture = np.asarray(
-        cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA), np.float32
-    )
-    # The sensor: highlights roll off instead of clipping (identity below 0.7, then towards 1), and
-    # noise grows with the signal.
-    picture = picture * np.float32(light.exposure)
-    over = np.maximum(picture - np.float32(0.7), 0)
-    picture = np.minimum(picture, np.float32(0.7)) + np.float32(0.3) * over / (
-        over + np.float32(0.3)
-    )
+    hazy: Floats = skyline + (canvas.colours - skyline) * clear[..., None]
+    return hazy
+
+
+def _take_picture(colours: Floats, light: Light, size: tuple[int, int], rng: Random) -> Bytes:
+    """Return what lens and sensor make of the colours of a canvas, uint8 ``[H, W, 3]``."""
+    height, width = size
+    blurred = cv2.GaussianBlur(colours, (0, 0), 0.4 * SAMPLES)  # the lens
+    small = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA)
+    exposed = np.asarray(small, np.float32) * np.float32(light.exposure)
+    # Highlights roll off instead of clipping: identity below 0.7, then towards 1.
+    over = np.maximum(exposed - np.float32(0.7), 0)
+    roll_off = np.float32(0.3) * over / (over + np.float32(0.3))
+    picture = np.minimum(exposed, np.float32(0.7)) + roll_off
+    # Noise grows with the signal.
     grain = rng.standard_normal(picture.shape, dtype=np.float32)
-    picture = (
-        picture + np.float32(light.noise) * np.sqrt(0.3 + 1.4 * np.maximum(picture, 0)) * grain
+    deviation = np.float32(light.noise) * np.sqrt(0.3 + 1.4 * np.maximum(picture, 0))
+    picture = picture + deviation * grain
+    image: Bytes = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
+    return image
+
+
+def _count(corners: Sequence[Bytes], label: int) -> Bytes:
+    """Return how many of the corners of each block have a label."""
+    return np.asarray(
+        np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8), np.uint8
     )
-    return Scene(np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), *vote(canvas.labels))
 
 
 def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
@@ -339,11 +441,10 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     """
     # The same corner of every block, as strided views: reducing over axes of two is an order
     # slower.
-    corners = [labels[i::SAMPLES, j::SAMPLES] for i in range(SAMPLES) for j in range(SAMPLES)]
-    votes = [
-        np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8)
-        for label in Id.VOTE_ORDER
-    ]
+    corners = []
+    for row in range(SAMPLES):
+        corners += [labels[row::SAMPLES, column::SAMPLES] for column in range(SAMPLES)]
+    votes = [_count(corners, label) for label in Id.VOTE_ORDER]
     winner = np.array(Id.VOTE_ORDER, np.uint8)[np.argmax(votes, axis=0)]  # the first of several
     touched = np.any([corner == Id.ANOMALY for corner in corners], axis=0)
     anomaly = (winner == Id.ANOMALY).astype(np.uint8)
@@ -409,25 +510,16 @@ def generate_toy(
     settings = {**asdict(config), "size": [*config.size]}
     description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        marker = root / "toy.json"
-        if not marker.is_file() or read_json(marker, "the file of a finished set") != description:
-            what = f"{root} holds something else than toy scenes of this configuration"
-            raise InputError(what, hint="choose a new or empty folder")
-        return progress(f"toy road scenes in {root} are complete")
+        _check_finished(root, description)
+        progress(f"toy road scenes in {root} are complete")
+        return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
-    pictures, classes, masks = (
-        unfinished / name for name in ("leftImg8bit", "gtFine", "gtAnomaly")
-    )
     try:
         unfinished.mkdir(parents=True)
         for index, split in enumerate(SPLITS):
             for i in range(settings[split]):
-                frame = frame_name(split, i)
                 scene = render_scene((config.seed, index, i), config.size, split == "anomaly")
-                _write_png(pictures / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
-                _write_png(classes / split / f"{frame}_gtFine_labelIds.png", scene.labels)
-                if split == "anomaly":
-                    _write_png(masks / split / f"{frame}_anomaly.png", scene.anomaly)
+                _write_scene(unfinished, split, i, scene)
             progress(f"toy road scenes: {settings[split]} of {split}")
         if config.video_frames:
             _write_video(unfinished / "video", config)
@@ -442,6 +534,27 @@ def generate_toy(
         ) from error
     finally:
         remove_own_folder(unfinished, os.getpid())
+
+
+def _check_finished(root: Path, description: dict[str, Any]) -> None:
+    """Raise InputError where a folder does not hold a finished set of this description."""
+    marker = root / "toy.json"
+    if not marker.is_file() or read_json(marker, "the file of a finished set") != description:
+        raise InputError(
+            f"{root} holds something else than toy scenes of this configuration",
+            hint="choose a new or empty folder",
+        )
+
+
+def _write_scene(root: Path, split: str, index: int, scene: Scene) -> None:
+    """Write image, labels and, of the split anomaly, the anomaly mask of a frame."""
+    frame = frame_name(split, index)
+    images = root / "leftImg8bit" / split
+    labels = root / "gtFine" / split
+    _write_png(images / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
+    _write_png(labels / f"{frame}_gtFine_labelIds.png", scene.labels)
+    if split == "anomaly":
+        _write_png(root / "gtAnomaly" / split / f"{frame}_anomaly.png", scene.anomaly)
 
 
 def frame_name(split: str, index: int) -> str:
@@ -485,17 +598,19 @@ def video_frames(
     animal = things.sample_anomaly(rng, 0.0, CROSSING, "animal", mirror=1)
     left, right = layout.ground.road
     # It starts at the left kerb and ends near the right one, within the picture.
-    start, end = left + 0.3, min(right - 0.8, 3.0)
+    start = left + 0.3
+    end = min(right - 0.8, 3.0)
     # Whatever is on the road before it would hide it, or be driven into.
     standing = [
-        one for one in layout.things if not left < one.lateral < right or one.station > CROSSING + 6
+        thing
+        for thing in layout.things
+        if not left < thing.lateral < right or thing.station > CROSSING + 6
     ]
     for i in range(frames):
-        time, share = i / rate, i / max(1, frames - 1)
+        share = i / max(1, frames - 1)
         crossing = replace(animal, lateral=start + (end - start) * share)
-        sensor = np.random.default_rng((*seed, i + 1))
         # The camera stops short of the animal, as a driver would.
         station = (CROSSING - 6.5) * i / frames
-        yield render_layout(
-            replace(layout, things=[*standing, crossing]), size, sensor, station, time
-        )
+        sensor = np.random.default_rng((*seed, i + 1))
+        scene_layout = replace(layout, things=[*standing, crossing])
+        yield render_layout(scene_layout, size, sensor, station=station, time=i / rate)

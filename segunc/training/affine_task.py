@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from segunc.affine.posterior import P
 from segunc.training.affine_tuner import AffineTuner
-from segunc.training.data import unpack_batch
+from segunc.training.batches import unpack_batch
 from segunc.training.losses import require_finite_state
 
 PREFIX = "trained."
@@ -54,15 +54,13 @@ class AffineTask(AffineTuner[P], L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         state = checkpoint["state_dict"]
-        kept = {
-            key.removeprefix(PREFIX): value
-            for key, value in state.items()
-            if key.startswith(PREFIX)
-        }
+        kept: dict[str, Any] = {}
+        for key, value in state.items():
+            if key.startswith(PREFIX):
+                kept[key.removeprefix(PREFIX)] = value
         require_finite_state(kept, self.global_step)
         checkpoint["state_dict"] = kept
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["state_dict"] = {
-            PREFIX + key: value for key, value in checkpoint["state_dict"].items()
-        }
+        state = checkpoint["state_dict"]
+        checkpoint["state_dict"] = {PREFIX + key: value for key, value in state.items()}

@@ -21,8 +21,8 @@ from segunc.core.errors import InputError
 from segunc.networks.gradients import run_with_gradients
 from segunc.networks.network import check_images, check_logits
 from segunc.training import losses
+from segunc.training.batches import class_ids
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.data import class_ids
 
 
 class AffineTuner(nn.Module, Generic[P]):
@@ -39,8 +39,10 @@ class AffineTuner(nn.Module, Generic[P]):
         config: of which ``lr`` and ``seed`` are read, and, where there are any, ``optimizer`` (else
             SGD) and ``schedule`` (else poly).
 
-    InputError for images that the network does not take, labels that are no classes, or a network
-    of probabilities; PartialFailure where the loss becomes NaN or infinite.
+    Raises:
+        InputError: images that the network does not take, labels that are not class ids, or a
+            network that returns probabilities.
+        PartialFailure: the loss becomes NaN or infinite.
     """
 
     class_weights: Tensor
@@ -56,9 +58,8 @@ class AffineTuner(nn.Module, Generic[P]):
     ) -> None:
         super().__init__()
         if class_weights is not None and len(class_weights) != num_classes:
-            raise InputError(
-                f"there are {len(class_weights)} class weights for {num_classes} classes"
-            )
+            message = f"there are {len(class_weights)} class weights for {num_classes} classes"
+            raise InputError(message)
         if not is_converted(network):
             convert(network)
         self.network = network.eval().requires_grad_(False)
@@ -66,13 +67,14 @@ class AffineTuner(nn.Module, Generic[P]):
         self.trained = make(self._layout)
         self._chosen = in_scope(self.trained.scope, self._layout.names)
         self._row_order = RowOrder(network, self.trained.scope)
-        self.seed, self.lr = config.seed, config.lr
+        self.seed = config.seed
+        self.lr = config.lr
         self.optimizer_name: losses.OptimizerName = getattr(config, "optimizer", "sgd")
         self.schedule: losses.Schedule = getattr(config, "schedule", "poly")
         values = [1.0] * num_classes if class_weights is None else class_weights
         weights = torch.tensor(values, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
-        self._checked = False  # what comes out, with the first batch
+        self._logits_checked = False  # with the first batch
 
     @property
     def layout(self) -> AffineLayout:
@@ -118,13 +120,12 @@ class AffineTuner(nn.Module, Generic[P]):
         """
         check_images(images, self.network)
         logits = self._training_logits(images, step, batch)
-        if not self._checked:
+        if not self._logits_checked:
             check_logits(self.network, logits.detach(), images)
-            self._checked = True
+            self._logits_checked = True
         member = self.member(step)
-        loss = losses.segmentation_loss(
-            logits, labels, self.trained.class_weights(self.class_weights, member)
-        )
+        weights = self.trained.class_weights(self.class_weights, member)
+        loss = losses.segmentation_loss(logits, labels, weights)
         added = self.trained.regulariser(self.layout, member)
         if not bool(torch.isfinite(loss + added)):
             raise losses.diverged("the loss", step)
@@ -140,11 +141,11 @@ class AffineTuner(nn.Module, Generic[P]):
         draws = draws.frozen_outside(self._chosen)
         if self._row_order.is_kept(self.layout, images):
             return self._drawn_logits(images, draws)
-        alone = (
-            self._drawn_logits(images[row : row + 1], draws.part(row, row + 1))
-            for row in range(len(images))
-        )
-        return torch.cat(list(alone))
+        logits: list[Tensor] = []
+        for row in range(len(images)):
+            image = images[row : row + 1]
+            logits.append(self._drawn_logits(image, draws.part(row, row + 1)))
+        return torch.cat(logits)
 
     def _drawn_logits(self, images: Tensor, draws: FoldedDraws) -> Tensor:
         with self.layout.active(draws):
@@ -161,7 +162,7 @@ class AffineTuner(nn.Module, Generic[P]):
         return loss + added
 
     def optimizer(self, steps: int) -> tuple[Optimizer, LRScheduler]:
-        """Return the optimiser that the settings name, and its schedule over so many steps."""
+        """Return the optimiser that the settings name, and its schedule over a number of steps."""
         optimizer = losses.make_optimizer(
             self.optimizer_name, self.trained.parameter_groups(), self.lr
         )

@@ -35,7 +35,7 @@ from segunc.networks import NetworkDescription, SegmentationNetwork, build_netwo
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
 from segunc.networks.weights import load_weights, read_checkpoint
-from segunc.training import losses, progress
+from segunc.training import losses
 from segunc.training.config import (
     NetworkConfig,
     OptimisationConfig,
@@ -45,10 +45,12 @@ from segunc.training.config import (
     record_data,
     save_config,
 )
-from segunc.training.progress import (
+from segunc.training.lightning_runs import (
     CHECKPOINTS,
     INTERVAL,
+    Say,
     claim_checkpoints,
+    fit,
     is_first_process,
     no_half_folder,
     say,
@@ -57,33 +59,40 @@ from segunc.training.progress import (
 
 CHECKPOINT_NAME = re.compile(r"(best|last)(-v\d+)?\.ckpt")
 MEASURED = "training.json"  # beside a network that was trained to the end
+WHOLE_NUMBERS = (
+    "max_epochs",
+    "max_steps",
+    "check_val_every_n_epoch",
+    "accumulate_grad_batches",
+    "num_nodes",
+)
+"""Settings of Lightning's Trainer that are whole numbers."""
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
     """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write
     elsewhere than ``out``, or name code.
     """
-    for key in (
-        "max_epochs",
-        "max_steps",
-        "check_val_every_n_epoch",
-        "accumulate_grad_batches",
-        "num_nodes",
-    ):
+    for key in WHOLE_NUMBERS:
         if not isinstance(config.get(key, 1), int):
-            raise InputError(f"trainer.{key} {config[key]} is no whole number")
+            raise InputError(f"trainer.{key} {config[key]} is not a whole number")
     for key in {"default_root_dir", "model_registry"} & config.keys():
         message = f"trainer.{key} {config[key]} is not the folder of the run"
         raise InputError(message, hint="leave it out: --out names it")
     for key, value in config.items():
-        named = (isinstance(value, Mapping) and key != "max_time") or (
-            key == "logger" and not isinstance(value, bool)
-        )
-        if named or key in ("callbacks", "plugins"):
+        if _names_objects(key, value):
             message = f"trainer.{key} {value} names objects, which a configuration cannot make"
-            raise InputError(
-                message, hint="give them to a lightning.Trainer in a script of your own"
-            )
+            hint = "give them to a lightning.Trainer in a script of your own"
+            raise InputError(message, hint=hint)
+
+
+def _names_objects(key: str, value: Any) -> bool:
+    """Return whether a setting of the Trainer stands for objects, which only code can make."""
+    if key in ("callbacks", "plugins"):
+        return True
+    if key == "logger":
+        return not isinstance(value, bool)
+    return isinstance(value, Mapping) and key != "max_time"
 
 
 def trainer_settings(
@@ -95,15 +104,15 @@ def trainer_settings(
         "default_root_dir": str(out),
         "log_every_n_steps": 10,
         "num_sanity_val_steps": 0,
-    }
-    settings |= {
         "enable_model_summary": False,
-        "enable_progress_bar": False,
-    }  # our own bar is shown
+        "enable_progress_bar": False,  # our own bar is shown
+    }
     if device == "cpu":
         settings["accelerator"] = "cpu"
     elif device.startswith("cuda"):
-        settings |= {"accelerator": "gpu", "devices": [int(device.partition(":")[2] or 0)]}
+        number = device.partition(":")[2] or 0
+        settings["accelerator"] = "gpu"
+        settings["devices"] = [int(number)]
     if "precision" not in config:
         precision = choose_precision("auto", resolve_device(device), network)
         settings["precision"] = "bf16-mixed" if precision == "bfloat16" else "32-true"
@@ -131,8 +140,8 @@ class WholeCheckpoints(TorchCheckpointIO):
         """Remove a checkpoint of the run's own folder. A checkpoint names others, and may come from
         a stranger: nothing else is removed."""
         name = os.path.basename(path)
-        own = Path(os.path.realpath(Path(path).parent)) == self.folder
-        if own and CHECKPOINT_NAME.fullmatch(name) and not Path(path).is_symlink():
+        in_own_folder = Path(os.path.realpath(Path(path).parent)) == self.folder
+        if in_own_folder and CHECKPOINT_NAME.fullmatch(name) and not Path(path).is_symlink():
             remove_checked(self.folder, [name])
 
     def save_checkpoint(
@@ -147,17 +156,24 @@ class WholeCheckpoints(TorchCheckpointIO):
         """
         checkpoint: dict[str, Any] = super().load_checkpoint(path, *arguments, **named)
         folder = os.path.realpath(Path(path).parent)
-        for state in (
-            state for state in checkpoint.get("callbacks", {}).values() if "dirpath" in state
-        ):
-            before, best = state["dirpath"], state["best_k_models"].items()
-            state["best_k_models"] = {path.replace(before, folder): score for path, score in best}
-            state |= {
-                key: value.replace(before, folder)
-                for key, value in state.items()
-                if isinstance(value, str)
-            }
+        for state in checkpoint.get("callbacks", {}).values():
+            if "dirpath" in state:
+                _move_paths(state, folder)
         return checkpoint
+
+
+def _move_paths(state: dict[str, Any], folder: str) -> None:
+    """Let the paths of a checkpoint's record of others lie in a folder, in place of the folder of
+    which it is.
+    """
+    before = state["dirpath"]
+    best: dict[str, Any] = {}
+    for path, score in state["best_k_models"].items():
+        best[path.replace(before, folder)] = score
+    state["best_k_models"] = best
+    for key, value in state.items():
+        if isinstance(value, str):
+            state[key] = value.replace(before, folder)
 
 
 def run_loggers(out: Path) -> list[Logger]:
@@ -167,12 +183,17 @@ def run_loggers(out: Path) -> list[Logger]:
     log = inside(out, "logs") / "metrics.csv"
     inside(out, "tensorboard")
     if is_first_process() and log.exists():  # Lightning would delete it
-        places = (log.with_name(f"metrics-{number}.csv") for number in count(1))
-        move_own(log, next(place for place in places if not os.path.lexists(place)))
+        move_own(log, _free_name(log))
     loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
     with suppress(ModuleNotFoundError):
         loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
     return loggers
+
+
+def _free_name(log: Path) -> Path:
+    """Return the first numbered name of a log under which nothing lies."""
+    numbered = (log.with_name(f"metrics-{number}.csv") for number in count(1))
+    return next(path for path in numbered if not os.path.lexists(path))
 
 
 def make_trainer(
@@ -181,21 +202,24 @@ def make_trainer(
     """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into
     ``out``.
     """
-    once: dict[str, Any] = {
-        "every_n_epochs": 1,
-        "save_on_train_epoch_end": True,
-        "enable_version_counter": False,
-    }
-    last = ModelCheckpoint(out / CHECKPOINTS, "last", **once)
-    shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
+    last = ModelCheckpoint(
+        out / CHECKPOINTS,
+        "last",
+        every_n_epochs=1,
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
+    )
+    all_callbacks = [*callbacks, last]
+    if not settings.get("enable_progress_bar"):
+        all_callbacks.append(TrainingProgress(label))
+    logger = run_loggers(out) if settings.get("logger", True) else settings["logger"]
     ours = {
-        "callbacks": [*callbacks, last, *shown],
+        "callbacks": all_callbacks,
         "plugins": [WholeCheckpoints(out / CHECKPOINTS)],
+        "logger": logger,
     }
     try:
-        trainer = L.Trainer(
-            **settings | ours | {"logger": settings.get("logger", True) and run_loggers(out)}
-        )
+        trainer = L.Trainer(**{**settings, **ours})
     except (TypeError, ValueError, MisconfigurationException) as error:
         raise InputError(
             f"trainer: lightning.Trainer does not take these settings ({error})"
@@ -210,16 +234,16 @@ class TrainingProgress(Callback):
     """
 
     def __init__(self, label: str) -> None:
-        self._label, self._next, self._skipped, self._show = (
-            label,
-            0.0,
-            0,
-            ConsoleProgress(quiet=True),
-        )
+        self._label = label
+        self._next = 0.0  # time before which no number is read
+        self._skipped = 0  # steps of an earlier run that this one continues
+        self._show = ConsoleProgress(quiet=True)
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
-        quiet, self._skipped = not trainer.is_global_zero, trainer.global_step
-        self._show = ConsoleProgress(label=self._label, unit="step", interval=INTERVAL, quiet=quiet)
+        self._skipped = trainer.global_step
+        self._show = ConsoleProgress(
+            label=self._label, unit="step", interval=INTERVAL, quiet=not trainer.is_global_zero
+        )
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if time.monotonic() < self._next:  # reading a number waits for the GPU
@@ -259,10 +283,8 @@ class SegmentationTask(L.LightningModule):
         class_weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        self.network, self.settings = (
-            network,
-            OptimisationConfig() if settings is None else settings,
-        )
+        self.network = network
+        self.settings = OptimisationConfig() if settings is None else settings
         weights = None if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
         self.val_confusion = MulticlassConfusionMatrix(num_classes, ignore_index=IGNORE)
@@ -280,9 +302,8 @@ class SegmentationTask(L.LightningModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         logits = self(batch["image"])
-        loss = losses.segmentation_loss(
-            logits, batch["label"], self.class_weights
-        )  # checks the labels, too
+        # The loss comes first, because it checks the labels.
+        loss = losses.segmentation_loss(logits, batch["label"], self.class_weights)
         self.val_confusion.update(logits.argmax(1), batch["label"])
         self.log("val/loss", loss, sync_dist=True, batch_size=len(batch["image"]))
 
@@ -295,15 +316,17 @@ class SegmentationTask(L.LightningModule):
         self.val_confusion.reset()
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim > 1]
-        plain = [p for p in self.network.parameters() if p.requires_grad and p.ndim <= 1]
-        chosen, steps = self.settings, int(self.trainer.estimated_stepping_batches)
+        trained = [p for p in self.network.parameters() if p.requires_grad]
+        decayed = [p for p in trained if p.ndim > 1]
+        plain = [p for p in trained if p.ndim <= 1]
+        settings = self.settings
         groups = [
-            {"params": decayed, "weight_decay": chosen.weight_decay},
+            {"params": decayed, "weight_decay": settings.weight_decay},
             {"params": plain, "weight_decay": 0.0},
         ]
-        optimizer = losses.make_optimizer(chosen.optimizer, groups, chosen.lr)
-        schedule = losses.make_schedule(optimizer, chosen.schedule, steps, chosen.lr)
+        optimizer = losses.make_optimizer(settings.optimizer, groups, settings.lr)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = losses.make_schedule(optimizer, settings.schedule, steps, settings.lr)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -314,38 +337,43 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
     """Return the network of a configuration, with the weights that it starts from and the
     normalisation that these expect.
     """
-    mean, std = (
-        encoder_normalisation(config.encoder)
-        if config.encoder_weights
-        else (IMAGENET_MEAN, IMAGENET_STD)
-    )
-    built = (
-        config.architecture,
-        config.encoder,
-        classes.classes,
-        classes.palette,
-        dict(config.options),
-    )
+    mean = IMAGENET_MEAN
+    std = IMAGENET_STD
+    if config.encoder_weights:
+        mean, std = encoder_normalisation(config.encoder)
     description = NetworkDescription(
-        *built, config.mean or mean, config.std or std, config.inference_size
+        architecture=config.architecture,
+        encoder=config.encoder,
+        classes=classes.classes,
+        palette=classes.palette,
+        options=dict(config.options),
+        mean=config.mean or mean,
+        std=config.std or std,
+        inference_size=config.inference_size,
     )
-    network, notes = build_network(description), list[str]()
+    network = build_network(description)
+    for note in _load_first_weights(network, config):
+        say(f"note: {note}")
+    return network
+
+
+def _load_first_weights(network: SegmentationNetwork, config: NetworkConfig) -> list[str]:
+    """Load the weights from which a training starts, if any, and return what a user should know."""
     if config.weights:
         notes = load_weights(network.body, Path(config.weights))
         if config.encoder_weights:
             unread = f"network.encoder_weights {config.encoder_weights} not read"
             notes.append(f"{unread}: {config.weights} holds the encoder")
-        elif not (config.mean or config.std) and (
-            note := normalisation_note(config.encoder, mean, std)
-        ):
-            notes.append(note)
-    elif config.encoder_weights:
-        notes = load_encoder_weights(
-            cast(nn.Module, network.body.encoder), config.encoder, config.encoder_weights
-        )
-    for note in notes:
-        say(f"note: {note}")
-    return network
+        elif not (config.mean or config.std):
+            description = network.description
+            note = normalisation_note(config.encoder, description.mean, description.std)
+            if note:
+                notes.append(note)
+        return notes
+    if config.encoder_weights:
+        encoder = cast(nn.Module, network.body.encoder)
+        return load_encoder_weights(encoder, config.encoder, config.encoder_weights)
+    return []
 
 
 def train_network(
@@ -360,7 +388,6 @@ def train_network(
         data = SegmentationDataModule(**config.data)
         data.seed += config.seed
         network = _build_to_train(config.network, data.label_map)
-        description = network.description
         settings = trainer_settings(dict(config.trainer), out, device, network)
         if settings.get("max_epochs") == 0 and not config.network.weights:
             raise InputError(
@@ -368,50 +395,74 @@ def train_network(
             )
         check_result(out / MEASURED, is_measured, "what a training measured")
         data.prepare_data()
-        power = config.optimisation.class_weight_power
-        weights = losses.balanced_weights(data.class_frequencies(), power) if power else None
-        network.to(memory_format=torch.channels_last)
-        task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
-        best = ModelCheckpoint(
-            out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False
-        )
-        resume = claim_checkpoints(out, "train", config.plain())
-        trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
-        # Of a network that was finished before.
-        remove_result(out / MEASURED, is_measured, "what a training measured")
-        save_config(config, out, "train")
-        record_data(out, config.data)
-        start = time.perf_counter()
-        progress.fit(trainer, task, resume, datamodule=data)
-        seconds = time.perf_counter() - start
-        if best.best_model_path:
-            state = read_checkpoint(Path(best.best_model_path))["state_dict"]
-            ours = {
-                k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")
-            }
-            network.load_state_dict(ours)
-        score = best.best_model_score
-        measured = {
-            "val_miou": None if score is None else float(score),
-            "epochs": trainer.current_epoch,
-        }
-        measured |= {
-            "steps": trainer.global_step,
-            "seconds": round(seconds, 1),
-            "resumed": resume is not None,
-        }
-        source = {
-            "trained": trainer.global_step > 0,
+        task = _make_task(config.optimisation, network, data)
+        measured = _fit_best(config, task, data, settings, out)
+        network = network.cpu()
+        provenance = {
+            "trained": measured["steps"] > 0,
             "dataset": config.data["dataset"],
             "seed": config.seed,
+            **environment(settings["precision"]),
+            **measured,
         }
-        provenance = {**source, **environment(settings["precision"]), **measured}
-        network = network.cpu()
-        network.description = replace(description, provenance=provenance)
-        if trainer.is_global_zero:
+        network.description = replace(network.description, provenance=provenance)
+        if is_first_process():
             save_network(network, out)
             write_json(out / MEASURED, measured)  # last: it says that the network is finished
         return network.eval(), measured
+
+
+def _make_task(
+    config: OptimisationConfig, network: SegmentationNetwork, data: SegmentationDataModule
+) -> SegmentationTask:
+    """Return the task of a network, which it puts into channels-last memory."""
+    power = config.class_weight_power
+    weights = losses.balanced_weights(data.class_frequencies(), power) if power else None
+    network.to(memory_format=torch.channels_last)
+    return SegmentationTask(network, network.description.num_classes, config, weights)
+
+
+def _fit_best(
+    config: TrainConfig,
+    task: SegmentationTask,
+    data: SegmentationDataModule,
+    settings: dict[str, Any],
+    out: Path,
+) -> dict[str, Any]:
+    """Train a task, give its network the weights of the best checkpoint, and return what was
+    measured.
+    """
+    best = ModelCheckpoint(
+        out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False
+    )
+    resume = claim_checkpoints(out, "train", config.plain())
+    trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
+    # Of a network that was finished before.
+    remove_result(out / MEASURED, is_measured, "what a training measured")
+    save_config(config, out, "train")
+    record_data(out, config.data)
+    start = time.perf_counter()
+    fit(trainer, task, resume, datamodule=data)
+    seconds = time.perf_counter() - start
+    if best.best_model_path:
+        _load_network_of(task, Path(best.best_model_path))
+    score = best.best_model_score
+    return {
+        "val_miou": None if score is None else float(score),
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "seconds": round(seconds, 1),
+        "resumed": resume is not None,
+    }
+
+
+def _load_network_of(task: SegmentationTask, checkpoint: Path) -> None:
+    """Give the network of a task the weights in a checkpoint of that task."""
+    weights: dict[str, Any] = {}
+    for name, value in read_checkpoint(checkpoint)["state_dict"].items():
+        if name.startswith("network."):
+            weights[name.removeprefix("network.")] = value
+    task.network.load_state_dict(weights)
 
 
 def train_members(
@@ -420,7 +471,7 @@ def train_members(
     out: Path,
     *,
     device: str = "auto",
-    say: progress.Say = say,
+    say: Say = say,
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below
     ``out``; finished ones are skipped. Yields the folder and what was measured, after each
@@ -428,18 +479,29 @@ def train_members(
     """
     if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
         shown = ",".join(map(str, seeds))
-        raise InputError(
-            f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3"
-        )
+        message = f"--seeds {shown} are not different numbers of at least 0"
+        raise InputError(message, hint="e.g. 0,1,2,3")
     for number, seed in enumerate(seeds, start=1):
-        member, folder = replace(config, seed=seed), inside(out, f"seed-{seed}")
-        # Where the checkpoints were removed, the configuration of the network says of which
-        # settings it is.
-        if (folder / MEASURED).exists() and (
-            claim_checkpoints(folder, "train", member.plain())
-            or not unlike(read_config(folder / "train.yaml"), member.plain())
-        ):
+        member = replace(config, seed=seed)
+        folder = inside(out, f"seed-{seed}")
+        if _is_finished(folder, member):
             say(f"member {number} of {len(seeds)}: {folder} is finished")
             continue
         say(f"member {number} of {len(seeds)}: {folder}")
-        yield folder, train_network(member, folder, device=device)[1]
+        _, measured = train_network(member, folder, device=device)
+        yield folder, measured
+
+
+def _is_finished(folder: Path, config: TrainConfig) -> bool:
+    """Return whether a folder holds a network that was trained to the end with a configuration.
+
+    Raises:
+        InputError: the checkpoints there are of other settings, or damaged.
+    """
+    if not (folder / MEASURED).exists():
+        return False
+    if claim_checkpoints(folder, "train", config.plain()):
+        return True
+    # Where the checkpoints were removed, the configuration of the network says of which settings
+    # it is.
+    return not unlike(read_config(folder / "train.yaml"), config.plain())

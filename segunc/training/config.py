@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ from segunc.core.files import (
     write_file,
     write_json,
 )
-from segunc.maps.manifest import tool_version
+from segunc.core.version import full_version
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -129,9 +129,11 @@ class Config:
 
     def plain(self) -> dict[str, Any]:
         """Return it as YAML and JSON know it; settings stand under the key of their section."""
-        content: dict[str, Any] = {}
         names = [f.name for f in fields(self)]
-        for name in sorted(names, key=lambda name: ("seed", "data", "trainer", *names).index(name)):
+        first = [name for name in ("seed", "data", "trainer") if name in names]
+        others = [name for name in names if name not in first]
+        content: dict[str, Any] = {}
+        for name in (*first, *others):
             value = getattr(self, name)
             if isinstance(value, Settings):
                 content[value.section] = _plain(asdict(value))
@@ -197,73 +199,109 @@ def parse_config(
     """
     where = "configuration" if config is None else f"configuration {config}"
     try:
-        values = {} if config is None else read_config(config, own=own)
-        if config is not None and isinstance(values.get("data"), dict):
-            values["data"] = with_own_paths(values["data"], config)
-        in_file = "data" in values
+        values = {} if config is None else _read_values(config, own=own)
+        data_in_file = "data" in values
         sections = config_sections(settings, data=data)
-        further = [
-            name
-            for name in ("seed", "trainer")
-            if name in kind.__dataclass_fields__ and getattr(settings, f"uses_{name}", True)
-        ]
-        keys = [*further, *(section.section for section in sections.values())]
-        if not values.keys() <= {*keys}:
-            elsewhere = {
-                "seed",
-                "data",
-                "trainer",
-                NetworkConfig.section,
-                OptimisationConfig.section,
-                *others(),
-            }
-            values = {
-                key: value for key, value in values.items() if key in keys or key not in elsewhere
-            }
+        top_keys = _top_keys(kind, settings)
+        keys = [*top_keys, *(section.section for section in sections.values())]
+        if not values.keys() <= set(keys):
+            values = _without_other_verbs(values, keys, others())
         _override(values, overrides, list(sections.values()))
-        for key, value in values.items():
-            if key not in keys:
-                raise InputError(
-                    f"unknown key '{key}'{nearest(key, keys)}",
-                    hint=f"the keys are {', '.join(keys)}",
-                )
-            if key != "seed" and not isinstance(value, dict):
-                raise InputError(
-                    f"{key} is {value!r}, not keys with values", hint=f"write {key}: {{KEY: VALUE}}"
-                )
-        check_value("seed", values.get("seed", 0), Seed)
-        check_value("trainer", values.get("trainer", {}), Any)
-        made: dict[str, Any] = {name: values[name] for name in further if name in values}
-        chosen = sections.pop("data", None)
+        _check_keys(values, keys)
+        made: dict[str, Any] = {name: values[name] for name in top_keys if name in values}
         for name, section in sections.items():
-            made[name] = from_plain(
-                section, _with_none(section, values.get(section.section, {})), section.section
-            )
-        # A training always needs some.
-        needs = getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"})
-        needs = {} if getattr(made.get("settings"), "images", None) else needs
-        named = values.get("data", {})
-        same = recorded and named.get("dataset") in (None, recorded["dataset"])
-        if chosen and recorded and same and not in_file and (named or needs):
-            values["data"] = {**recorded, **named}
-        if chosen and "data" in values:
-            made["data"] = asdict(from_plain(chosen, values["data"], chosen.section))
-        elif data:
-            if needs:
-                hint = "give --data.dataset NAME --data.root DIR, or data in --config"
-                without = getattr(made.get("settings"), "without_data", "")
-                reason = f"there are no data for {' and '.join(needs.values())}"
-                raise InputError(reason, hint=f"{hint}; or {without}" if without else hint)
-            made["data"] = {}
+            if name != "data":
+                section_values = _with_none(section, values.get(section.section, {}))
+                made[name] = from_plain(section, section_values, section.section)
+        if data:
+            usable_record = None if data_in_file else recorded
+            made["data"] = _data_values(values.get("data"), usable_record, made.get("settings"))
         return kind(**made)
     except InputError as error:
         raise error.within(where) from error
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:  # numbers of thousands of digits, keys that are no text
+    # Numbers of thousands of digits, keys that are not texts.
+    except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
+
+
+def _read_values(config: Path, *, own: bool) -> dict[str, Any]:
+    """Return the keys and values of a file, its paths of data as seen from the current folder."""
+    values = read_config(config, own=own)
+    if isinstance(values.get("data"), dict):
+        values["data"] = with_own_paths(values["data"], config)
+    return values
+
+
+def _top_keys(kind: type[Config], settings: type[Settings] | None) -> list[str]:
+    """Return which of ``seed`` and ``trainer`` a configuration has beside its sections."""
+    return [
+        name
+        for name in ("seed", "trainer")
+        if name in kind.__dataclass_fields__ and getattr(settings, f"uses_{name}", True)
+    ]
+
+
+def _without_other_verbs(
+    values: Mapping[str, Any], keys: Collection[str], sections_of_methods: Collection[str]
+) -> dict[str, Any]:
+    """Return the values without the sections that only other verbs or methods read."""
+    every_verb = {
+        "seed",
+        "data",
+        "trainer",
+        NetworkConfig.section,
+        OptimisationConfig.section,
+        *sections_of_methods,
+    }
+    elsewhere = every_verb.difference(keys)
+    return {key: value for key, value in values.items() if key not in elsewhere}
+
+
+def _check_keys(values: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Raise InputError for a key that is not known, or a value of another form than its key has."""
+    for key, value in values.items():
+        if key not in keys:
+            message = f"unknown key '{key}'{nearest(key, keys)}"
+            raise InputError(message, hint=f"the keys are {', '.join(keys)}")
+        if key != "seed" and not isinstance(value, dict):
+            message = f"{key} is {value!r}, not keys with values"
+            raise InputError(message, hint=f"write {key}: {{KEY: VALUE}}")
+    check_value("seed", values.get("seed", 0), Seed)
+    check_value("trainer", values.get("trainer", {}), Any)
+
+
+def _data_values(
+    named: Mapping[str, Any] | None, recorded: Mapping[str, Any] | None, settings: Settings | None
+) -> dict[str, Any]:
+    """Return the settings of the data of a run, empty where it looks at none.
+
+    Args:
+        named: what file and command line say of the data; None where they say nothing.
+        recorded: the data that stand in for what is not named, if the data set is the same.
+        settings: those of the method; None for a training.
+
+    Raises:
+        InputError: the run needs data and nothing names them, or a wrong key or value.
+    """
+    from segunc.data.module import DataConfig
+
+    # A training always needs some.
+    needs = getattr(settings, "uses_data", {"train": "what is trained or fitted"})
+    if getattr(settings, "images", None):
+        needs = {}
+    if recorded and (named or needs):
+        partly = named or {}
+        if partly.get("dataset") in (None, recorded["dataset"]):
+            named = {**recorded, **partly}
+    if named is not None:
+        return asdict(from_plain(DataConfig, named, DataConfig.section))
+    if needs:
+        hint = "give --data.dataset NAME --data.root DIR, or data in --config"
+        without_data = getattr(settings, "without_data", "")
+        if without_data:
+            hint = f"{hint}; or {without_data}"
+        raise InputError(f"there are no data for {' and '.join(needs.values())}", hint=hint)
+    return {}
 
 
 def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None) -> None:
@@ -271,14 +309,18 @@ def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None)
     later verbs need not be told again.
     """
     if data:
-        paths = {
-            name: str(Path(data[name]).resolve()) for name in ("root", "frames") if data.get(name)
-        }
-        own_labels = str(data.get("labels") or "").endswith(".csv")
-        paths |= {"labels": str(Path(data["labels"]).resolve())} if own_labels else {}
-        write_json(folder / DATA, _plain({**data, **paths}))
-    elif base is not None and (inherited := recorded_data(base)):
-        write_json(folder / DATA, inherited)
+        values = dict(data)
+        for name in ("root", "frames"):
+            if data.get(name):
+                values[name] = str(Path(data[name]).resolve())
+        labels = str(data.get("labels") or "")
+        if labels.endswith(".csv"):  # a file of the user's own, not the name of a label map
+            values["labels"] = str(Path(labels).resolve())
+        write_json(folder / DATA, _plain(values))
+    elif base is not None:
+        inherited = recorded_data(base)
+        if inherited:
+            write_json(folder / DATA, inherited)
 
 
 def recorded_data(folder: Path) -> dict[str, Any] | None:
@@ -290,8 +332,8 @@ def recorded_data(folder: Path) -> dict[str, Any] | None:
         if path.exists():
             values = read_config(path)
             if "dataset" in values:
-                # Without settings that are None, so that one of an earlier version that was never
-                # used is none.
+                # A setting that is None was never used. It may be of an earlier version, whose name
+                # would be refused.
                 return {key: value for key, value in values.items() if value is not None}
     return None
 
@@ -305,7 +347,7 @@ def record_command(folder: Path, command: str, base: Path | None = None) -> None
         base: the model folder that the command began with, or None.
     """
     commands = [] if base is None else recorded_commands(base)
-    commands.append({"command": command, "date": now(), "segunc": tool_version()})
+    commands.append({"command": command, "date": now(), "segunc": full_version()})
     write_json(folder / HISTORY, {"kind": "segunc history", "version": 1, "commands": commands})
 
 
@@ -322,7 +364,9 @@ def recorded_commands(folder: Path) -> list[dict[str, str]]:
     commands: list[dict[str, str]] = []
     for entry in read_result(path, "history", ("commands",), "segunc")["commands"]:
         if not isinstance(entry, dict) or not isinstance(entry.get("command"), str):
-            raise InputError(f"{path} holds no list of commands", hint="restore it, or remove it")
+            raise InputError(
+                f"{path} does not hold a list of commands", hint="restore it, or remove it"
+            )
         commands.append({key: str(value) for key, value in entry.items()})
     return commands
 
@@ -375,10 +419,12 @@ def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
     resolved = dict(data)
     for name in ("root", "frames", "labels"):
         path = data.get(name)
-        if isinstance(path, str) and (path in (".", "..") or path.startswith(("./", "../"))):
-            place = Path(os.path.abspath(config.parent / path))
-            if place.exists() or not Path(path).exists():
-                resolved[name] = str(place)
+        if not isinstance(path, str):
+            continue
+        if path in (".", "..") or path.startswith(("./", "../")):
+            beside_config = Path(os.path.abspath(config.parent / path))
+            if beside_config.exists() or not Path(path).exists():
+                resolved[name] = str(beside_config)
     return resolved
 
 
@@ -389,7 +435,7 @@ def _read_yaml(text: str, loader: type[_Loader] = _Loader) -> Any:
         check_depth(content)
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(
-            f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples"
+            f"it is not a YAML file ({one_line(error)})", hint="see configs/ for examples"
         ) from error
     except ValueError as error:
         raise InputError(
@@ -401,36 +447,58 @@ def _read_yaml(text: str, loader: type[_Loader] = _Loader) -> Any:
 def _override(values: dict[str, Any], words: list[str], sections: list[type[Settings]]) -> None:
     """Put what ``--key.subkey VALUE`` or ``--key.subkey=VALUE`` say into nested values."""
     types = {section.section: get_type_hints(section, include_extras=True) for section in sections}
+    for name, text in _named_texts(words):
+        keys = name.removeprefix("--").split(".")
+        section = values
+        for key in keys[:-1]:
+            section[key] = section.get(key) or {}
+            section = section[key]
+            if not isinstance(section, dict):
+                raise InputError(f"{name} is below a key with a value of its own")
+        hint = types.get(keys[0], {}).get(keys[1]) if len(keys) == 2 else Any
+        section[keys[-1]] = _value_of(text, hint)
+
+
+def _named_texts(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the name, with its dashes, and the text of each setting among words.
+
+    Raises:
+        InputError: a word names no setting, or has no text.
+    """
     rest = iter(words)
     for word in rest:
         name, equals, text = word.partition("=")
         value = text if equals else next(rest, None)
-        first, *more = name.removeprefix("--").split(".")
-        if not name.startswith("--") or value is None or not (more or first in ("seed", "trainer")):
-            raise InputError(f"{word} is no key with a value", hint="write --section.key VALUE")
-        keys, inner = [first, *more], values
-        for key in keys[:-1]:
-            inner[key] = inner.get(key) or {}
-            if not isinstance(inner := inner[key], dict):
-                raise InputError(f"{name} is below a key with a value of its own")
-        # A word is YAML, but text as it is where the setting takes one.
-        hint = types.get(first, {}).get(more[0]) if len(more) == 1 else Any
-        inner[keys[-1]] = value
-        if hint is not str and value not in (choices := get_args(hint)):
-            read = _read_yaml(value)
-            inner[keys[-1]] = value if str in choices and isinstance(read, int | float) else read
+        key = name.removeprefix("--")
+        names_setting = name.startswith("--") and ("." in key or key in ("seed", "trainer"))
+        if not names_setting or value is None:
+            message = f"{word} is not a key with a value"
+            raise InputError(message, hint="write --section.key VALUE")
+        yield name, value
+
+
+def _value_of(text: str, hint: Any) -> Any:
+    """Return the value of a word for a setting with a type hint: the word is YAML, or the text
+    itself where the setting takes one."""
+    choices = get_args(hint)
+    if hint is str or text in choices:
+        return text
+    value = _read_yaml(text)
+    if str in choices and isinstance(value, int | float):
+        return text
+    return value
 
 
 def _with_none(section: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
     """Return values with None for the word none, which YAML takes for a text, where a setting may
     be None.
     """
-    optional = {
-        key for key, kind in get_type_hints(section).items() if type(None) in get_args(kind)
-    }
-    return {
-        key: None if value == "none" and key in optional else value for key, value in values.items()
-    }
+    types = get_type_hints(section)
+    resolved = dict(values)
+    for key, value in values.items():
+        if value == "none" and type(None) in get_args(types.get(key)):
+            resolved[key] = None
+    return resolved
 
 
 def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
@@ -439,12 +507,15 @@ def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str,
     """
     from segunc.data.module import DataConfig
 
-    others = (
-        {"settings": settings}
-        if settings
-        else {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    )
-    return {**({"data": DataConfig} if data else {}), **others}
+    sections: dict[str, type[Settings]] = {}
+    if data:
+        sections["data"] = DataConfig
+    if settings is not None:
+        sections["settings"] = settings
+    else:
+        sections["network"] = NetworkConfig
+        sections["optimisation"] = OptimisationConfig
+    return sections
 
 
 def save_config(config: Config, out: Path, verb: str) -> None:
@@ -473,12 +544,11 @@ def now() -> str:
 
 def environment(precision: object) -> dict[str, Any]:
     """Return when and in what a training ran, for its record."""
-    threads = torch.get_num_threads()
     return {
         "date": now(),
         "torch": torch.__version__,
         "precision": str(precision),
-        "threads": threads,
+        "threads": torch.get_num_threads(),
     }
 
 

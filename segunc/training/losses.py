@@ -22,7 +22,10 @@ def check_labels(labels: Tensor, classes: int) -> None:
     wrong = (labels != IGNORE) & ((labels < 0) | (labels >= classes))
     if bool(wrong.any()):
         frame = int(wrong.flatten(1).any(1).nonzero()[0])
-        message = f"label {int(labels[wrong][0])} in frame {frame} of a batch is neither a class id below {classes} nor {IGNORE}"
+        message = (
+            f"label {int(labels[wrong][0])} in frame {frame} of a batch is neither a class id "
+            f"below {classes} nor {IGNORE}"
+        )
         raise InputError(message, hint="map the labels to train ids")
 
 
@@ -45,9 +48,13 @@ def balanced_weights(
     most ``limit``; 1 for classes that do not occur. ``power`` 0 is plain cross-entropy, 1 gives
     every class the same share of the loss.
     """
-    raw = [f**-power if f > 0 else 0.0 for f in frequencies]
-    mean = sum(f * w for f, w in zip(frequencies, raw, strict=True))
-    return [min(limit, w / mean) if w > 0 else 1.0 for w in raw]
+    unscaled = [frequency**-power if frequency > 0 else 0.0 for frequency in frequencies]
+    mean = sum(frequency * weight for frequency, weight in zip(frequencies, unscaled, strict=True))
+    weights: list[float] = []
+    for weight in unscaled:
+        occurs = weight > 0
+        weights.append(min(limit, weight / mean) if occurs else 1.0)
+    return weights
 
 
 Schedule = Literal["onecycle", "poly", "constant"]
@@ -55,9 +62,7 @@ OptimizerName = Literal["adamw", "sgd"]
 
 
 def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Optimizer:
-    """Return AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if
-    it says so.
-    """
+    """Return AdamW, or SGD with Nesterov momentum 0.9. Only groups with a weight_decay decay."""
     if name == "adamw":
         return AdamW(groups, lr, weight_decay=0.0)
     return SGD(groups, lr, momentum=0.9, nesterov=True)
@@ -73,22 +78,21 @@ def make_schedule(
     if name == "onecycle":
         total = max(steps, 2) + 1
         # PyTorch divides by zero where the warm-up is a single step.
-        return OneCycleLR(optimizer, peak, total_steps=total, pct_start=0.2 if total > 10 else 0.5)
+        warmup_share = 0.2 if total > 10 else 0.5
+        return OneCycleLR(optimizer, peak, total_steps=total, pct_start=warmup_share)
     if name == "poly":
         return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / max(steps, 1)) ** 0.9)
     return LambdaLR(optimizer, lambda step: 1.0)
 
 
 def diverged(what: str, step: int) -> InputError | PartialFailure:
-    """Return the error of a loss or a parameter that is not finite after so many
-    optimiser steps.
-    """
+    """Return the error of a loss or a parameter that is not finite after ``step`` optimiser steps."""
     hint = "lower the learning rate (lr)"
     if step == 0:
         return InputError(f"{what} is NaN or infinite before the first step", hint=hint)
-    kept = "the last checkpoint is from before that and stays"
     return PartialFailure(
-        f"{what} became NaN or infinite at step {step}; {kept}; {hint} and give another --out"
+        f"{what} became NaN or infinite at step {step}; "
+        f"the last checkpoint is from before that and stays; {hint} and give another --out"
     )
 
 

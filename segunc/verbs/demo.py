@@ -18,25 +18,18 @@ from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.predict import predict
 from segunc.verbs.report import report
-from segunc.verbs.results import review
+from segunc.verbs.review import review
 from segunc.verbs.threshold import threshold
 from segunc.verbs.training import finetune, train
 
-SHOWN = (
-    "deterministic-energy",
-    "entropy",
-    "epistemic",
-    "anomaly",
-)  # scores whose numbers are printed at the end
-METHODS = {
-    "abnn": "convert and fine-tune it (ABNN)",
-    "features": "second encoder: remember the features of the training frames",
-    "anomaly": "anomaly score: the base's energy and the distance to these features as one number",
-}
-"""Methods of the ABNN and of what is fitted on it, with the titles of their steps."""
-Step = Callable[
-    [str, Callable[[Any], Any], Any], None
-]  # does one step: its title, the verb, and the verb's options
+# Scores whose numbers are printed at the end.
+SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
+DRAWS = 6  # of the ABNN: two of each member
+# Patterns of the names of every second frame of the anomaly split, and of the frames between.
+EVEN_FRAMES = "[02468]_[0-9]+_"
+ODD_FRAMES = "[13579]_[0-9]+_"
+Step = Callable[[str, Callable[[Any], Any], Any], None]
+"""Does one step: receives its title, the function of the verb, and the verb's options."""
 
 
 class DemoResult(NamedTuple):
@@ -48,122 +41,227 @@ class DemoResult(NamedTuple):
     seconds: float  # that it took
 
 
+class DemoSteps:
+    """The files of the demo, and the options of each of its steps, in the order of the steps.
+
+    Args:
+        out: folder of all that the demo makes.
+        device: on which the steps run.
+    """
+
+    def __init__(self, out: Path, device: str) -> None:
+        self.device = device
+        self.data = inside(out, "data")
+        self.base = inside(out, "base")
+        self.abnn = inside(out, "abnn")
+        self.maps = inside(out, "maps")
+        self.page = inside(out, "review")
+        self.video_maps = inside(out, "video")
+        self.video_page = inside(out, "review-video")
+        self.report_folder = inside(out, "report")
+        self.anomaly_metrics = out / "anomaly.json"
+        self.base_metrics = out / "test-base.json"
+        self.abnn_metrics = out / "test-abnn.json"
+        self.threshold = out / "threshold.json"
+        self.achieved = out / "achieved.json"
+        self.masks = self.data / "gtAnomaly" / "anomaly"
+
+    def train_base(self, configs: Path) -> opts.TrainOptions:
+        return opts.TrainOptions(
+            config=configs / "demo_train.yaml",
+            out=self.base,
+            device=self.device,
+            settings={"data.root": str(self.data)},
+        )
+
+    def finetune_abnn(self, configs: Path) -> opts.FinetuneOptions:
+        return opts.FinetuneOptions(
+            base=self.base,
+            method="abnn",
+            config=configs / "demo_finetune.yaml",
+            out=self.abnn,
+            device=self.device,
+            settings={"data.root": str(self.data)},
+        )
+
+    def fit_on_abnn(self, method: str, configs: Path) -> opts.FinetuneOptions:
+        return opts.FinetuneOptions(
+            base=self.abnn,
+            method=method,
+            config=configs / f"demo_{method}.yaml",
+            out=self.abnn,
+            device=self.device,
+            settings={"data.root": str(self.data)},
+        )
+
+    def check_abnn(self) -> opts.DoctorOptions:
+        return opts.DoctorOptions(model=self.abnn, device=self.device)
+
+    def predict_anomalies(self) -> opts.PredictOptions:
+        return opts.PredictOptions(
+            model=self.abnn,
+            input=self.data / "leftImg8bit" / "anomaly",
+            out=self.maps,
+            draws=DRAWS,
+            overlay=True,
+            device=self.device,
+        )
+
+    def evaluate_anomalies(self) -> opts.EvaluateOptions:
+        return opts.EvaluateOptions(
+            maps=self.maps,
+            anomaly_labels=self.masks,
+            out=self.anomaly_metrics,
+            device=self.device,
+        )
+
+    def evaluate_classes(self, model: Path, out: Path) -> opts.EvaluateOptions:
+        return opts.EvaluateOptions(
+            model=model,
+            dataset="toy",
+            root=self.data,
+            out=out,
+            scores=["msp"],
+            split="test",
+            every=2,
+            draws=DRAWS,
+            device=self.device,
+        )
+
+    def predict_video(self) -> opts.PredictOptions:
+        return opts.PredictOptions(
+            model=self.abnn,
+            input=self.data / "video" / "crossing.webm",
+            out=self.video_maps,
+            draws=DRAWS,
+            overlay=True,
+            device=self.device,
+        )
+
+    def review_maps(self) -> opts.ReviewOptions:
+        return opts.ReviewOptions(
+            maps=self.maps, anomaly_labels=self.masks, out=self.page, device=self.device
+        )
+
+    def review_video(self) -> opts.ReviewOptions:
+        return opts.ReviewOptions(
+            maps=self.video_maps,
+            anomaly_labels=self.data / "video" / "crossing_anomaly",
+            out=self.video_page,
+            device=self.device,
+        )
+
+    def choose_threshold(self) -> opts.ThresholdOptions:
+        return opts.ThresholdOptions(
+            maps=self.maps,
+            out=self.threshold,
+            anomaly_labels=self.masks,
+            control="missed-pixels",
+            level=0.3,
+            frames=EVEN_FRAMES,
+        )
+
+    def evaluate_threshold(self) -> opts.EvaluateOptions:
+        return opts.EvaluateOptions(
+            maps=self.maps,
+            anomaly_labels=self.masks,
+            out=self.achieved,
+            frames=ODD_FRAMES,
+            flag=[str(self.threshold)],
+            scores=["anomaly"],
+            device=self.device,
+        )
+
+    def report(self) -> opts.ReportOptions:
+        return opts.ReportOptions(
+            model=self.abnn,
+            runs=[self.anomaly_metrics, self.abnn_metrics, self.achieved],
+            maps=[self.maps],
+            threshold=[self.threshold],
+            anomaly_labels=self.masks,
+            out=self.report_folder,
+        )
+
+
 @takes(DemoOptions)
 def demo(
     options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None
 ) -> DemoResult:
     """Make toy data, base, ABNN, second encoder, maps, metrics, video and page.
 
-    The second encoder is the base's own, which never saw the anomalies: one that knows toy things
-    does not exist.
+    The second encoder is the base's own, which never saw the anomalies: no pretrained encoder knows
+    toy things.
 
     Args:
-        step: does each step: the verb's function unless something is to be shown of it.
-        say: receives a line of each set of scenes.
+        step: does each step; by default calls the verb's function.
+        say: receives a line for each set of scenes.
 
     Raises:
         PartialFailure: a step failed; what was finished is kept.
     """
     from segunc.toyroads import ToyConfig, generate_toy
 
-    out, start, step = Path(options.out), time.monotonic(), step or _call
-    for name in ("video", "review-video", "report"):
-        inside(out, name)
-    data, base, abnn, maps, page = (
-        inside(out, name) for name in ("data", "base", "abnn", "maps", "review")
-    )
-    generate_toy(data, ToyConfig(seed=options.seed), progress=say or (lambda text: None))
-    common: dict[str, Any] = {"device": options.device}
-    fitting = {**common, "settings": {"data.root": str(data)}}
+    start = time.monotonic()
+    step = step or _call
+    steps = DemoSteps(Path(options.out), options.device)
+    generate_toy(steps.data, ToyConfig(seed=options.seed), progress=say or _say_nothing)
+
     with resources.as_file(resources.files("segunc.verbs")) as configs:
+        step("train a base network", train, steps.train_base(configs))
+        step("convert and fine-tune it (ABNN)", finetune, steps.finetune_abnn(configs))
         step(
-            "train a base network",
-            train,
-            opts.TrainOptions(configs / "demo_train.yaml", base, **fitting),
-        )
-        for method, title in METHODS.items():
-            config = configs / f"demo_{'finetune' if method == 'abnn' else method}.yaml"
-            model = base if method == "abnn" else abnn
-            step(
-                title,
-                finetune,
-                opts.FinetuneOptions(base=model, method=method, config=config, out=abnn, **fitting),
-            )
-    step("is the uncertainty alive", doctor, opts.DoctorOptions(model=abnn, **common))
-
-    video, labels = data / "video" / "crossing.webm", data / "video" / "crossing_anomaly"
-    frames, masks, numbers = (
-        data / "leftImg8bit" / "anomaly",
-        data / "gtAnomaly" / "anomaly",
-        out / "anomaly.json",
-    )
-    quick = {**common, "draws": 6}  # two of each member
-    drawn = {**quick, "overlay": True}
-    step("maps of the anomaly split", predict, opts.PredictOptions(abnn, frames, maps, **drawn))
-    evaluated = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=numbers, **common)
-    step("anomaly metrics of the maps", evaluate, evaluated)
-    for model in (base, abnn):
-        result = out / f"test-{model.name}.json"
-        every: dict[str, Any] = {"split": "test", "every": 2}
-        tested = opts.EvaluateOptions(
-            model=model, dataset="toy", root=data, out=result, scores=["msp"], **every, **quick
+            "second encoder: remember the features of the training frames",
+            finetune,
+            steps.fit_on_abnn("features", configs),
         )
         step(
-            f"segmentation and calibration of the {model.name} network on every second test frame",
-            evaluate,
-            tested,
+            "anomaly score: the base's energy and the distance to these features as one number",
+            finetune,
+            steps.fit_on_abnn("anomaly", configs),
         )
+    step("is the uncertainty alive", doctor, steps.check_abnn())
+    step("maps of the anomaly split", predict, steps.predict_anomalies())
+    step("anomaly metrics of the maps", evaluate, steps.evaluate_anomalies())
     step(
-        "maps and overlay video of the crossing",
-        predict,
-        opts.PredictOptions(abnn, video, out / "video", **drawn),
+        "segmentation and calibration of the base network on every second test frame",
+        evaluate,
+        steps.evaluate_classes(steps.base, steps.base_metrics),
     )
     step(
-        "a page to look at",
-        review,
-        opts.ReviewOptions(maps, anomaly_labels=masks, out=page, **common),
+        "segmentation and calibration of the abnn network on every second test frame",
+        evaluate,
+        steps.evaluate_classes(steps.abnn, steps.abnn_metrics),
     )
-    shown = opts.ReviewOptions(
-        out / "video", anomaly_labels=labels, out=out / "review-video", **common
-    )
-    step("a page of the video", review, shown)
+    step("maps and overlay video of the crossing", predict, steps.predict_video())
+    step("a page to look at", review, steps.review_maps())
+    step("a page of the video", review, steps.review_video())
+    step("a threshold with a promise, from every second frame", threshold, steps.choose_threshold())
+    step("what it achieves on the other frames", evaluate, steps.evaluate_threshold())
+    step("a report of the model", report, steps.report())
 
-    promise, achieved = out / "threshold.json", out / "achieved.json"
-    bounded: dict[str, Any] = {
-        "control": "missed-pixels",
-        "level": 0.3,
-        "frames": "[02468]_[0-9]+_",
-    }
-    calibrated = opts.ThresholdOptions(maps=maps, out=promise, anomaly_labels=masks, **bounded)
-    step("a threshold with a promise, from every second frame", threshold, calibrated)
-    others: dict[str, Any] = {
-        "frames": "[13579]_[0-9]+_",
-        "flag": [str(promise)],
-        "scores": ["anomaly"],
-        **common,
-    }
-    kept = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=achieved, **others)
-    step("what it achieves on the other frames", evaluate, kept)
-    results = [numbers, out / "test-abnn.json", achieved]
-    reported = opts.ReportOptions(
-        model=abnn,
-        runs=results,
-        maps=[maps],
-        threshold=[promise],
-        anomaly_labels=masks,
-        out=out / "report",
-    )
-    step("a report of the model", report, reported)
-
-    scores = read_json(numbers, "a result of evaluate")["scores"]
-    auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}
-    if any(value is None for value in auroc.values()):
-        raise PartialFailure(f"the demo has no anomaly score: {auroc}")
     return DemoResult(
-        (page / "index.html").resolve(), out / "video/overlay.webm", auroc, time.monotonic() - start
+        page=(steps.page / "index.html").resolve(),
+        video=steps.video_maps / "overlay.webm",
+        auroc=_anomaly_auroc(steps.anomaly_metrics),
+        seconds=time.monotonic() - start,
     )
+
+
+def _anomaly_auroc(metrics: Path) -> dict[str, float]:
+    """Return the pooled AUROC of the scores that are shown."""
+    scores = read_json(metrics, "a result of evaluate")["scores"]
+    auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}
+    if None in auroc.values():
+        raise PartialFailure(f"the demo has no anomaly score: {auroc}")
+    return auroc
 
 
 def _call(title: str, verb: Callable[[Any], Any], options: Any) -> None:
-    if failure := getattr(verb(options), "failure", ""):
+    """Do a step without showing anything of it."""
+    failure = getattr(verb(options), "failure", "")
+    if failure:
         raise PartialFailure(f"{title}: {failure}")
+
+
+def _say_nothing(line: str) -> None:
+    pass

@@ -7,13 +7,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.export import ExportedProgram
 
 from segunc.core.bounds import check_value
 from segunc.core.errors import InputError, one_line
@@ -35,7 +37,8 @@ from segunc.core.removal import (
     remove_checked,
     remove_empty,
 )
-from segunc.decisions.threshold import read_threshold
+from segunc.core.version import full_version
+from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
 from segunc.exporting import graph
 from segunc.exporting.check import (
     MAX_CODES,
@@ -45,15 +48,17 @@ from segunc.exporting.check import (
     check_guards,
     compare,
 )
+from segunc.exporting.graph import SizeGuard
 from segunc.maps.encoding import encode_npy
-from segunc.maps.manifest import tool_version
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, check_scores
 from segunc.verbs.execution import fitted_record, make_sampler
 
-DRAWS, RECORD, TRITON = "draws.npy", "model.json", "config.pbtxt"
+DRAWS = "draws.npy"
+RECORD = "model.json"
+TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 
 
@@ -62,9 +67,7 @@ class ExportResult(NamedTuple):
 
     path: Path  # of the model file
     record: Path  # model.json
-    codes: Mapping[
-        str, int
-    ]  # largest difference of each score from the sampler, in codes of the 16-bit map
+    codes: Mapping[str, int]  # of each score: largest difference in codes of the 16-bit map
     line: str  # the check in one line
     notes: tuple[str, ...]  # what a user should know
 
@@ -82,82 +85,182 @@ def export(options: ExportOptions) -> ExportResult:
     """
     if options.to != "pt2":
         graph.require_packages()
-    folder, out, any_size = Path(options.model), Path(options.out), options.size == "dynamic"
-    if not any_size:
+    folder = Path(options.model)
+    if options.size != "dynamic":
         check_value("--size", options.size, Size | None, "see --help")
     scores = check_scores(options.scores or default_scores(folder))
-    files = _Files(out, options)
+    files = _Files(Path(options.out), options)
     files.check()
     model = load_model(folder)
-    description = model.network.description
-    size = SIZES[0] if any_size else options.size or description.inference_size
-    if size is None:
-        raise InputError(
-            f"the network in {folder} has no size of its own", hint="--size 512x1024, or dynamic"
-        )
-    # The graph holds draws as a batch, which only a batch of two or more compares with one by one.
-    how: dict[str, Any] = {"device": "cpu", "precision": "float32", "chunk": 2}
-    sampler = make_sampler(
-        model, SamplingOptions(draws=options.draws, seed=options.seed, **how), scores
-    )
+    size = _traced_size(options, model)
+    sampler = _graph_sampler(options, model, scores)
     about = _about(options, model, sampler, size)
-    frames = tuple(
-        frame for each in (SIZES if any_size else [size]) for frame in check_frames(each)
+    traced = _trace(options, sampler, size)
+    if traced.draws is not None:
+        about["draws_input"] = {
+            "name": "draws",
+            "type": "float32",
+            "shape": list(traced.draws.shape),
+            "file": DRAWS,
+        }
+    files.check()
+    check = _write(options, traced, about, files)
+    return ExportResult(
+        path=inside(files.out, files.model),
+        record=files.out / RECORD,
+        codes={name: difference["codes"] for name, difference in check["scores"].items()},
+        line=_check_line(check["scores"]),
+        notes=_notes(sampler),
     )
+
+
+def _traced_size(options: ExportOptions, model: Model) -> tuple[int, int]:
+    """Return the (height, width) of the frame on which the model is traced.
+
+    Raises:
+        InputError: neither the options nor the model name a size.
+    """
+    if options.size == "dynamic":
+        return SIZES[0]
+    size = options.size or model.network.description.inference_size
+    if size is None:
+        message = f"the network in {options.model} has no size of its own"
+        raise InputError(message, hint="--size 512x1024, or dynamic")
+    return size
+
+
+def _graph_sampler(options: ExportOptions, model: Model, scores: Sequence[str]) -> Sampler:
+    """Return the sampler that is traced: in float32 on the CPU."""
+    sampling = SamplingOptions(
+        draws=options.draws,
+        seed=options.seed,
+        device="cpu",
+        precision="float32",
+        # The graph holds draws as a batch. Only a sampler with batches of two draws or more
+        # compares them with draws one by one.
+        chunk=2,
+    )
+    return make_sampler(model, sampling, scores)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A program and what its file is compared with."""
+
+    program: ExportedProgram
+    guards: list[SizeGuard]  # conditions on the size under which the program is right
+    sampler: Sampler
+    frames: tuple[Tensor, ...]  # ``[1, 3, H, W]`` each
+    draws: Tensor | None  # the second input of the program; None where it holds its draws
+
+
+def _trace(options: ExportOptions, sampler: Sampler, size: tuple[int, int]) -> _Traced:
+    """Return the program of a sampler, traced on a frame of a (height, width).
+
+    Raises:
+        InputError: the network does not take the frame, cannot be traced, or has no draws that
+            could be an input.
+    """
+    any_size = options.size == "dynamic"
+    frames: list[Tensor] = []
+    for frame_size in SIZES if any_size else [size]:
+        frames.extend(check_frames(frame_size))
     try:
         sampler(frames[0])
     except RuntimeError as error:
         message = f"the network takes no frame of {size[0]}x{size[1]} ({one_line(error)})"
         raise InputError(message, hint="--size HxW with sides that it takes") from error
-    given = []
-    if options.draws_as_input:
-        if (drawn := sampler.drawn()) is None:
-            message = f"{folder} is not one network whose normalisation layers are drawn, so its draws are no input"
-            raise InputError(message, hint="leave out --draws-as-input")
-        given, about["draws_input"] = (
-            [drawn],
-            {"name": "draws", "type": "float32", "shape": list(drawn.shape), "file": DRAWS},
+    draws = _draws_input(sampler, options.model) if options.draws_as_input else None
+    program, guards = graph.trace_with_guards(sampler, frames[0], draws, any_size=any_size)
+    return _Traced(program, guards, sampler, tuple(frames), draws)
+
+
+def _draws_input(sampler: Sampler, model: Path | str) -> Tensor:
+    """Return the draws that become an input of the program, of a sampler that was called before.
+
+    Raises:
+        InputError: the model is not one network with drawn normalisation layers.
+    """
+    draws = sampler.drawn()
+    if draws is None:
+        message = (
+            f"{model} is not one network whose normalisation layers are drawn, "
+            "so its draws cannot be an input"
         )
-    program, guards = graph.trace_with_guards(sampler, frames[0], *given, any_size=any_size)
+        raise InputError(message, hint="leave out --draws-as-input")
+    return draws
+
+
+def _write(
+    options: ExportOptions, traced: _Traced, about: Mapping[str, Any], files: _Files
+) -> dict[str, Any]:
+    """Write a program and the files beside it, and return how its maps compare with the sampler's.
+
+    The model file gets its name only after it was opened, run and found right.
+
+    Raises:
+        InputError: the program has an operator that the format lacks, or the file gives other maps.
+    """
     metadata = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in about.items()
     }
-    files.check()
-    path = inside(out, files.model)
-    write, run = (
-        (graph.write_pt2, graph.open_pt2)
-        if options.to == "pt2"
-        else (graph.write_onnx, graph.open_onnx)
-    )
     beside: dict[str, bytes] = {}
-    for tensor in given:
-        beside[DRAWS] = encode_npy(tensor.numpy())
+    if traced.draws is not None:
+        beside[DRAWS] = encode_npy(traced.draws.numpy())
+    path = inside(files.out, files.model)
     with files.folders(), replacing(path) as file:
-        write(program, file, metadata)
+        if options.to == "pt2":
+            graph.write_pt2(traced.program, file, metadata)
+        else:
+            graph.write_onnx(traced.program, file, metadata)
         file.flush()
         written = Path(file.name)
-        opened = run(written)
-        found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
-        check_guards(lambda frame: opened(frame, *given), sampler, guards, path.name)
-        found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
+        run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
+        check = _compare_file(run, traced, path.name)
         if options.to == "triton":
             beside[TRITON] = graph.triton_config(written).encode()
-        files.record({**about, "check": found}, file_content(written), beside)
+        files.record({**about, "check": check}, file_content(written), beside)
     files.finish(beside)
-    codes, share = (
-        {name: of["codes"] for name, of in found["scores"].items()},
-        max(of["share"] for of in found["scores"].values()),
+    return check
+
+
+def _compare_file(run: Callable[..., graph.Maps], traced: _Traced, name: str) -> dict[str, Any]:
+    """Return how the maps of a written file compare with the sampler's, for the record.
+
+    Raises:
+        InputError: the maps differ, on the traced frames or at a size of another branch.
+    """
+
+    def maps_of(frame: Tensor) -> graph.Maps:
+        return run(frame) if traced.draws is None else run(frame, traced.draws)
+
+    check = compare(maps_of, traced.sampler, traced.frames, name)
+    check_guards(maps_of, traced.sampler, traced.guards, name)
+    check["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
+    return check
+
+
+def _check_line(differences: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the largest difference from the sampler over all scores, in one line."""
+    largest = max(differences, key=lambda name: int(differences[name]["codes"]))
+    codes = differences[largest]["codes"]
+    share = max(difference["share"] for difference in differences.values())
+    return (
+        f"checked against the sampler: at most {codes} codes ({largest}), "
+        f"{share:.1e} of a largest value"
     )
-    line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])}), {share:.1e} of a largest value"
+
+
+def _notes(sampler: Sampler) -> tuple[str, ...]:
+    """Return what a user should know of an exported file."""
+    if not _sees_whole(sampler):
+        return tuple(sampler.report.messages)
     note = (
-        [
-            "the second encoder sees frames at the size of the network here, where predict shows it their own"
-        ]
-        if _sees_whole(sampler)
-        else []
+        "the second encoder sees frames at the size of the network here, "
+        "where predict shows it their own"
     )
-    return ExportResult(path, out / RECORD, codes, line, (*note, *sampler.report.messages))
+    return (note, *sampler.report.messages)
 
 
 class _Files:
@@ -190,8 +293,8 @@ class _Files:
                 for file, (size, digest) in files.items():
                     safe_name(file, f"a file of {self.out / RECORD}")
                     listed.setdefault(file, []).append((size, digest))
-        there = [name for name in self.names if os.path.lexists(self.out / name)]
-        check_files(self.out, there, listed)
+        in_the_way = [name for name in self.names if os.path.lexists(self.out / name)]
+        check_files(self.out, in_the_way, listed)
         self.before = {}
         for file, contents in listed.items():
             if is_listed(self.out / file, contents):
@@ -200,9 +303,9 @@ class _Files:
     @contextmanager
     def folders(self) -> Iterator[None]:
         """Make the folders of the files; after an error those that were not there are gone."""
-        place = (self.out / self.model).parent
-        made = [folder for folder in (place, self.out) if not folder.exists()]
-        place.mkdir(parents=True, exist_ok=True)
+        model_folder = (self.out / self.model).parent
+        made = [folder for folder in (model_folder, self.out) if not folder.exists()]
+        model_folder.mkdir(parents=True, exist_ok=True)
         try:
             yield
         except BaseException:
@@ -211,21 +314,33 @@ class _Files:
             raise
 
     def record(self, about: Mapping[str, Any], model: FileSum, beside: Mapping[str, bytes]) -> None:
-        """Write the record, which lists the model file, those ``beside`` it and those that they
-        replace. It is there before any of them, so that a run after a kill knows its own files."""
+        """Write the record, before any of the files that it lists.
+
+        So a run after a kill knows which files are its own.
+
+        Args:
+            about: what the model file says of itself.
+            model: size and SHA-256 of the model file.
+            beside: the content of each file beside it, by name.
+        """
         listed = {self.model: model}
         for name, data in beside.items():
             listed[name] = len(data), hashlib.sha256(data).hexdigest()
-        going = {*listed, DRAWS}
-        others = {file: content for file, content in self.before.items() if file not in going}
-        content = {
+        kept: dict[str, FileSum] = {}
+        replaced: dict[str, FileSum] = {}
+        for file, content in self.before.items():
+            if file in listed or file == DRAWS:
+                replaced[file] = content
+            else:
+                kept[file] = content
+        record = {
             **about,
             "file": self.model,
             "sha256": model[1],
-            "files": {**others, **listed},
-            "replaced": {file: self.before[file] for file in self.before if file in going},
+            "files": {**kept, **listed},
+            "replaced": replaced,
         }
-        plain = json.loads(json.dumps(content))
+        plain = json.loads(json.dumps(record))
         write_json(self.out / RECORD, {**plain, SEAL: json_sha256(plain)})
 
     def finish(self, beside: Mapping[str, bytes]) -> None:
@@ -269,27 +384,14 @@ def _about(
     options: ExportOptions, model: Model, sampler: Sampler, size: tuple[int, int]
 ) -> dict[str, Any]:
     """Return what a file says of itself; sides that it leaves open are None."""
-    description, any_size = model.network.description, options.size == "dynamic"
-    run = {
-        **{
-            "base_sha256": model.sha256,
-            "posterior_sha256": model.posterior_sha256,
-            **fitted_record(model, sampler),
-        },
-        **{
-            "draws": sampler.draws,
-            "seed": sampler.seed,
-            "scheme": sampler.noise.scheme,
-            "precision": sampler.precision,
-        },
-    }
+    any_size = options.size == "dynamic"
+    description = model.network.description
+    run = _run_record(model, sampler)
     about: dict[str, Any] = {
-        **{
-            "kind": "segunc export",
-            "version": 1,
-            "segunc": tool_version(),
-            "torch": torch.__version__,
-        },
+        "kind": "segunc export",
+        "version": 1,
+        "segunc": full_version(),
+        "torch": torch.__version__,
         "input": {
             "name": "image",
             "type": "float32",
@@ -297,42 +399,84 @@ def _about(
             "channels": "RGB",
             "range": [0, 1],
         },
-        **{key: list(getattr(description, key)) for key in ("classes", "palette", "mean", "std")},
-        "scores": {
-            name: {
-                key: getattr(SCORES[name], key)
-                for key in ("meaning", "unit", "lower", "upper", "stored")
-            }
-            for name in sampler.scores
-        },
-        **{
-            "method": model.posterior.method,
-            "alpha": model.posterior.settings().get("alpha"),
-            **run,
-        },
+        "classes": list(description.classes),
+        "palette": list(description.palette),
+        "mean": list(description.mean),
+        "std": list(description.std),
+        "scores": {name: _score_record(name) for name in sampler.scores},
+        "method": model.posterior.method,
+        "alpha": model.posterior.settings().get("alpha"),
+        **run,
     }
     if options.threshold is not None:
-        made = read_threshold(Path(options.threshold))
-        if made.score not in sampler.scores:
-            raise InputError(
-                f"{options.threshold} is a threshold of {made.score}, which is not exported",
-                hint=f"--scores {made.score}",
-            )
-        if SCORES[made.score].sources & {"frame", "scores"} and _sees_whole(sampler):
-            message = f"{options.threshold} holds where the second encoder sees frames at their own size, and the file shows it others"
-            raise InputError(
-                message, hint="leave out --threshold, or fit with --features.resolution network"
-            )
-        # Maps without --size are of the inference size, or of the frame's own: the graph is for
-        # frames of its size.
-        asked = made.settings.get("size")
-        seen = asked or description.inference_size
-        made.check_run(
-            run | {"size": asked if any_size or tuple(seen or size) == size else list(size)},
-            str(options.threshold),
-        )
-        about["threshold"] = {
-            key: value for key, value in asdict(made).items() if key not in ("frames", "settings")
-        }
-        about["threshold"]["size"] = seen  # of the frames that it holds for; None: their own
+        path = Path(options.threshold)
+        threshold = _read_exported_threshold(path, sampler)
+        # A run without --size records None: its maps are of the inference size, or of the frame's
+        # own. The graph is for frames of its own size, so that both are the same run.
+        recorded_size = threshold.settings.get("size")
+        holds_for = recorded_size or description.inference_size
+        same_size = any_size or tuple(holds_for or size) == size
+        run_size = recorded_size if same_size else list(size)
+        threshold.check_run({**run, "size": run_size}, str(path))
+        about["threshold"] = _threshold_record(threshold, holds_for)
     return about
+
+
+def _run_record(model: Model, sampler: Sampler) -> dict[str, Any]:
+    """Return what decides the maps of a file, as the manifest of maps records it."""
+    return {
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        **fitted_record(model, sampler),
+        "draws": sampler.draws,
+        "seed": sampler.seed,
+        "scheme": sampler.noise.scheme,
+        "precision": sampler.precision,
+    }
+
+
+def _score_record(name: str) -> dict[str, Any]:
+    """Return what a file says of a score."""
+    score = SCORES[name]
+    return {
+        "meaning": score.meaning,
+        "unit": score.unit,
+        "lower": score.lower,
+        "upper": score.upper,
+        "stored": score.stored,
+    }
+
+
+def _read_exported_threshold(path: Path, sampler: Sampler) -> GuaranteedThreshold:
+    """Return the threshold in a file.
+
+    Raises:
+        InputError: its score is not exported, or is made of frames at another size than here.
+    """
+    threshold = read_threshold(path)
+    if threshold.score not in sampler.scores:
+        raise InputError(
+            f"{path} is a threshold of {threshold.score}, which is not exported",
+            hint=f"--scores {threshold.score}",
+        )
+    if SCORES[threshold.score].sources & {"frame", "scores"} and _sees_whole(sampler):
+        message = (
+            f"{path} holds where the second encoder sees frames at their own size, "
+            "and the exported file shows it frames at the size of the network"
+        )
+        hint = "leave out --threshold, or fit with --features.resolution network"
+        raise InputError(message, hint=hint)
+    return threshold
+
+
+def _threshold_record(threshold: GuaranteedThreshold, size: Sequence[int] | None) -> dict[str, Any]:
+    """Return what a file says of its threshold.
+
+    Args:
+        threshold: as it was read.
+        size: (height, width) of the frames that it holds for; None for frames at their own size.
+    """
+    record = asdict(threshold)
+    del record["frames"]
+    del record["settings"]
+    return {**record, "size": size}

@@ -5,7 +5,7 @@ promise hold?
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,15 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_json
-from segunc.decisions.monitor import (
+from segunc.decisions.guarantee import (
+    RISKS,
+    GuaranteedThreshold,
+    block_seconds,
+    calibration_frames,
+    read_threshold,
+    source_of,
+)
+from segunc.decisions.sequential import (
     POWER,
     SHIFTS,
     Floats,
@@ -24,23 +32,15 @@ from segunc.decisions.monitor import (
     losses_of_verdicts,
     risk_bounds,
 )
-from segunc.decisions.threshold import (
-    RISKS,
-    GuaranteedThreshold,
-    block_seconds,
-    calibration_frames,
-    read_threshold,
-    source_of,
-)
 from segunc.evaluation.resampling import resampled_units
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 
-MIN_FRAMES = 20  # without a reference, before which there is no past to compare with
+MIN_FRAMES = 20  # without a reference; the first of fewer frames have no past to compare with
 
 
 class MonitorResult(NamedTuple):
@@ -48,7 +48,7 @@ class MonitorResult(NamedTuple):
 
     state: dict[str, Any]  # the content of the JSON file
     line: str  # the same in one line
-    paths: tuple[Path, ...]  # of the files that were written
+    paths: tuple[Path, ...]  # the files that were written
     notes: tuple[str, ...]  # what a user should know
     failure: str  # what fired, in one line; empty where nothing did
 
@@ -69,29 +69,62 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     past = _reference(options.reference, threshold, options) if options.reference else {}
     watched = _watch(threshold, options)
     test = _test(watched.values, past, threshold.score, options)
-    notes = watched.notes
-    power = _power(watched.values, past, test.alarm) if test.measured and not test.fired else None
+    power: dict[str, Any] | None = None
+    if test.measured and not test.fired:
+        power = _power(watched.values, past, test.alarm)
     risk: dict[str, Any] | None = None
+    notes = watched.notes
     if options.verdicts:
         risk, notes_on_risk = _risk(watched.reader, threshold, options)
         notes = [*notes, *notes_on_risk]
-    alarms = []
-    if test.fired:
-        changed = "the frames are no longer like those before"
-        alarms.append(f"{changed}: alarm at {test.fired} by the {test.by}")
-    if risk and risk["lower"] > threshold.level:
-        above = f"at least {risk['lower']:.3g}, above {threshold.level:g}"
-        alarms.append(f"{RISKS[threshold.control]} are {above}")
-    lines = [test.line, f"{watched.count} by their {test.by}"]
-    lines += [said["line"] for said in (power, risk) if said]
-    line = "; ".join(lines)
+    alarms = _alarms(test, risk, threshold)
     state = _state(options, watched, test, len(past))
     state |= {"power": power, "risk": risk, "alarms": alarms}
+    line = _line(watched, test, power, risk)
     paths = _write(state, test, options)
     if not test.measured and not alarms:
         raise _too_few(test, line, options)
-    found = "ALARM" if alarms else "no change found"
-    return MonitorResult(state, f"{found}: {line}", paths, tuple(notes), "; ".join(alarms))
+    verdict = "ALARM" if alarms else "no change found"
+    return MonitorResult(
+        state=state,
+        line=f"{verdict}: {line}",
+        paths=paths,
+        notes=tuple(notes),
+        failure="; ".join(alarms),
+    )
+
+
+def _alarms(
+    test: _Test, risk: Mapping[str, Any] | None, threshold: GuaranteedThreshold
+) -> list[str]:
+    """Return a line on each alarm: the frames changed, or the risk is above the promised level."""
+    alarms = []
+    if test.fired:
+        alarms.append(
+            "the frames are no longer like those before: "
+            f"alarm at {test.fired} by the {test.compared}"
+        )
+    if risk and risk["lower"] > threshold.level:
+        alarms.append(
+            f"{RISKS[threshold.control]} are at least {risk['lower']:.3g}, "
+            f"above {threshold.level:g}"
+        )
+    return alarms
+
+
+def _line(
+    watched: _Watched,
+    test: _Test,
+    power: Mapping[str, Any] | None,
+    risk: Mapping[str, Any] | None,
+) -> str:
+    """Return what the frames say so far in one line."""
+    parts = [test.line, f"{watched.count} by their {test.compared}"]
+    if power:
+        parts.append(power["line"])
+    if risk:
+        parts.append(risk["line"])
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -103,7 +136,7 @@ class _Test:
     fired: str | None  # the frame at which it did
     needed: int  # frames below which no frames could raise an alarm
     reachable: float  # log10 that the most extreme frames would reach
-    by: str  # what is compared, in words
+    compared: str  # what is compared with what, in words
 
     @property
     def measured(self) -> bool:
@@ -112,34 +145,54 @@ class _Test:
 
     @property
     def line(self) -> str:
+        """How far the martingale is, and where it raises an alarm."""
         return f"martingale 10^{self.path[-1]:.2f}, alarm at 10^{self.alarm:g}"
 
 
 def _test(
     values: dict[str, float], past: dict[str, float], score: str, options: MonitorOptions
 ) -> _Test:
-    """Compare the statistics of frames with those of the calibration and with each other."""
+    """Compare the statistics of frames with those of the calibration and with each other.
+
+    Args:
+        values: frame -> statistic.
+        past: the same of the calibration; empty for none.
+        score: of the statistic.
+        options: the level of the test, and which statistic it is.
+    """
     alarm = -math.log10(options.level)
     # The first random numbers are the same when frames are added, and so is what was said of the
     # first frames.
     uniforms = np.random.default_rng(0).random(len(values))
-    path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
+    statistics = np.array([*values.values()])
+    reference = np.array([*past.values()])
+    path = log_martingale(statistics, reference, uniforms)
+    fired = None
+    if path.max() >= alarm:
+        fired = [*values][int(np.argmax(path >= alarm))]
     largest = largest_log_martingale()
+    needed = int(np.argmax(largest >= alarm)) + 1
+    if not past:
+        needed = max(needed, MIN_FRAMES)
     against = f"{len(past)} calibration frames" if past else "the frames before"
     return _Test(
         path=path,
         alarm=alarm,
-        fired=[*values][int(np.argmax(path >= alarm))] if path.max() >= alarm else None,
-        needed=max(int(np.argmax(largest >= alarm)) + 1, 0 if past else MIN_FRAMES),
+        fired=fired,
+        needed=needed,
         reachable=float(largest[min(len(values), len(largest)) - 1]),
-        by=f"{options.statistic} of {score}, against {against}",
+        compared=f"{options.statistic} of {score}, against {against}",
     )
 
 
 def _state(
     options: MonitorOptions, watched: _Watched, test: _Test, reference: int
 ) -> dict[str, Any]:
-    """Return what the JSON file says of the frames; ``reference`` are those of the calibration."""
+    """Return what the JSON file says of the frames.
+
+    Args:
+        reference: number of calibration frames; 0 for none.
+    """
     source = Path(options.threshold)
     past = {"path": str(options.reference), "frames": reference} if reference else None
     return {
@@ -185,14 +238,21 @@ def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple
     if options.plot:
         from segunc.plots import monitor_figure, save_figure
 
-        plot = Path(options.plot)
-        stem = plot.with_suffix("") if plot.suffix in (".pdf", ".svg", ".png") else plot
-        paths += save_figure(monitor_figure(test.path, test.alarm, test.by), stem)
+        stem = Path(options.plot)
+        if stem.suffix in (".pdf", ".svg", ".png"):
+            stem = stem.with_suffix("")
+        paths += save_figure(monitor_figure(test.path, test.alarm, test.compared), stem)
     return tuple(paths)
 
 
 def _power(values: dict[str, float], past: dict[str, float], alarm: float) -> dict[str, Any]:
-    """Return which shift of the statistic would have raised an alarm by now, and a line on it."""
+    """Return which shift of the statistic would have raised an alarm by now, and a line on it.
+
+    Args:
+        values: frame -> statistic.
+        past: the same of the calibration; empty for none.
+        alarm: log10 of the martingale at which it raises an alarm.
+    """
     shift = detectable_shift(len(values), len(past), alarm)
     spread = float(np.std([*(past or values).values()]))
     since = "the first frame" if past else "the middle"
@@ -211,27 +271,36 @@ def _risk(
     """Return what verdicts say of the promised risk, and notes on them."""
     files = [Path(file) for file in options.verdicts or ()]
     lists = [read_verdicts(file, run_id(reader), reader.frames) for file in files]
-    losses = losses_of_verdicts(merge_verdicts(lists), threshold.control)
+    losses_by_frame = losses_of_verdicts(merge_verdicts(lists), threshold.control)
     words = RISKS[threshold.control]
     by_minute = threshold.control == "false-alarms" and bool(block_seconds(threshold.unit))
-    if not losses or by_minute:
-        unit = " a minute" if losses else ""
+    if not losses_by_frame or by_minute:
+        unit = " a minute" if losses_by_frame else ""
         raise InputError(
             f"no verdict in {files[0]} says anything of {words}{unit}",
             hint="they speak of missed objects, and of false alarms a frame",
         )
-    lowers, uppers = risk_bounds(np.array([*losses.values()]), options.level)
-    estimate = float(np.mean([*losses.values()]))
+    losses = np.array([*losses_by_frame.values()])
+    lowers, uppers = risk_bounds(losses, options.level)
+    estimate = float(np.mean(losses))
     lower = float(lowers[-1])
     upper = float(uppers[-1])
-    line = f"{words} {estimate:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
-    risk = {"estimate": estimate, "bound": upper, "lower": lower, "verdicts": len(losses)}
+    risk = {
+        "estimate": estimate,
+        "bound": upper,
+        "lower": lower,
+        "verdicts": len(losses),
+        "line": (
+            f"{words} {estimate:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
+        ),
+    }
     notes = [
         "bounds of the risk hold for all frames only where the judged ones were chosen by chance"
     ]
-    if dates := note_on_dates([verdict for of_file in lists for verdict in of_file]):
-        notes.append(dates)
-    return risk | {"line": line}, notes
+    note = note_on_dates([verdict for verdicts in lists for verdict in verdicts])
+    if note:
+        notes.append(note)
+    return risk, notes
 
 
 @dataclass(frozen=True)
@@ -241,9 +310,9 @@ class _Watched:
     reader: MapsReader
     values: dict[str, float]  # frame -> statistic, of the first frame of each unit
     total: int  # frames of the folder
-    passed_over: int  # frames of the calibration
-    same_bytes: int  # frames that have the bytes of one of the calibration, and are watched
-    notes: list[str]
+    passed_over: int  # those of the calibration
+    same_bytes: int  # those that have the bytes of a calibration frame, and are watched
+    notes: list[str]  # what a user should know
 
     @property
     def count(self) -> str:
@@ -272,15 +341,14 @@ def _reference(
     names = [name for name in reader.frames if name in matched]
     if not names:
         raise InputError(
-            f"{folder} holds 0 units of the calibration, and at least 1 are needed",
+            f"{folder} holds 0 units of the calibration, and at least 1 is needed",
             hint="give the maps that segunc threshold read",
         )
     return _statistics(reader, names, threshold, options)
 
 
 def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
-    """Return the statistic of the frames that are no frames of the calibration, one for each
-    unit."""
+    """Return the statistics of the frames that the calibration does not hold, one for each unit."""
     reader, frames = _open(options.maps, threshold, options)
     source = source_of((reader.manifest or {}).get("run", {}))
     calibrated = {*threshold.frames.values()}
@@ -290,25 +358,36 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
         if not threshold.holds(name, identity, source):
             names.append(name)
             same_bytes += identity in calibrated
-    notes = [reader.unfinished] if reader.unfinished else []
-    passed_over = len(frames) - len(names)
     if not names:
         raise InputError(
-            f"{options.maps} holds 0 units beside those of the calibration, and at least 1 are needed",
+            f"{options.maps} holds 0 units beside those of the calibration, "
+            "and at least 1 is needed",
             hint="predict more, or add --reference DIR",
         )
+    passed_over = len(frames) - len(names)
+    notes = []
+    if reader.unfinished:
+        notes.append(reader.unfinished)
     if passed_over:
-        what = "source, name and bytes"
+        known_by = "source, name and bytes"
         if not (threshold.source and source):
-            what = "name and bytes, because a source is not recorded"
-        notes.append(f"{passed_over} frames are passed over: they are of the calibration by {what}")
+            known_by = "name and bytes, because a source is not recorded"
+        notes.append(
+            f"{passed_over} frames are passed over: they are of the calibration by {known_by}"
+        )
     if same_bytes:
         notes.append(
-            f"{same_bytes} frames have the bytes of a frame of the calibration, but another name or "
-            "source, and are watched"
+            f"{same_bytes} frames have the bytes of a frame of the calibration, but another name "
+            "or source, and are watched"
         )
-    values = _statistics(reader, names, threshold, options)
-    return _Watched(reader, values, len(frames), passed_over, same_bytes, notes)
+    return _Watched(
+        reader=reader,
+        values=_statistics(reader, names, threshold, options),
+        total=len(frames),
+        passed_over=passed_over,
+        same_bytes=same_bytes,
+        notes=notes,
+    )
 
 
 def _statistics(
@@ -317,10 +396,10 @@ def _statistics(
     threshold: GuaranteedThreshold,
     options: MonitorOptions,
 ) -> dict[str, float]:
-    """Return the statistic by name of the first of these frames in each unit. Units are what is
+    """Return the statistic of the first frame in each unit by its name. Units are what is
     exchangeable; those of a video whose units are frames are blocks of ``apart`` seconds."""
     unit_of = _units(reader, threshold, options)
-    units = set[str]()
+    units: set[str] = set()
     values: dict[str, float] = {}
     for name in names:
         unit = unit_of(name)
@@ -328,10 +407,10 @@ def _statistics(
             continue
         numbers = reader.records.get(name, {}).get(options.statistic, {})
         if threshold.score not in numbers:
-            message = (
-                f"frame {name} of {reader.folder} has no {options.statistic} of {threshold.score}"
+            raise InputError(
+                f"frame {name} of {reader.folder} has no {options.statistic} of {threshold.score}",
+                hint="--statistic mean",
             )
-            raise InputError(message, hint="--statistic mean")
         units.add(unit)
         values[name] = float(numbers[threshold.score])
     return values
@@ -340,7 +419,7 @@ def _statistics(
 def _units(
     reader: MapsReader, threshold: GuaranteedThreshold, options: MonitorOptions
 ) -> Callable[[str], str]:
-    """Return the function from the name of a frame to what is exchangeable."""
+    """Return the function from a frame's name to its unit."""
     seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
     times = dict(zip(reader.frames, seconds, strict=True))
     unit = threshold.unit

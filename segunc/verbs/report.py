@@ -13,8 +13,8 @@ from segunc.options import ReportOptions, several, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
-from segunc.reporting.page import render
-from segunc.reporting.summary import summary_of
+from segunc.reporting.rendering import render
+from segunc.reporting.summary_lines import summary_of
 from segunc.verbs.evaluate import label_sources
 
 
@@ -39,21 +39,32 @@ def report(options: ReportOptions) -> ReportResult:
     'index.html'
     """
     out = Path(options.out)
-    path, page = out / "report.json", out / "index.html"
-    if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
+    path = out / "report.json"
+    page = out / "index.html"
+    if page.exists() and not _is_report(path):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
-    inputs = Inputs(
-        Path(options.model),
-        {name: [*map(Path, several(getattr(options, name) or ()))] for name in GIVEN},
-    )
+    given = {}
+    for name in GIVEN:
+        paths = several(getattr(options, name) or ())
+        given[name] = [Path(path) for path in paths]
+    inputs = Inputs(Path(options.model), given)
     facts = facts_of(inputs, failures(inputs, label_sources(options)))
     write_json(path, facts | {"summary": summary_of(facts)})
-    content, sha256 = read_json(path, "a report"), file_sha256(path)
+    content = read_json(path, "a report")
+    sha256 = file_sha256(path)
     write_file(page, render(content, sha256).encode())
     return ReportResult(
-        path,
-        page.resolve(),
-        tuple(f"{of['name']}: {of['text']}" for of in content["summary"]),
-        sha256,
-        tuple(reader.unfinished for reader in inputs.maps if reader.unfinished),
+        path=path,
+        page=page.resolve(),
+        summary=tuple(f"{line['name']}: {line['text']}" for line in content["summary"]),
+        sha256=sha256,
+        notes=tuple(reader.unfinished for reader in inputs.maps if reader.unfinished),
     )
+
+
+def _is_report(path: Path) -> bool:
+    """Return whether a file is the record of an earlier report."""
+    if not path.exists():
+        return False
+    kind: object = read_json(path, "a report").get("kind")
+    return kind == KIND

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,31 +13,33 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
+from segunc.core.version import full_version
 from segunc.data.labels import IGNORE
-from segunc.decisions.risks import (
-    OF_ANOMALIES,
-    RISING,
-    LossSums,
-    Method,
-    Pool,
-    Scene,
-    known_pixels,
-)
-from segunc.decisions.threshold import (
-    MOST_ALARMS,
+from segunc.decisions.guarantee import (
+    MAX_ALARMS,
     RISKS,
     GuaranteedThreshold,
+    MethodName,
     block_seconds,
     model_of,
     promise_of,
     settings_of,
     source_of,
 )
-from segunc.evaluation.maps import read_frame
+from segunc.decisions.risks import (
+    OF_ANOMALIES,
+    RISING,
+    Losses,
+    LossSums,
+    Method,
+    Pool,
+    Scene,
+    known_pixels,
+)
+from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
-from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
@@ -45,18 +47,14 @@ from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
 
-USUAL_CONFIDENCE = 0.9
-BLOCK = "10s"  # the unit of a video where nobody names one
-PRICE = (
-    "missed-pixels",
-    "missed-objects",
-    "flagged-pixels",
-    "errors-kept",
-)  # risks that cost little to count beside the one asked for
-_LARGEST_FLOAT = 0xFBFF  # key of the largest finite value
-_MOST_EDGES = 1 << 17
-"""Candidates for the threshold of floats that 16 bits cannot hold: they lie 1 in 65,536 of the
-normal pixels apart, 1 in 32,768 of the others, and each score is one where there are fewer
+DEFAULT_CONFIDENCE = 0.9
+DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
+# Controls that cost little to count beside the one that is asked for.
+PRICED_CONTROLS = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
+_LARGEST_FLOAT_KEY = 0xFBFF  # of the largest finite float16
+_MAX_EDGES = 1 << 17
+"""Number of candidates for the threshold of floats that 16 bits cannot hold: they lie 1 in 65,536
+of the normal pixels apart, 1 in 32,768 of the others, and each score is one where there are fewer
 scores."""
 
 
@@ -65,9 +63,7 @@ class ThresholdResult(NamedTuple):
 
     path: Path
     threshold: GuaranteedThreshold
-    price: Mapping[
-        str, float
-    ]  # mean loss of the calibration units there, by each control that they say something of
+    price: Mapping[str, float]  # control -> mean loss of the calibration units at the threshold
     notes: tuple[str, ...] = ()  # what a user should know
 
 
@@ -78,106 +74,46 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     Raises:
         InputError: these units cannot give what is asked for.
 
-    >>> asked = {"control": "flagged-pixels", "level": 0.25, "score": "entropy", "dataset": "toy", "split": "anomaly"}
-    >>> threshold(maps=maps, root=data, out=folder / "threshold.json", **asked).threshold.units
+    >>> made = threshold(
+    ...     control="flagged-pixels",
+    ...     level=0.25,
+    ...     score="entropy",
+    ...     maps=maps,
+    ...     dataset="toy",
+    ...     root=data,
+    ...     split="anomaly",
+    ...     out=folder / "threshold.json",
+    ... )
+    >>> made.threshold.units
     4
     """
     levels = {options.control: options.level, **options.also}
-    method, confidence = _method(options, levels)
-    reader = open_maps(Path(options.maps))
-    score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
-    files = label_sources(options).find(reader, named := matching(reader.frames, options.frames))
-    names = files.labelled(named)
-    times = _times(reader, options.fps)
-    unit, note_on_units = _unit(options.unit, [times[name] for name in names])
-    _check_blocks(unit, levels)
-    seen = _Seen(reader, score, files, options, levels, unit=unit, times=times)
-    seen.count(names)
-    place = seen.common_place(levels, method)
-    groups, notes_on_groups = _groups(seen, levels, method)
-    facts = _facts(seen, place, levels, method)
-    facts |= {"confidence": confidence, "groups": groups}
-    facts["promise"] = " ".join(
-        promise_of(control, level, facts) for control, level in levels.items()
-    )
-    made = GuaranteedThreshold(
-        **facts, frames={name: reader.identity(name, score) for name in names}
-    )
+    method, confidence = _choose_method(options, levels)
+    calibration = _open_calibration(options)
+    _check_blocks(calibration.unit, levels)
+    units = _UnitLosses(calibration, options, levels)
+    units.count()
+    choice = _Choice(units, levels, method)
+    key = choice.common_key(options.control)
+    groups, notes_on_groups = choice.by_group(options.control)
+    made = _record(options, choice, key, groups, confidence)
     write_json(Path(options.out), asdict(made))
-    price = {
-        control: float(sums.total[place]) / sums.units
-        for control, sums in seen.sums.items()
-        if sums.units
-    }
-    notes = [note_on_units, *seen.notes(place), *notes_on_groups]
-    return ThresholdResult(Path(options.out), made, price, tuple(filter(None, notes)))
-
-
-def _fewest(levels: Mapping[str, float], method: Method) -> int:
-    """Return the fewest units with which all levels can be had."""
-    return max(method.minimum_units(control, level) for control, level in levels.items())
-
-
-def _groups(
-    seen: _Seen, levels: Mapping[str, float], method: Method
-) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """Return the threshold of each group with its units and risk, and a line on each group that has
-    too few units."""
-    groups = {}
-    notes = []
-    fewest = _fewest(levels, method)
-    for group, sums in seen.groups.items():
-        if sums.units < fewest:
-            units = f"it has {sums.units} units, of {fewest} needed"
-            notes.append(f"group {group} gets no threshold of its own: {units}")
-        else:
-            place = seen.place(sums, seen.options.level, method)
-            risk = method.risk(sums, place)
-            groups[group] = {"value": seen.value(place), "units": sums.units, "risk": risk}
-    return groups, notes
-
-
-def _facts(seen: _Seen, place: int, levels: Mapping[str, float], method: Method) -> dict[str, Any]:
-    """Return what ``threshold.json`` records of a threshold but for its groups, its frames and its
-    promise."""
-    options = seen.options
-    run = (seen.reader.manifest or {}).get("run", {})
-    units = seen.sums[options.control].units
-    numbers = {}
-    for control, level in levels.items():
-        sums = seen.sums[control]
-        bound = method.upper_bound(sums, place)
-        numbers[control] = {"level": level, "risk": method.risk(sums, place), "bound": bound}
-    alike = (
-        "did, from the same roads, camera, weather, labels, model and settings; another domain or "
-        "corrupted images void it"
+    notes = [calibration.note_on_unit, *units.notes(key), *notes_on_groups]
+    return ThresholdResult(
+        path=Path(options.out),
+        threshold=made,
+        price=units.mean_losses(key),
+        notes=tuple(note for note in notes if note),
     )
-    return numbers.pop(options.control) | {
-        "control": options.control,
-        "found_share": options.found_share,
-        "smallest": options.smallest,
-        "smallest_object": options.smallest_object,
-        "unit": seen.unit,
-        "score": seen.score,
-        "value": seen.value(place),
-        "form": seen.form,
-        "method": method.name,
-        "units": units,
-        "also": numbers,
-        "minimum_units": _fewest(levels, method),
-        "condition": f"It holds where frames come as the {units} units of the calibration {alike}.",
-        "model": model_of(run),
-        "settings": settings_of(run, seen.score),
-        "source": source_of(run),
-        "segunc": tool_version(),
-        "command": recorded_command("threshold", options),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
-def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Method, float | None]:
-    """Return the method of each bound, and the confidence in all of them; InputError where options
-    contradict each other.
+def _choose_method(
+    options: ThresholdOptions, levels: Mapping[str, float]
+) -> tuple[Method, float | None]:
+    """Return the method that bounds each risk, and the confidence in all bounds together.
+
+    Raises:
+        InputError: options contradict each other, or a level is out of range.
     """
     if options.also and (options.groups is not None or options.control in options.also):
         other = "--groups" if options.groups is not None else f"--control {options.control}"
@@ -185,41 +121,91 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
             f"--also {next(iter(options.also))} and {other} do not go together",
             hint="leave one out",
         )
-    expected = options.confidence is None and not options.also
-    if options.method == "conformal" and not expected:
+    bounds_expectation = options.confidence is None and not options.also
+    if options.method == "conformal" and not bounds_expectation:
         raise InputError(
             "--method conformal has no confidence and no second risk", hint="--method ltt"
         )
-    name = options.method or ("conformal" if expected else "ltt")
-    confidence = (
-        None
-        if name == "conformal"
-        else USUAL_CONFIDENCE
-        if options.confidence is None
-        else options.confidence
-    )
-    # Two promises at once share the chance that one of them fails.
-    method = Method(name, None if confidence is None else 1 - (1 - confidence) / len(levels))
+    name: MethodName = options.method or ("conformal" if bounds_expectation else "ltt")
+    if name == "conformal":
+        method = Method(name)
+        confidence = None
+    else:
+        confidence = DEFAULT_CONFIDENCE if options.confidence is None else options.confidence
+        # The error probability is split between the promises (Bonferroni).
+        method = Method(name, 1 - (1 - confidence) / len(levels))
+    _check_levels(levels, method)
+    return method, confidence
+
+
+def _check_levels(levels: Mapping[str, float], method: Method) -> None:
+    """Raise InputError for a control that does not exist and for a level out of its range."""
     for control, level in levels.items():
         if control not in RISKS:
             raise InputError(
                 f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}"
             )
-        if not 0 < level < (most := method.largest(control)):
+        largest = method.largest(control)
+        if not 0 < level < largest:
             raise InputError(
-                f"a level of {level:g} for {control} is not between 0 and {most:g}",
+                f"a level of {level:g} for {control} is not between 0 and {largest:g}",
                 hint="--level 0.1",
             )
-    return method, confidence
 
 
-def _times(reader: MapsReader, fps: float | None) -> dict[str, float | None]:
-    """Return the seconds of each frame in its video, None where they are not known."""
-    times = frame_times(reader.frames, reader.records, reader.manifest, fps)
-    return dict(zip(reader.frames, times, strict=True))
+@dataclass(frozen=True)
+class _Calibration:
+    """The labelled frames of a maps folder, and the units that they form."""
+
+    reader: MapsReader
+    score: str
+    labels: ReviewLabels
+    names: Sequence[str]  # of the frames with a label
+    times: Mapping[str, float | None]  # name -> seconds in its video; None where unknown
+    unit: str  # what is exchangeable
+    note_on_unit: str  # what a user should know of it; empty for nothing
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """What the manifest records of the run; empty for maps of another tool."""
+        run: Mapping[str, Any] = (self.reader.manifest or {}).get("run", {})
+        return run
+
+    def units(self) -> list[list[str]]:
+        """Return the names of the frames of each unit."""
+        unit_of = resampled_units(self.unit, self.times.get, "--unit")
+        units: dict[str, list[str]] = {}
+        for name in self.names:
+            units.setdefault(unit_of(name), []).append(name)
+        return list(units.values())
+
+    def identities(self) -> dict[str, str]:
+        """Return the hash of each frame by its name."""
+        return {name: self.reader.identity(name, self.score) for name in self.names}
 
 
-def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
+def _open_calibration(options: ThresholdOptions) -> _Calibration:
+    """Open the maps and find their labels, their score and their unit."""
+    reader = open_maps(Path(options.maps))
+    score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
+    asked_frames = matching(reader.frames, options.frames)
+    labels = label_sources(options).find(reader, asked_frames)
+    names = labels.labelled(asked_frames)
+    seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
+    times = dict(zip(reader.frames, seconds, strict=True))
+    unit, note = _choose_unit(options.unit, [times[name] for name in names])
+    return _Calibration(
+        reader=reader,
+        score=score,
+        labels=labels,
+        names=names,
+        times=times,
+        unit=unit,
+        note_on_unit=note,
+    )
+
+
+def _choose_unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
     """Return what is exchangeable, and what a user should know of it.
 
     Args:
@@ -228,7 +214,8 @@ def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
     """
     timed = bool(times) and None not in times
     if asked is None and timed:
-        return BLOCK, f"units are blocks of {BLOCK}, because frames of a video resemble each other"
+        note = f"units are blocks of {DEFAULT_BLOCK}, because frames of a video resemble each other"
+        return DEFAULT_BLOCK, note
     if asked is None:
         return "frame", (
             "no time is known of these frames, so each counts as independent of all others; where "
@@ -236,160 +223,128 @@ def _unit(asked: str | None, times: Sequence[float | None]) -> tuple[str, str]:
         )
     if asked == "frame" and timed:
         return asked, (
-            "each frame of a video counts as independent of its neighbours, which it is not, so the "
-            f"promise is too good; --unit {BLOCK} takes blocks"
+            "each frame of a video counts as independent of its neighbours, which it is not, so "
+            f"the promise is too good; --unit {DEFAULT_BLOCK} takes blocks"
         )
     return asked, ""
 
 
 def _check_blocks(unit: str, controls: Iterable[str]) -> None:
     """Raise InputError where blocks of seconds are too long to count alarms in."""
-    if "false-alarms" in controls and (block_seconds(unit) or 0) * MOST_ALARMS > 60:
+    if "false-alarms" in controls and (block_seconds(unit) or 0) * MAX_ALARMS > 60:
         # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and
         # part again would be counted too seldom.
         raise InputError(
             f"blocks of {unit} are too long for false-alarms",
-            hint=f"--unit {60 // MOST_ALARMS}s, or shorter",
+            hint=f"--unit {60 // MAX_ALARMS}s, or shorter",
         )
 
 
-class _Seen:
-    """What the calibration units say of each control, all together and, of the first control, by
-    group.
+class _UnitLosses:
+    """The losses of the calibration units at every key, which may become the threshold.
+
+    Attributes:
+        sums: control -> sums over all units, for the controls asked for and the priced ones.
+        group_sums: group -> sums over its units, of the first control alone.
+        form: the stored form of the maps, as ``evaluate`` records it.
+        low: the smallest key of a labelled pixel.
+        high: the largest key of a labelled pixel.
+        silent_units: number of units that say nothing of the first control.
     """
 
     def __init__(
-        self,
-        reader: MapsReader,
-        score: str,
-        files: ReviewLabels,
-        options: ThresholdOptions,
-        controls: Iterable[str],
-        *,
-        unit: str,
-        times: Mapping[str, float | None],
+        self, calibration: _Calibration, options: ThresholdOptions, controls: Iterable[str]
     ) -> None:
-        self.reader, self.score, self.files, self.options = reader, score, files, options
-        self.unit, self.times = unit, times
-        self.more = "label more frames" if unit == "frame" else "calibrate on more drives"
-        self.controls = tuple(dict.fromkeys([*controls, *PRICE]))
+        self.calibration = calibration
+        self.options = options
+        self.controls = tuple(dict.fromkeys([*controls, *PRICED_CONTROLS]))
         self.sums: dict[str, LossSums] = {}
-        self.groups: dict[str, LossSums] = {}
-        self.bins: ScoreBins | None = None  # of floats that 16 bits cannot hold
+        self.group_sums: dict[str, LossSums] = {}
         self.form = ""
-        self.low, self.high = KEYS - 1, -1
-        self.left_out = 0
+        self.low = KEYS - 1
+        self.high = -1
+        self.silent_units = 0
+        self._bins: ScoreBins | None = None  # of floats that 16 bits cannot hold
+        self._group_of: dict[str, str] = {}  # frame -> group; empty without groups
 
     @property
     def size(self) -> int:
-        """The number of keys, each of which may become the threshold."""
-        return KEYS if self.bins is None else self.bins.size
+        """The number of keys."""
+        return KEYS if self._bins is None else self._bins.size
+
+    @property
+    def largest_key(self) -> int:
+        """The largest key of a finite score."""
+        if self.form == "float" and self._bins is None:
+            return _LARGEST_FLOAT_KEY
+        return self.size - 1
 
     def value(self, key: int) -> float:
         """Return the score of a key."""
-        return float(values_of(self.bins or self.form, self.size)[key])
+        return float(values_of(self._bins or self.form, self.size)[key])
 
-    def place(self, sums: LossSums, level: float, method: Method) -> int:
-        """Return the key from which on pixels are flagged; InputError where units lack what a
-        control needs, are too few for its level, or only a key that flags nothing keeps to it.
-        """
-        control, units = sums.control, sums.units
-        if not units:
-            lacks = (
-                NO_ANOMALY
-                if control in OF_ANOMALIES
-                else "no frame has class labels and a prediction"
-            )
-            raise InputError(
-                f"--control {control} says nothing here: {lacks}",
-                hint="--anomaly-labels DIR, or --labels DIR of such frames",
-            )
-        if units < 2:
-            raise InputError(
-                f"one unit cannot promise anything of others; --unit {self.unit} makes one",
-                hint=self.more,
-            )
-        method.check_units(sums, level, "units", "--level", self.more)
-        place = method.certified(sums, level)
-        top = _LARGEST_FLOAT if self.form == "float" and self.bins is None else self.size - 1
-        if place is None or (control not in RISING and place > top):
-            raise InputError(
-                f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level"
-            )
-        return max(min(place, top), self.low)
+    def mean_losses(self, key: int) -> dict[str, float]:
+        """Return the mean loss at a key for each control that some unit says something of."""
+        means = {}
+        for control, sums in self.sums.items():
+            if sums.units:
+                means[control] = float(sums.total[key]) / sums.units
+        return means
 
-    def common_place(self, levels: Mapping[str, float], method: Method) -> int:
-        """Return the key from which on pixels are flagged so that each control keeps to its level;
-        InputError where there is none."""
-        highest = self.size
-        lowest = 0
-        for control, level in levels.items():
-            place = self.place(self.sums[control], level, method)
-            if control in RISING:
-                highest = min(highest, place)
-            else:
-                lowest = max(lowest, place)
-        if lowest > highest:
-            raise InputError(
-                f"no threshold keeps to the levels of {' and '.join(levels)} at once",
-                hint="raise a level",
-            )
-        return highest if self.options.control in RISING else lowest
-
-    def notes(self, place: int) -> list[str]:
-        """Return what a user should know of these units and of the threshold at a key."""
+    def notes(self, key: int) -> list[str]:
+        """Return what a user should know of these units, and of the threshold at a key."""
         notes = []
         control = self.options.control
-        if self.left_out:
+        score = self.calibration.score
+        if self.silent_units:
             lacks = "no anomaly" if control in OF_ANOMALIES else "no pixel that counts"
-            notes.append(f"{self.left_out} units hold {lacks}, and say nothing of {control}")
-        if self.reader.unfinished:
-            notes.append(self.reader.unfinished)
-        if place <= self.low:
-            part = f"'{self.score}' does not part what it should"
-            notes.append(f"this threshold flags every labelled pixel: {part}")
+            notes.append(f"{self.silent_units} units hold {lacks}, and say nothing of {control}")
+        if self.calibration.reader.unfinished:
+            notes.append(self.calibration.reader.unfinished)
+        if key <= self.low:
+            notes.append(
+                "this threshold flags every labelled pixel: "
+                f"'{score}' does not separate what it should"
+            )
         return notes
 
-    def count(self, names: Sequence[str]) -> None:
-        """Count unit by unit, one frame in memory at a time; InputError where all scores are the
-        same.
-        """
-        options, units = self.options, dict[str, list[str]]()
-        unit_of = resampled_units(self.unit, self.times.get, "--unit")
-        for name in names:
-            units.setdefault(unit_of(name), []).append(name)
-        if self.reader.manifest is None and self.reader.may_hold_floats(self.score):
-            self._find_bins(names)
-        self.low = self.size - 1
-        self.sums = {control: LossSums(control, self.size + 1) for control in self.controls}
-        members = {} if options.groups is None else group_frames(options.groups, names)
-        group_of = {name: group for group, frames in members.items() for name in frames}
-        self.groups = {group: LossSums(options.control, self.size + 1) for group in members}
-        for frames in ConsoleProgress().follow([*units.values()]):
-            if len(mixed := sorted({group_of[name] for name in frames if members})) > 1:
-                raise InputError(
-                    f"the unit of {frames[0]} is in the groups {' and '.join(mixed)}",
-                    hint="--groups of whole units",
-                )
-            pools = {control: Pool(control, self.unit) for control in self.sums}
-            for name in frames:
-                for control, counts in self._counts(name).items():
-                    pools[control].add(counts)
-            for control, pool in pools.items():
-                self.sums[control].add(losses := pool.losses())
-                if control == options.control and members:
-                    self.groups[group_of[frames[0]]].add(losses)
-        self.left_out = len(units) - self.sums[options.control].units
-        if self.low == self.high:
-            what = f"the score '{self.score}' is {self.value(self.low):g} at every labelled pixel"
-            raise InputError(f"{what}, so no threshold parts them", hint="choose another --score")
+    def count(self) -> None:
+        """Count unit by unit, with one frame in memory at a time.
 
-    def _find_bins(self, names: Sequence[str]) -> None:
+        Raises:
+            InputError: all labelled pixels have the same score, or a unit lies in two groups.
+        """
+        control = self.options.control
+        reader = self.calibration.reader
+        score = self.calibration.score
+        units = self.calibration.units()
+        if reader.manifest is None and reader.may_hold_floats(score):
+            self._find_bins()
+        self.low = self.size - 1
+        self.sums = {name: LossSums(name, self.size + 1) for name in self.controls}
+        self._find_groups()
+        for frames in ConsoleProgress().follow(units):
+            group = self._group_of_unit(frames)
+            losses = self._losses_of_unit(frames)
+            for name, sums in self.sums.items():
+                sums.add(losses[name])
+            if group is not None:
+                self.group_sums[group].add(losses[control])
+        self.silent_units = len(units) - self.sums[control].units
+        if self.low == self.high:
+            raise InputError(
+                f"the score '{score}' is {self.value(self.low):g} at every labelled pixel, "
+                "so no threshold separates them",
+                hint="choose another --score",
+            )
+
+    def _find_bins(self) -> None:
         """Make bins of scores that 16 bits cannot hold; this tool's maps never hold such."""
-        finder = BinFinder(most=_MOST_EDGES)
-        for name in ConsoleProgress(label="first look").follow(names):
+        score = self.calibration.score
+        finder = BinFinder(most=_MAX_EDGES)
+        for name in ConsoleProgress(label="first look").follow(self.calibration.names):
             frame = self._read(name)
-            stored = frame.stored[self.score]
+            stored = frame.stored[score]
             if stored.dtype.kind != "f":
                 continue
             rows = np.where(known_pixels(frame.anomaly, frame.labels), 0, IGNORE).astype(np.uint8)
@@ -399,20 +354,43 @@ class _Seen:
             try:
                 finder.add(stored, rows)
             except InputError as error:
-                raise error.within(f"frame {name}: the map '{self.score}'") from error
+                raise error.within(f"frame {name}: the map '{score}'") from error
         if finder.wide:
-            self.bins = finder.bins(gaps=True)
+            self._bins = finder.bins(gaps=True)
 
-    def _read(self, name: str) -> LabelledFrame:
-        reader, score = self.reader, self.score
-        codes = {score} if reader.form(score) == "unit-code" else set()
-        fields = read_frame(reader, [score], self.files, None, name)
-        bins = {} if self.bins is None else {score: self.bins}
-        return LabelledFrame(name, **fields, unit_codes=codes, bins=bins)
+    def _find_groups(self) -> None:
+        """Find the group of each frame, if the user asks for groups."""
+        if self.options.groups is None:
+            return
+        groups = group_frames(self.options.groups, self.calibration.names)
+        for group, names in groups.items():
+            self.group_sums[group] = LossSums(self.options.control, self.size + 1)
+            for name in names:
+                self._group_of[name] = group
+
+    def _group_of_unit(self, frames: Sequence[str]) -> str | None:
+        """Return the group of a unit's frames; None without groups."""
+        if not self._group_of:
+            return None
+        groups = sorted({self._group_of[name] for name in frames})
+        if len(groups) > 1:
+            raise InputError(
+                f"the unit of {frames[0]} is in the groups {' and '.join(groups)}",
+                hint="--groups of whole units",
+            )
+        return groups[0]
+
+    def _losses_of_unit(self, frames: Sequence[str]) -> dict[str, Losses | None]:
+        """Return the losses of a unit by control; None where it says nothing of the control."""
+        pools = {control: Pool(control, self.calibration.unit) for control in self.controls}
+        for name in frames:
+            for control, counts in self._counts(name).items():
+                pools[control].add(counts)
+        return {control: pool.losses() for control, pool in pools.items()}
 
     def _counts(self, name: str) -> dict[str, Counts]:
-        """Return the counts of a frame by control."""
-        score = self.score
+        """Return the counts of a frame by control, and take note of its form and its keys."""
+        score = self.calibration.score
         frame = self._read(name)
         form = str(frame.form(score))
         if self.form not in ("", form):
@@ -420,16 +398,194 @@ class _Seen:
                 f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}"
             )
         self.form = form
-        labels = frame.anomaly, frame.labels, frame.wrong
-        scene = Scene(frame.stored[score], *labels, bins=self.bins)
+        scene = Scene(
+            frame.stored[score], frame.anomaly, frame.labels, frame.wrong, bins=self._bins
+        )
         keys = scene.keys[scene.known]
         self.low = int(keys.min(initial=self.low))
         self.high = max(self.high, int(keys.max(initial=0)))
-        options = self.options
-        sizes = (options.found_share, options.smallest, options.smallest_object)
         by_control = {}
-        for control in self.sums:
-            counts = scene.counts(control, *sizes)
+        for control in self.controls:
+            counts = scene.counts(
+                control,
+                found_share=self.options.found_share,
+                smallest=self.options.smallest,
+                smallest_object=self.options.smallest_object,
+            )
             if counts is not None:
                 by_control[control] = counts
         return by_control
+
+    def _read(self, name: str) -> LabelledFrame:
+        reader = self.calibration.reader
+        score = self.calibration.score
+        fields = read_frame(reader, [score], self.calibration.labels, None, name)
+        unit_codes = {score} if reader.form(score) == "unit-code" else set()
+        bins = {} if self._bins is None else {score: self._bins}
+        return LabelledFrame(name, **fields, unit_codes=unit_codes, bins=bins)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Chooses thresholds, as keys, that keep the risk of each control to its level."""
+
+    units: _UnitLosses
+    levels: Mapping[str, float]  # control -> level
+    method: Method
+
+    @property
+    def minimum_units(self) -> int:
+        """The fewest units with which all levels can be had."""
+        needed = [self.method.minimum_units(name, level) for name, level in self.levels.items()]
+        return max(needed)
+
+    def common_key(self, control: str) -> int:
+        """Return the key from which on pixels are flagged so that each risk keeps to its level.
+
+        Args:
+            control: the one that is asked for. The key lies as far from its safe end as the
+                levels allow.
+
+        Raises:
+            InputError: there is no such key.
+        """
+        highest = self.units.size
+        lowest = 0
+        for name, level in self.levels.items():
+            key = self._key(self.units.sums[name], level)
+            if name in RISING:
+                highest = min(highest, key)
+            else:
+                lowest = max(lowest, key)
+        if lowest > highest:
+            raise InputError(
+                f"no threshold keeps to the levels of {' and '.join(self.levels)} at once",
+                hint="raise a level",
+            )
+        return highest if control in RISING else lowest
+
+    def by_group(self, control: str) -> tuple[dict[str, dict[str, float]], list[str]]:
+        """Return value, units and risk of the threshold of each group by its name, and a line on
+        each group that has too few units for one."""
+        groups = {}
+        notes = []
+        for group, sums in self.units.group_sums.items():
+            if sums.units < self.minimum_units:
+                notes.append(
+                    f"group {group} gets no threshold of its own: it has {sums.units} units, of "
+                    f"{self.minimum_units} needed"
+                )
+                continue
+            key = self._key(sums, self.levels[control])
+            groups[group] = {
+                "value": self.units.value(key),
+                "units": sums.units,
+                "risk": self.method.risk(sums, key),
+            }
+        return groups, notes
+
+    def numbers(self, control: str, key: int) -> dict[str, float]:
+        """Return level, risk and its bound for a control at a key."""
+        sums = self.units.sums[control]
+        return {
+            "level": self.levels[control],
+            "risk": self.method.risk(sums, key),
+            "bound": self.method.upper_bound(sums, key),
+        }
+
+    def _key(self, sums: LossSums, level: float) -> int:
+        """Return the key from which on pixels are flagged.
+
+        Raises:
+            InputError: units lack what the control needs, are too few for its level, or only a
+                key that flags nothing keeps to it.
+        """
+        control = sums.control
+        unit = self.units.calibration.unit
+        more_units = "label more frames" if unit == "frame" else "calibrate on more drives"
+        if not sums.units:
+            lacks = NO_ANOMALY
+            if control not in OF_ANOMALIES:
+                lacks = "no frame has class labels and a prediction"
+            raise InputError(
+                f"--control {control} says nothing here: {lacks}",
+                hint="--anomaly-labels DIR, or --labels DIR of such frames",
+            )
+        if sums.units < 2:
+            raise InputError(
+                f"one unit cannot promise anything of others; --unit {unit} makes one",
+                hint=more_units,
+            )
+        self.method.check_units(sums, level, "units", "--level", more_units)
+        key = self.method.certified(sums, level)
+        largest = self.units.largest_key
+        if key is None or (control not in RISING and key > largest):
+            raise InputError(
+                f"no threshold keeps {control} to {level:g} on {sums.units} units",
+                hint="raise --level",
+            )
+        return max(min(key, largest), self.units.low)
+
+
+def _record(
+    options: ThresholdOptions,
+    choice: _Choice,
+    key: int,
+    groups: Mapping[str, Mapping[str, float]],
+    confidence: float | None,
+) -> GuaranteedThreshold:
+    """Return what ``threshold.json`` records of the threshold at a key."""
+    units = choice.units
+    calibration = units.calibration
+    promises = []
+    for control, level in choice.levels.items():
+        promise = promise_of(
+            control,
+            level,
+            method=choice.method.name,
+            confidence=confidence,
+            unit=calibration.unit,
+            found_share=options.found_share,
+            smallest=options.smallest,
+            smallest_object=options.smallest_object,
+        )
+        promises.append(promise)
+    number_of_units = units.sums[options.control].units
+    numbers = choice.numbers(options.control, key)
+    return GuaranteedThreshold(
+        level=numbers["level"],
+        risk=numbers["risk"],
+        bound=numbers["bound"],
+        also={control: choice.numbers(control, key) for control in options.also},
+        score=calibration.score,
+        value=units.value(key),
+        form=units.form,
+        control=options.control,
+        method=choice.method.name,
+        confidence=confidence,
+        unit=calibration.unit,
+        units=number_of_units,
+        minimum_units=choice.minimum_units,
+        promise=" ".join(promises),
+        condition=_condition(number_of_units),
+        model=model_of(calibration.run),
+        settings=settings_of(calibration.run, calibration.score),
+        frames=calibration.identities(),
+        command=recorded_command("threshold", options),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        segunc=full_version(),
+        found_share=options.found_share,
+        smallest=options.smallest,
+        smallest_object=options.smallest_object,
+        groups=groups,
+        source=source_of(calibration.run),
+    )
+
+
+def _condition(units: int) -> str:
+    """Return one sentence on what a promise needs, and on what voids it."""
+    return (
+        f"It holds where frames come as the {units} units of the calibration did, from the same "
+        "roads, camera, weather, labels, model and settings; another domain or corrupted images "
+        "void it."
+    )

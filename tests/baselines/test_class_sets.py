@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from segunc.baselines.class_sets import (
-    STEPS,
+    LAMBDA_STEPS,
     ClassSetsConfig,
     class_keys,
     fit_class_sets,
@@ -20,8 +20,8 @@ from segunc.baselines.class_sets import (
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import load_image
+from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import LossSums, Method
-from segunc.decisions.threshold import settings_of
 from segunc.evaluation.compare import format_number
 from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
@@ -59,7 +59,7 @@ def test_the_promise_holds_exactly_where_frames_are_exchangeable(frames: int, le
         losses = frame_losses(frames, seed)
         achieved = []
         for number, test in enumerate(losses):
-            sums = LossSums("class-sets", STEPS + 1)
+            sums = LossSums("class-sets", LAMBDA_STEPS + 1)
             for other in losses[:number] + losses[number + 1 :]:
                 sums.add(other)
             place = Method("conformal").certified(sums, level)
@@ -83,11 +83,19 @@ def test_a_set_holds_the_classes_near_enough_to_certainty_and_always_the_predict
     prediction = probabilities[0].max(0).indices
     keys = class_keys(probabilities[0], prediction).numpy()
     seen = set[float]()
-    for k in (0, 1, STEPS // 2, 3 * STEPS // 4, 54321, STEPS - 1, STEPS):
-        inside = 1 - probabilities[0].numpy() <= np.float32(k / STEPS)
+    for k in (
+        0,
+        1,
+        LAMBDA_STEPS // 2,
+        3 * LAMBDA_STEPS // 4,
+        54321,
+        LAMBDA_STEPS - 1,
+        LAMBDA_STEPS,
+    ):
+        inside = 1 - probabilities[0].numpy() <= np.float32(k / LAMBDA_STEPS)
         np.put_along_axis(inside, prediction.numpy()[None], values=True, axis=0)
         np.testing.assert_array_equal(keys <= k, inside)
-        size = SCORES["set-size"]({"probabilities": probabilities, SET_THRESHOLD: k / STEPS})
+        size = SCORES["set-size"]({"probabilities": probabilities, SET_THRESHOLD: k / LAMBDA_STEPS})
         np.testing.assert_array_equal(size[0].numpy(), inside.sum(0))
         seen |= {*size.unique().tolist()}
     assert seen == {1, 2, 3, 4, 5, 6}

@@ -112,7 +112,7 @@ def test_networks_that_share_their_encoder_run_it_once_a_frame(precision: Any) -
 def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
     learner = Learner(network(0), DistilConfig(head_channels=8))
     base = copy.deepcopy(learner.network)
-    student = Student(learner.network, learner.head, learner.place.module)
+    student = Student(learner.network, learner.head, learner.logit_layer.module)
     sampler = Sampler(student.network, student, scores=SCORES, precision=precision)
     close = partial(
         torch.testing.assert_close, atol=1e-4 if precision == "float32" else 0.1, rtol=0
@@ -305,7 +305,7 @@ def test_logits_that_two_heads_make_are_refused() -> None:
 def test_a_student_of_a_network_with_dropped_outputs() -> None:
     """Its draws are z + d and z - d of the outputs that are kept."""
     learner = Learner(of_two_heads(dropped=(1,)), DistilConfig(head_channels=8))
-    student = Student(learner.network, learner.head, learner.place.module)
+    student = Student(learner.network, learner.head, learner.logit_layer.module)
     images = frames(16, 24)
     with torch.no_grad():
         logits = learner.network(images)
@@ -353,7 +353,7 @@ def test_a_student_of_a_network_of_one_output() -> None:
     """Its draws are (0, z + d) and (0, z - d), so the probability of the road is a mean of
     sigmoids."""
     learner = Learner(of_one_output(), DistilConfig(head_channels=8))
-    student = Student(learner.network, learner.head, learner.place.module)
+    student = Student(learner.network, learner.head, learner.logit_layer.module)
     images = frames(16, 24)
     with torch.no_grad():
         body: Any = learner.network.body

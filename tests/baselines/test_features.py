@@ -375,13 +375,14 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
 
     monkeypatch.setattr(Model, "fitted", noted)
     data = SegmentationDataModule("toy", str(toy_set), **folds)
-    known, frames = known_pixels(
-        load_model(base.base), data, ["deterministic-entropy"], AnomalyConfig(), 1
+    pixels = known_pixels(
+        load_model(base.base), data, ["deterministic-entropy"], AnomalyConfig(), draws=1
     )
     assert sorted(map(sorted, compared)) == sorted(
         sorted(set("01234567") - {name}) for name in left_out
     )
-    assert (len(known), frames) == (1, len(left_out))
+    assert len(pixels.values) == 1
+    assert pixels.frames == len(left_out)
 
 
 def test_sums_of_sums_and_scores_without_spread_are_refused(

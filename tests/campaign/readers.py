@@ -23,9 +23,9 @@ from torch import nn
 
 import segunc
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import BINARY
 from segunc.data.images import read_label_image
 from segunc.data.labels import label_map, read_label_map
+from segunc.data.masks import BINARY
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
 from segunc.maps.pipeline import run_pipeline
@@ -36,8 +36,8 @@ from segunc.options import CompareOptions
 from segunc.posteriors.abnn import METHOD as ABNN
 from segunc.posteriors.model import load_model
 from segunc.training.base import make_trainer, trainer_settings
+from segunc.training.batches import open_data
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
-from segunc.training.data import open_data
 from tests.campaign.world import World
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video
 

@@ -154,7 +154,10 @@ def test_of_two_runs_in_one_folder_one_ends_well(world: World) -> None:
     assert verdict(out, whole, segunc(*words)) == ""
 
 
-NAMES = "a b  c|a#b|a?b*c:h<f>|100%25|it's|<img src=x onerror=alert(1)>|=1+1|..a...|CON|straße-日本|a\nb|a\tb|a\\b|C:x|a[0]b|-rf"
+NAMES = (
+    "a b  c|a#b|a?b*c:h<f>|100%25|it's|<img src=x"
+    " onerror=alert(1)>|=1+1|..a...|CON|straße-日本|a\nb|a\tb|a\\b|C:x|a[0]b|-rf"
+)
 HOSTILE = [
     *map(str.encode, NAMES.split("|")),
     b"a|b",

@@ -96,7 +96,10 @@ def failures(name: str, reader: Reader, world: World, folder: Path) -> Iterator[
         file.write_bytes(whole[place])
         wrong = reader.exact and data != whole[place] and said not in (expected[place], "refused")
         if " " in said or wrong:
-            yield f"case {case}, {file.name}: {'another result, without a word' if ' ' not in said else said}"
+            yield (
+                f"case {case}, {file.name}:"
+                f" {'another result, without a word' if ' ' not in said else said}"
+            )
 
 
 @pytest.mark.parametrize("name", READERS)

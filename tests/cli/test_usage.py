@@ -144,7 +144,7 @@ def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("predict --model m --input i\udce9 --out o", "no text in UTF-8"),
+        ("predict --model m --input i\udce9 --out o", "not a text in UTF-8"),
         *(
             (f"evaluate --maps m --out {place}", "--out {}")
             for place in ("FIFO", "FILE/x.json", "FOLDER", "/dev/null")
@@ -263,7 +263,7 @@ def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Pat
     )
     for line, (code, said, imported) in json.loads(done.stdout).items():
         assert (code, imported, len(said.splitlines())) == (2, [], 1), line
-        assert ("nowhere" if "nowhere" in line else "FILE is no folder") in said
+        assert ("nowhere" if "nowhere" in line else "FILE is not a folder") in said
     assert not (tmp_path / "o").exists()
 
 

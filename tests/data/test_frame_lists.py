@@ -13,7 +13,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text
 from segunc.data.datasets import DATASETS
 from segunc.data.discover import discover, is_pairs_picture
-from segunc.data.entry import FRAME_COLUMNS
+from segunc.data.frame_lists import FRAME_COLUMNS
 
 
 def write(path: Path, picture: np.ndarray) -> None:

@@ -5,7 +5,6 @@ labels give the values that they store.
 import io
 import struct
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 from PIL import Image as PilImage, ImageOps
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.data.entry import BINARY, check_masks
 from segunc.data.images import (
     PixelDepth,
     check_whole,
@@ -25,10 +23,11 @@ from segunc.data.images import (
     read_label_image,
 )
 from segunc.data.labels import LabelMap, check_label_files, label_map, read_label_map
+from segunc.data.masks import BINARY, check_masks
 from segunc.data.module import SegmentationDataModule
 from tests.data import miniatures
 from tests.data.test_labels import write
-from tests.frames.test_sources import encoded, picture
+from tests.support.images import claiming, encoded, picture
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp"])
@@ -37,7 +36,7 @@ def test_every_cut_is_found(suffix: str) -> None:
     check_whole(data)
     check_whole(data + b"\0" * 7)  # padding after the end is harmless
     for cut in range(16, len(data) - 1, max(1, len(data) // 97)):
-        with pytest.raises(ValueError, match=r"truncated|no image"):
+        with pytest.raises(ValueError, match=r"truncated|not an image"):
             check_whole(data[:cut])
     if suffix == ".png":
         with pytest.raises(ValueError, match="checksum"):
@@ -52,7 +51,7 @@ def test_progressive_jpeg_with_thumbnail_is_whole_until_its_own_end() -> None:
     data = main[:2] + segment + main[2:]
     check_whole(data)
     for cut in (len(data) - 2, len(segment) + 40):
-        with pytest.raises(ValueError, match=r"truncated|no image"):
+        with pytest.raises(ValueError, match=r"truncated|not an image"):
             check_whole(data[:cut])
 
 
@@ -107,7 +106,7 @@ def test_several_pictures_in_one_file_are_refused(
         (encoded(".png")[:200], "truncated"),
         # Formats that are not known reach no decoder, whatever the file is called.
         *(
-            (unknown, "no image that can be decoded")
+            (unknown, "not an image that can be decoded")
             for unknown in (
                 b"no image",
                 b"<svg><script>alert(1)</script></svg>",
@@ -126,19 +125,6 @@ def test_what_is_no_image_is_refused_by_name(
     for read in (load_image, read_label_image):
         with pytest.raises(InputError, match=rf"a.png.*{said}"):
             read(path)
-
-
-def claiming(suffix: str, width: int, height: int) -> bytes:
-    data = bytearray(encoded(suffix))
-    place, form = {
-        ".png": (16, ">II"),
-        ".bmp": (18, "<ii"),
-        ".jpg": (data.find(b"\xff\xc0") + 5, ">HH"),
-    }[suffix]
-    struct.pack_into(form, data, place, *((height, width) if suffix == ".jpg" else (width, height)))
-    if suffix == ".png":
-        struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
-    return bytes(data)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +278,7 @@ def test_labels_that_fit_need_one_file_and_a_doubt_is_said(
 def test_black_and_white_masks_mark_nothing_where_white_is_ignored(tmp_path: Path) -> None:
     paths = written(tmp_path, [0, 0], [0, 255], [0, 1, 255])
     check_masks(paths, BINARY)
-    with pytest.raises(InputError, match=r"holds a value but 0 and 255.*`dataset` folder-255"):
+    with pytest.raises(InputError, match=r"hold only 0 and 255.*`dataset` folder-255"):
         check_masks(paths[:2], BINARY)
 
 
@@ -307,7 +293,7 @@ def test_a_split_without_a_labelled_pixel_is_refused_before_the_first_step(
         PilImage.fromarray(np.full((48, 64), 11, np.uint8)).save(label)
         data = SegmentationDataModule("camvid", str(root), crop=(32, 32), batch_size=2)
     with pytest.raises(
-        InputError, match=rf"{split}annot.* but 11, which label map 'camvid' ignores"
+        InputError, match=rf"{split}annot.* other than 11, which label map 'camvid' ignores"
     ):
         data.prepare_data()
 

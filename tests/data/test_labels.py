@@ -9,8 +9,8 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import BINARY, ROAD_ANOMALY
 from segunc.data.labels import COLUMNS, IGNORE, label_map, read_label_map
+from segunc.data.masks import BINARY, ROAD_ANOMALY
 
 # From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, colour of the evaluated
 # classes in the order of their train ids.

@@ -10,8 +10,9 @@ from PIL import Image
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import BINARY, check_masks, without_labels
 from segunc.data.labels import LabelMap, read_label_map
+from segunc.data.layouts import without_labels
+from segunc.data.masks import BINARY, check_masks
 
 CLASSES = "id,name,train_id,red,green,blue\n0,road,0,1,0,0\n1,car,1,2,0,0\n9,void,255,3,0,0\n"
 

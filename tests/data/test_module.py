@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from segunc.core.errors import InputError
-from segunc.data.entry import Sample
+from segunc.data.entries import Sample
 from segunc.data.images import read_image, resize_nearest
 from segunc.data.labels import IGNORE, label_map
 from segunc.data.module import (

@@ -8,7 +8,8 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS
-from segunc.data.entry import find_labels, list_images, match_labels, possible_labels
+from segunc.data.image_files import list_images
+from segunc.data.layouts import find_labels, match_labels, possible_labels
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.data.entry import match_labels
+from segunc.data.layouts import match_labels
 from segunc.data.pairing import find_kinds
 
 ROOT = Path("/set")

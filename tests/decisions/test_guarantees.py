@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from segunc.decisions.guarantee import MethodName
 from segunc.decisions.risks import (
     LARGEST_LOSS,
     RISING,
@@ -16,7 +17,6 @@ from segunc.decisions.risks import (
     bentkus_bound,
     hoeffding_bentkus,
 )
-from segunc.decisions.threshold import MethodName
 from tools.simulate_guarantees import CONFIDENCE, CONTROLS, LEVEL, population, simulate
 
 

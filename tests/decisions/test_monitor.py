@@ -22,14 +22,7 @@ import pytest
 from segunc import monitor
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.decisions.monitor import (
-    detectable_shift,
-    largest_log_martingale,
-    log_martingale,
-    losses_of_verdicts,
-    risk_bounds,
-)
-from segunc.decisions.threshold import (
+from segunc.decisions.guarantee import (
     GuaranteedThreshold,
     calibration_frames,
     model_of,
@@ -37,7 +30,14 @@ from segunc.decisions.threshold import (
     settings_of,
     source_of,
 )
-from segunc.gallery.page import run_id
+from segunc.decisions.sequential import (
+    detectable_shift,
+    largest_log_martingale,
+    log_martingale,
+    losses_of_verdicts,
+    risk_bounds,
+)
+from segunc.gallery.review_page import run_id
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
@@ -438,13 +438,13 @@ def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path
 @pytest.mark.parametrize(
     ("message", "changes", "given"),
     [
-        ("threshold of another model or tool", {"model": "other"}, {}),
+        ("calibrated on maps of another model or tool", {"model": "other"}, {}),
         ("with draws 4, and these have 2", {"draws": 2}, {}),
         ("'anomaly' has no maps in .*, which holds entropy", {"score": "anomaly"}, {}),
-        ("holds 0 units of the calibration, and at least 1 are needed", {"frames": {"a": "1"}}, {}),
+        ("holds 0 units of the calibration, and at least 1 is needed", {"frames": {"a": "1"}}, {}),
         ("the unit of the threshold finds nothing in the frame name", {"unit": "night"}, {}),
         ("16 frames are too few .* at least 20 are needed", {}, ALONE | {"apart": 50, "out": None}),
-        ("threshold of another model or tool", {}, {"maps": "other"}),
+        ("calibrated on maps of another model or tool", {}, {"maps": "other"}),
         (
             "frame other_0 of .* has no mean of",
             {"model": "", "settings": {}},

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from segunc.decisions.flags import Threshold
+from segunc.decisions.guarantee import MAX_ALARMS
 from segunc.decisions.risks import (
-    LEAST_KEPT,
+    MIN_KEPT_SHARE,
     RISING,
     LossSums,
     Pool,
@@ -19,11 +21,10 @@ from segunc.decisions.risks import (
     known_pixels,
     monotone,
 )
-from segunc.decisions.threshold import MOST_ALARMS
-from segunc.evaluation.flagged import Achieved, Threshold
+from segunc.evaluation.flagged import Achieved
 from segunc.evaluation.parts import LabelledFrame, values_of
 from segunc.maps.encoding import decode_unit, encode_unit, is_flagged
-from segunc.maps.statistics import regions_of, strongest_regions
+from segunc.maps.regions import regions_of, strongest_regions
 from segunc.metrics.counting import BinFinder, rank
 
 SIZE = (40, 56)
@@ -68,10 +69,10 @@ def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
         return float(np.mean([flagged[pixels].mean() < 0.3 for pixels in objects]))
     if control == "false-alarms":
         sizes = np.bincount(ndimage.label(flagged & (anomaly == 0), EIGHT)[0].ravel())[1:]
-        return float(min((sizes >= 40).sum(), MOST_ALARMS))
+        return float(min((sizes >= 40).sum(), MAX_ALARMS))
     kept = known & ~flagged
     wrong = (truth["labels"] != truth["prediction"]) & kept
-    return float(wrong.sum() / max(kept.sum(), LEAST_KEPT * known.sum()))
+    return float(wrong.sum() / max(kept.sum(), MIN_KEPT_SHARE * known.sum()))
 
 
 @pytest.mark.parametrize("form", ["unit-code", "uint8", "float16", "float32"])
@@ -145,7 +146,7 @@ def test_units_add_their_frames_and_an_alarm_counts_where_it_begins() -> None:
         minutes.add(np.array([[regions, 0], [1, 1]]))
     values = minutes.losses()
     assert values is not None
-    assert values.tolist() == [MOST_ALARMS, 0], (
+    assert values.tolist() == [MAX_ALARMS, 0], (
         "three begin in half a minute, six a minute, of which five count"
     )
     without = Pool("missed-objects", "30s")

@@ -20,15 +20,16 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.threshold import (
+from segunc.decisions.flags import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
+from segunc.decisions.guarantee import (
     GuaranteedThreshold,
     read_threshold,
     settings_of,
     source_of,
 )
-from segunc.evaluation.flagged import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
-from segunc.evaluation.report import format_metrics
-from segunc.gallery.overlay import DisplayRange, Legend, _outline
+from segunc.evaluation.tables import format_metrics
+from segunc.gallery.colours import DisplayRange
+from segunc.gallery.drawing import Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
@@ -410,7 +411,7 @@ def test_units_without_times_are_refused_before_frames_are_counted(
         ),
         ({"frames": "f07"}, "one unit cannot promise anything of others"),
         ({"frames": "x"}, "matches no frame"),
-        ({"frames": "("}, "is no regular expression"),
+        ({"frames": "("}, "is not a regular expression"),
         ({"unit": "(f)"}, "one unit cannot promise"),
         ({"unit": "10s"}, "--unit 10s needs maps of a video|`unit` 10s needs maps of a video"),
         ({"score": "entropy"}, "the score 'entropy' has no maps"),

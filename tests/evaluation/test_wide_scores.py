@@ -3,7 +3,6 @@ stored numbers.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,16 @@ from torch import from_numpy
 from torchmetrics.functional.classification import binary_calibration_error
 
 from segunc.data.labels import LabelMap
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.flagged import Threshold
-from segunc.evaluation.maps import evaluate_maps
+from segunc.decisions.flags import Threshold
+from segunc.evaluation.evaluator import Evaluator, Measures
+from segunc.evaluation.from_maps import MapsSource, evaluate_maps
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.labelled import LabelSources
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import TRACKS, component_result, match_components
 from tests.evaluation.runs import CLASSES, make_run
 from tests.maps.foreign import write_map
+from tests.support.oracles import pixel_numbers
 
 LABELS = LabelMap("city", CLASSES, ((0, 0, 0),) * 4, {i: i for i in range(4)} | {255: 255})
 RUN = make_run()
@@ -61,28 +61,15 @@ def make_scores(make: Make) -> Scores:
     }
 
 
-def evaluate(folder: Path, scores: Scores, ending: str, **options: Any) -> dict[str, Any]:
+def evaluate(folder: Path, scores: Scores, ending: str, **measures: Any) -> dict[str, Any]:
     for name, values in scores.items():
         write_map(folder / "maps" / "other" / f"{name}{ending}", values)
         write_map(folder / "maps" / "prediction" / f"{name}.png", RUN[name].prediction)
         write_map(folder / "anomaly" / f"{name}.png", RUN[name].anomaly)
         write_map(folder / "labels" / f"{name}.png", RUN[name].labels)
     labels = LabelSources(folder / "anomaly", labels=folder / "labels", label_map=LABELS)
-    return evaluate_maps(folder / "maps", labels, new=partial(Evaluator, **options))[0]
-
-
-def pixel_numbers(truth: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    false, true, _ = sklearn_metrics.roc_curve(truth, scores, drop_intermediate=False)
-    precision, recall, thresholds = sklearn_metrics.precision_recall_curve(truth, scores)
-    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-30)
-    best = np.flatnonzero(f1[:-1] >= f1.max() * (1 - 1e-12))[-1]
-    return {
-        "auroc": sklearn_metrics.roc_auc_score(truth, scores),
-        "aupr": sklearn_metrics.average_precision_score(truth, scores),
-        "fpr95": false[np.argmax(true >= 0.95)],
-        "best_f1": f1[best],
-        "threshold": thresholds[best],
-    }
+    result, _ = evaluate_maps(MapsSource(folder / "maps"), labels, Measures(**measures))
+    return result
 
 
 def flat(
@@ -197,8 +184,7 @@ def test_intervals_of_the_benchmark_are_those_of_the_scores_before_a_shift(tmp_p
             None,
             list(units),
             anomalies=list(units),
-            protocols=("smiyc",),
-            resampling=Resampling(200),
+            measures=Measures(protocols=("smiyc",), resampling=Resampling(200)),
         )
 
         def read(name: str, maps: Scores = maps) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc.gallery.overlay import FLAGGED, LABELLED, colour_table
+from segunc.gallery.colours import colour_table
+from segunc.gallery.drawing import FLAGGED, LABELLED
 from segunc.verbs.init import PALETTE
 
 SIGHT = {

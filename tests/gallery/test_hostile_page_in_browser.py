@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from segunc.gallery.page import run_id, write_verdicts
+from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.scenes import SIZE, Visit, write_page
 from tests.maps.fakes import PALETTE
+from tests.support.scenes import SIZE, write_page
+from tests.support.visits import Visit
 
 OWN = "window.owned=1"
 FRAMES = (
@@ -64,11 +65,12 @@ def test_names_and_notes_are_texts(tmp_path: Path, visit: Visit) -> None:
     maps = hostile_maps(tmp_path)
     index = write_page(maps, tmp_path / "review", scores=["all"])
     visit.page.on("dialog", lambda dialog: visit.complaints.append(dialog.message))
-    policy = "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: blob: data:"
-    assert f'http-equiv="Content-Security-Policy" content="{policy}"' in index.read_text(
-        encoding="utf-8"
-    )
     page = visit.open(index, "order=source")
+    policy = page.locator("meta[http-equiv='Content-Security-Policy']").get_attribute("content")
+    assert policy == (
+        "default-src 'none'; script-src 'self' file:; style-src 'self' file:; "
+        "img-src 'self' file: blob: data:"
+    )
     assert sorted(visit.names()) == sorted(FRAMES)
     assert_nothing_ran(visit)
     for name in FRAMES:

@@ -5,33 +5,35 @@ the source's rate.
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
-from segunc.gallery import overlay as drawing
-from segunc.gallery.overlay import (
-    FLAGGED,
-    LABELLED,
-    MINIMUM_TEXT,
+from segunc.gallery import drawing
+from segunc.gallery.colours import (
     DisplayRange,
-    Legend,
-    blend,
     colour_table,
     colourise,
     display_range,
-    draw_overlay,
     levels,
     page_ranges,
+)
+from segunc.gallery.drawing import (
+    FLAGGED,
+    LABELLED,
+    MINIMUM_TEXT,
+    Legend,
+    blend,
+    draw_overlay,
 )
 from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.gallery.scenes import (
+from tests.maps.fakes import manifest
+from tests.support.scenes import (
     NAMES,
     SCORES,
     Scene,
@@ -40,7 +42,7 @@ from tests.gallery.scenes import (
     write_page,
     write_video_scene,
 )
-from tests.maps.fakes import manifest
+from tests.support.videos import decoded
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 
@@ -309,16 +311,6 @@ def jpegs(folder: Path, *pictures: np.ndarray) -> list[Path]:
 
 def flat(colour: Any, height: int = 61, width: int = 81) -> np.ndarray:
     return np.full((height, width, 3), colour, np.uint8)
-
-
-def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
-    """Times and pictures, RGB by BT.601."""
-    with av.open(str(path)) as container:
-        frames = [
-            (frame.time, frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray())
-            for frame in container.decode(video=0)
-        ]
-    return [time for time, _ in frames], [picture for _, picture in frames]
 
 
 def test_a_video_has_all_frames_times_and_colours(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from segunc.evaluation.flagged import Threshold
+from segunc.decisions.flags import Threshold
 from segunc.gallery.alarms import find_alarms
-from segunc.gallery.page import condense, write_review
+from segunc.gallery.condensed import condense
+from segunc.gallery.review_page import write_review
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.gallery.scenes import Visit
+from tests.support.visits import Visit
 
 THRESHOLD = 0.37
 SHAPE = (90, 120)

@@ -12,7 +12,7 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.evaluation.resampling import load_results
-from segunc.gallery.page import run_id
+from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import (
     JudgedRegion,
@@ -23,7 +23,7 @@ from segunc.maps.verdicts import (
     read_verdicts,
     summary_table,
 )
-from tests.gallery.scenes import NAMES, Scene
+from tests.support.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")

@@ -26,7 +26,7 @@ from segunc.maps.encoding import (
     score_keys,
 )
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import Region
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import edit_manifest, manifest
 from tests.maps.foreign import write_map
@@ -251,7 +251,7 @@ def lay(folder: Path, *places: str, values: np.ndarray = VALUES) -> Path:
 def test_a_float_that_16_bits_would_round_has_no_16_bit_key() -> None:
     """98.01 and 98.02 are one float16, and 70000 is none."""
     for values in ([98.01, 98.02], [70000.0], [np.nan]):
-        with pytest.raises(InputError, match="no number that float16 holds exactly"):
+        with pytest.raises(InputError, match="float16 does not hold a score exactly"):
             score_keys(np.array(values, np.float32))
 
 
@@ -402,7 +402,7 @@ def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) ->
 
 
 def test_maps_are_read_without_torch() -> None:
-    rooms = "store, reader, statistics, pipeline"
+    rooms = "store, reader, regions, moments, pipeline"
     code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 

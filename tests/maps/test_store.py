@@ -18,7 +18,7 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
-from segunc.maps import statistics, store
+from segunc.maps import store
 from segunc.maps.encoding import decode_unit, encode_score, encode_unit
 from segunc.maps.folder import (
     begin_video,
@@ -28,10 +28,11 @@ from segunc.maps.folder import (
     note_video,
 )
 from segunc.maps.manifest import read_manifest
+from segunc.maps.moments import Moment, maps_folders, separated_peaks, worst_moments
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
+from segunc.maps.regions import Region, map_statistics
 from segunc.maps.shards import DamageError, Shard, frame_times, write_state
-from segunc.maps.statistics import Moment, Region, map_statistics, worst_moments
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps import fakes
 from tests.maps.fakes import SCORES, folder_bytes, manifest, predict, write_pictures
@@ -182,7 +183,7 @@ def test_overwrite_refuses_a_map_that_was_changed(out: Path) -> None:
 def test_files_that_were_begun_are_listed_until_they_have_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_BEGUN", 8)  # of two frames
+    monkeypatch.setattr(store, "MAX_BEGUN_FILES", 8)  # of two frames
     with MapsWriter(tmp_path, manifest()) as writer:
         for number in range(4):
             writer.write(f"frame {number}", maps())
@@ -444,7 +445,7 @@ def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
     for moment in sorted((m for m in moments if not math.isnan(m.value)), key=lambda m: -m.value):
         if not any(near(moment, other) for other in plain):
             plain.append(moment)
-    assert statistics.separated_peaks(moments, apart, count) == plain[:count]
+    assert separated_peaks(moments, apart, count) == plain[:count]
 
 
 def test_moments_of_several_folders_and_of_shards_are_one_ranking(tmp_path: Path) -> None:
@@ -452,7 +453,7 @@ def test_moments_of_several_folders_and_of_shards_are_one_ranking(tmp_path: Path
         fakes.write_timed_video(tmp_path / f"{name}.mkv", [0.0, 0.1, 3.0, 3.1, 9.0])
         for number in (2, 1):
             predict(tmp_path / f"{name}.mkv", tmp_path / "maps" / name, shard=Shard(number, 2))
-    folders = statistics.maps_folders(tmp_path / "maps")
+    folders = maps_folders(tmp_path / "maps")
     assert [folder.name for folder in folders] == ["monday", "tuesday"]
     moments = worst_moments(folders, "entropy", "mean", count=5, apart=1.0)
     # The bar grows from frame to frame, so each cluster's last frame is its brightest, its entropy
@@ -497,7 +498,7 @@ def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             worst_moments([out], score, statistic)
     with pytest.raises(InputError, match=r"holds no manifest\.json"):
-        statistics.maps_folders(tmp_path / "in")
+        maps_folders(tmp_path / "in")
 
 
 def test_somebodys_file_with_the_name_of_a_map_is_refused_before_the_work(home: Path) -> None:

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, weight_norm
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.networks import NetworkDescription
-from segunc.networks.files import KINDS, load_network, save_network
+from segunc.networks.model_folder import KINDS, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_foreign, read_state
 

@@ -1,25 +1,37 @@
-"""What another package fits on a model, how often each class is predicted, and a score over this
-new evidence.
+"""What another package fits on a model, and a score over the evidence that it gives.
+
+The evidence is how often each class occurs in training frames. The score is high where the
+predicted class is rare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import NonNegativeInt, Settings
 from segunc.core.device import resolve_device
-from segunc.posteriors.methods import METHODS, Method
-from segunc.posteriors.model import ATTACHMENTS, Attachment
-from segunc.scores import EVIDENCE, SCORES, Evidence, Score
+from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Attachment
+from segunc.scores import Evidence, Score
 
 
 @dataclass(frozen=True)
 class ClassShares(Attachment):
+    """The record beside the model, which also provides the evidence.
+
+    Args:
+        shares: share of each class in the predictions.
+        fitted_on: the frames, the date and the version of torch.
+        base_sha256: hash of the network that it belongs to.
+    """
+
     file: ClassVar[str] = "class_shares.json"
     what: ClassVar[str] = "shares of the classes"
     gives = frozenset({"class shares"})
@@ -28,42 +40,76 @@ class ClassShares(Attachment):
     fitted_on: Mapping[str, Any]
     base_sha256: str
 
-    def __call__(self, images, needs, precision, temperature):
+    def __call__(
+        self, images: Tensor, needs: Collection[str], precision: Any, temperature: Any
+    ) -> dict[str, Tensor]:
+        """Return the evidence by name: here the same constant for every frame."""
         return {"class shares": torch.tensor(self.shares, device=images.device)}
 
 
 @dataclass(frozen=True)
 class ClassSharesConfig(Settings):
+    """How the shares are counted.
+
+    Args:
+        frames: how many evenly spaced frames (0: all).
+    """
+
     section = "class_shares"
     frames: NonNegativeInt = 0
 
 
-def fit(base, config, out, *, device="auto", say=print):
+def fit(
+    base: Path, config: Any, out: Path, *, device: str = "auto", say: Any = print
+) -> ClassShares:
+    """Count the predicted classes in training frames, and write a model with their shares."""
     model, data = load_for_fitting(base, config, resolve_device(device))
-    counts = torch.ones(model.network.description.num_classes)
-    with torch.inference_mode():
-        for _, image, *_ in frames_as_seen(
-            model, data, "train", config.settings.frames, "class-shares"
-        ):
-            counts += model.network(image).argmax(1).flatten().bincount(minlength=len(counts)).cpu()
-    found = ClassShares(
-        tuple((counts / counts.sum()).tolist()), fitted_on(config, "train"), model.sha256
+    num_classes = model.network.description.num_classes
+    # Begin with one pixel of each class, so that no share is 0.
+    counts = torch.ones(num_classes)
+    frames = frames_as_seen(
+        model, data, split="train", limit=config.settings.frames, label="class-shares"
     )
-    found.attach(base, config, out, "class-shares", say)
-    return found
+    with torch.inference_mode():
+        for frame in frames:
+            predicted = model.network(frame.image).argmax(dim=1).flatten()
+            counts += predicted.bincount(minlength=num_classes).cpu()
+    record = ClassShares(
+        shares=tuple((counts / counts.sum()).tolist()),
+        fitted_on=fitted_on(config, split="train"),
+        base_sha256=model.sha256,
+    )
+    record.attach(base, config, out, method="class-shares", say=say)
+    return record
 
 
-def rarity(logits, shares):
-    return -shares.log()[logits.argmax(1)]
+def rarity(logits: Tensor, shares: Tensor) -> Tensor:
+    """Return how rare the predicted class is, ``[n, H, W]`` in nats."""
+    return -shares.log()[logits.argmax(dim=1)]
 
 
-METHODS.register("class-shares", Method("class-shares", ClassSharesConfig, fit, finished=True))
-ATTACHMENTS.register("class_shares", ClassShares)
-EVIDENCE.register(
-    "class shares", Evidence("[C] of training pixels", "constant", "without shares", "class-shares")
+METHOD = Method(
+    name="class-shares",
+    config=ClassSharesConfig,
+    fit=fit,
+    finished=True,
 )
-needs = ("base logits", "class shares")
-SCORES.register(
-    "rarity",
-    Score("rarity", "how rare the class is", "made up", "nats", 0, None, "float16", needs, rarity),
+
+EVIDENCE = Evidence(
+    meaning="[C] of training pixels",
+    source="constant",
+    without="without shares",
+    method="class-shares",
+)
+
+RARITY = Score(
+    name="rarity",
+    meaning="how rare the class is",
+    source="made up",
+    unit="nats",
+    lower=0,
+    upper=None,
+    stored="float16",
+    needs=("base logits", "class shares"),
+    formula=rarity,
 )

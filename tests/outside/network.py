@@ -1,19 +1,23 @@
-"""A kind of network of somebody else's: two convolutions, the second at half the size."""
+"""A kind of network of another package: two convolutions, the second at half the size."""
 
 from torch import Tensor, nn
 
 from segunc import NetworkDescription
-from segunc.networks.files import KINDS
 
 
 class Tiny(nn.Module):
+    """Turn images ``[N, 3, H, W]`` into logits ``[N, C, H, W]``."""
+
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, width, 3, 2, 1), nn.BatchNorm2d(width), nn.ReLU()
+            nn.Conv2d(3, width, kernel_size=3, stride=2, padding=1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
         )
         self.head = nn.Sequential(
-            nn.Conv2d(width, classes, 1), nn.Upsample(scale_factor=2, mode="bilinear")
+            nn.Conv2d(width, classes, kernel_size=1),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -22,7 +26,7 @@ class Tiny(nn.Module):
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    return Tiny(description.options["width"], description.num_classes), 2
-
-
-KINDS.register("tiny", build)
+    """Return the network of a description, and the stride that sizes of frames must divide by."""
+    network = Tiny(width=description.options["width"], classes=description.num_classes)
+    stride = 2
+    return network, stride

@@ -7,10 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor
@@ -20,33 +17,11 @@ from segunc.gallery.alarms import find_alarms
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import Maps, MapsWriter
-from segunc.networks import NetworkDescription, SegmentationNetwork
-from segunc.posteriors.abnn import ABNNPosterior
 from segunc.processing import FrameProcess
 from segunc.sampling import Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Fitted, network_input
-
-
-def sampler(seed: int = 0, *, inference_size: tuple[int, int] | None = None) -> Sampler:
-    torch.manual_seed(1)
-    body = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1)
-    )
-    description = NetworkDescription(
-        "body", "none", ("road", "car", "sky"), inference_size=inference_size
-    )
-    network = SegmentationNetwork(body, description, stride=1).eval()
-    convert(network)
-    return Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), draws=4, seed=seed)
-
-
-def frames(count: int = 3, size: tuple[int, int] = (40, 56)) -> list[Frame]:
-    generator = np.random.default_rng(0)
-    return [
-        Frame(f"{i:06d}", i, generator.integers(0, 256, (*size, 3), np.uint8), time=i / 10)
-        for i in range(count)
-    ]
+from tests.support.sampled import random_frames, small_sampler
 
 
 def computed(process: FrameProcess, given: list[Frame]) -> list[Maps]:
@@ -59,11 +34,11 @@ def with_reasons() -> Sampler:
     """A sampler of a sum of energy and feature distance, of which all frames have alarms, and a
     bank of features of two frames.
     """
-    plain = sampler()
+    plain = small_sampler()
     network = plain.network
     extractor = FeatureExtractor(network, ["body.2"])
     dark = np.full((40, 56, 3), 30, np.uint8)
-    noise = cast(Any, frames(1)[0].image)
+    noise = cast(Any, random_frames(1)[0].image)
     with torch.no_grad():
         of_dark = unit_features(extractor(network_input([dark], (40, 56)))[0])[:50]
         of_noise = unit_features(extractor(network_input([noise], (40, 56)))[0])[::7]
@@ -121,7 +96,7 @@ def half_dark(tmp_path_factory: pytest.TempPathFactory) -> tuple[MapsReader, lis
     its line.
     """
     folder = tmp_path_factory.mktemp("half_dark") / "maps"
-    pair = frames(2)
+    pair = random_frames(2)
     cast(Any, pair[1].image)[:, :28] = 30
     lines = written(folder, pair)
     return MapsReader(folder), list(zip(pair, lines, strict=True))
@@ -184,8 +159,8 @@ def test_a_peak_names_the_training_frame_of_the_nearest_feature(
 def test_peaks_of_a_killed_run_are_continued_to_the_same_bytes(
     tmp_path: Path, compact: bool
 ) -> None:
-    whole = written(tmp_path / "whole", frames(4), compact=compact)
-    assert whole == written(tmp_path / "killed", frames(4), compact=compact, killed=2)
+    whole = written(tmp_path / "whole", random_frames(4), compact=compact)
+    assert whole == written(tmp_path / "killed", random_frames(4), compact=compact, killed=2)
     assert all(line["peaks"]["anomaly"] for line in whole)
     assert (tmp_path / "whole" / "frames.jsonl").read_bytes() == (
         tmp_path / "killed" / "frames.jsonl"
@@ -226,11 +201,11 @@ def fail_on_dark_frames(monkeypatch: pytest.MonkeyPatch, error: Exception) -> No
 def test_a_frame_that_memory_or_network_does_not_take_fails_alone(
     error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = FrameProcess(sampler(), ("entropy",))
-    expected = computed(process, frames())
+    process = FrameProcess(small_sampler(), ("entropy",))
+    expected = computed(process, random_frames())
     fail_on_dark_frames(monkeypatch, error)
     assert said in str(process(DARK))
-    for maps, before in zip(computed(process, frames()), expected, strict=True):
+    for maps, before in zip(computed(process, random_frames()), expected, strict=True):
         np.testing.assert_array_equal(maps["entropy"], before["entropy"])
 
 
@@ -243,8 +218,8 @@ def test_a_frame_that_memory_or_network_does_not_take_fails_alone(
     ],
 )
 def test_any_other_failure_ends_the_run(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = FrameProcess(sampler(), ("entropy",))
-    computed(process, frames())
+    process = FrameProcess(small_sampler(), ("entropy",))
+    computed(process, random_frames())
     fail_on_dark_frames(monkeypatch, error)
     with pytest.raises(type(error)):
         process(DARK)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from segunc.reporting.facts import _under_shift
-from segunc.reporting.summary import share, summary_of
+from segunc.reporting.summary_lines import share, summary_of
 
 COUNTS = {"anomaly_pixels": 5, "normal_pixels": 95, "labelled_frames": 7, "frames": 7}
 

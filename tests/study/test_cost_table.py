@@ -34,7 +34,10 @@ def test_a_table_of_costs_adds_up(
     model: Path, overconfident: Job, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "cost.json"
-    words = "--size 64x128 --draws 2 --banks 50 200 --encoders test_vit no_such --rounds 2 --device cpu --no-memory --end 0.3"
+    words = (
+        "--size 64x128 --draws 2 --banks 50 200 --encoders test_vit no_such --rounds 2 --device cpu"
+        " --no-memory --end 0.3"
+    )
     run(
         cost_table,
         "--model",

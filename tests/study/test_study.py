@@ -264,58 +264,92 @@ def row_of(text: str, start: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")[1:]]
 
 
-def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
+def pooled(study: Study, label: str, score: str, number: str) -> float:
+    """Return the mean over seeds of a number of a row's anomaly results."""
+    numbers = []
+    for cell in study.cells([label]):
+        result = json.loads(cell.result("anomaly").read_text())
+        numbers.append(result["scores"][score]["pooled"][number])
+    return float(np.mean(numbers))
+
+
+def nll(study: Study, row: int, seed: int) -> float:
+    """Return the NLL of a row of the plan on the test split."""
+    cell = study.cell("toy", study.plan.rows[row], seed)
+    result = json.loads(cell.result("test").read_text())
+    return float(result["calibration"]["nll"])
+
+
+def less_than_base(study: Study) -> float:
+    """Return the mean NLL of the two seeds of ABNN less that of the base."""
+    return (nll(study, 2, 0) + nll(study, 2, 1)) / 2 - nll(study, 0, 0)
+
+
+def test_a_table_holds_the_mean_over_seeds(made: Any) -> None:
     study, _, text = made
+    mean = (nll(study, 2, 0) + nll(study, 2, 1)) / 2
+    assert shown(row_of(text, "ABNN (2)")[1]) == pytest.approx(mean, abs=6e-4)
 
-    def pooled(label: str, score: str, number: str) -> float:
-        results = [json.loads(cell.result("anomaly").read_text()) for cell in study.cells([label])]
-        return float(np.mean([result["scores"][score]["pooled"][number] for result in results]))
 
-    base, *values = (
-        json.loads(study.cell("toy", study.plan.rows[row], seed).result("test").read_text())[
-            "calibration"
-        ]["nll"]
-        for row, seed in ((0, 0), (2, 0), (2, 1))
-    )
-    difference = float(np.mean(values)) - base
-    assert shown(row_of(text, "ABNN (2)")[1]) == pytest.approx(np.mean(values), abs=6e-4)
-    assert shown(row_of(text.split("less base")[1], "ABNN (2)")[1]) == pytest.approx(
-        difference, abs=6e-4
-    )
+def test_a_table_holds_the_difference_to_the_baseline(made: Any) -> None:
+    study, _, text = made
+    row = row_of(text.split("less base")[1], "ABNN (2)")
+    assert shown(row[1]) == pytest.approx(less_than_base(study), abs=6e-4)
+
+
+def test_an_axis_shows_the_difference_to_the_baseline_with_its_interval(made: Any) -> None:
+    study, _, _ = made
     axis = "toy/test/calibration.nll"
-    assert (
-        axis_label(study, axis) == f"NLL (nats) ↓\n{study.plan.tables[0].title}\ndifference to base"
-    )
+    title = study.plan.tables[0].title
+    assert axis_label(study, axis) == f"NLL (nats) ↓\n{title}\ndifference to base"
     drawn = axis_values(study, axis)
     assert drawn["base"] == (0.0, None)
     value, interval = drawn["ABNN"]
-    assert value == pytest.approx(difference)
+    assert value == pytest.approx(less_than_base(study))
     assert interval[0] < interval[1]
-    # Epistemic of the base is 0 by construction, so differences refer to its entropy.
-    auroc, aupr = (
-        pooled("ABNN", "epistemic", n) - pooled("base", "entropy", n) for n in ("auroc", "aupr")
-    )
-    assert shown(row_of(text.split("less base")[2], "ABNN (2)")[0]) == pytest.approx(
-        auroc, abs=6e-4
-    )
+
+
+def test_differences_of_epistemic_refer_to_the_entropy_of_the_baseline(made: Any) -> None:
+    """Epistemic of the base is 0 by construction."""
+    study, _, text = made
+    auroc = pooled(study, "ABNN", "epistemic", "auroc") - pooled(study, "base", "entropy", "auroc")
+    row = row_of(text.split("less base")[2], "ABNN (2)")
+    assert shown(row[0]) == pytest.approx(auroc, abs=6e-4)
     assert "differences to entropy of the baseline" in text
+
+
+def test_endpoints_stand_in_a_table_of_their_own(made: Any) -> None:
+    study, _, text = made
     endpoints = text.split("## Endpoints")[1].split("## ")[0]
     assert row_of(endpoints, "toy/test, segmentation.miou: ABNN not lower by 0.5 than base ")
     claim = "toy/anomaly, pooled.aupr: ABNN: epistemic higher than base: entropy "
+    aupr = pooled(study, "ABNN", "epistemic", "aupr") - pooled(study, "base", "entropy", "aupr")
     assert shown(row_of(endpoints, claim)[0]) == pytest.approx(aupr, abs=6e-4)
-    # Lines are scores of rows beside one of the baseline.
+
+
+def test_lines_are_scores_of_rows_beside_one_of_the_baseline(made: Any) -> None:
+    study, _, text = made
     lines = text.split("## Lines\n")[1].split("##")[0]
-    entropy = pooled("base", "entropy", "aupr")
+    entropy = pooled(study, "base", "entropy", "aupr")
     for line in LINES[:-1]:
         label, score = line.split(": ")
-        value, less = row_of(lines, f"{label} (2): {score}")
-        number = pooled(label, score, "aupr")
-        assert (shown(value), shown(less)) == pytest.approx((number, number - entropy), abs=6e-4)
+        value, difference = row_of(lines, f"{label} (2): {score}")
+        aupr = pooled(study, label, score, "aupr")
+        assert shown(value) == pytest.approx(aupr, abs=6e-4)
+        assert shown(difference) == pytest.approx(aupr - entropy, abs=6e-4)
     assert "nowhere" not in lines
+
+
+def test_the_record_holds_every_cell(made: Any) -> None:
+    study, _, _ = made
     content = json.loads((study.out / "study.json").read_text())
     assert [cell["label"] for cell in content["cells"]].count("ABNN") == 2
-    for name in ("figure", "times"):
-        assert (study.out / f"{name}.svg").read_text().count("ABNN") >= 2  # in the legend
+
+
+@pytest.mark.parametrize("name", ["figure", "times"])
+def test_a_figure_names_its_rows_in_the_legend(made: Any, name: str) -> None:
+    study, _, _ = made
+    assert (study.out / f"{name}.svg").read_text().count("ABNN") >= 2
 
 
 def test_other_settings_are_refused_and_unfinished_ones_made_anew(
@@ -402,7 +436,9 @@ GONE = {
     "method: alphas": "'ABNN by job' has the method alphas",
     # 47d9b646.
     "method: decoder-ensemble": "'decoder ensemble of 4' has the method decoder-ensemble",
-    "scores: [knn, mahalanobis": r"unknown key 'scores'|no score 'mahalanobis'|unknown key 'select'",  # 8da6a7f
+    "scores: [knn, mahalanobis": (  # 8da6a7f
+        r"unknown key 'scores'|no score 'mahalanobis'|unknown key 'select'"
+    ),
     "anomalies: cut-paste": "unknown key 'select'",  # 96fbbaf
 }
 """What plans that are kept as they were registered ask for, and why they no longer run."""
@@ -424,28 +460,31 @@ def test_the_documented_plans_are_valid(
         list(Study(plan, plan.candidates, tmp_path).cells())
 
 
-REFUSED = """
-baseline: abnn                                                             => baseline 'abnn' is no row
-rows: [{label: base}, {label: Base}]                                       => folder name 'base'
-rows: [{label: base}, {label: x, method: bagging}]                         => method bagging
-rows: [{label: base}, {label: x, method: tta, of: y}]                      => no earlier row: base
-rows: [{label: base}, {label: x, method: tta, of: base, seeds: [7]}]       => of seed 7
-{rows: [{label: late, method: laplace, settings: {images: -1}}], baseline: late} => toy, late, seed 0
-rows: [{label: base, colour: red}]                                         => colour
-endpoints: [{evaluation: toy/test, number: calibration.nll, line: x}]      => names the row of 'x'
-endpoints: [{evaluation: toy/test, number: calibration.x, line: ABNN}]     => has no direction
-tables: [{title: t, evaluation: toy/test, numbers: [], lines: ["ABNN: msp"]}] => lines of table 't' need a baseline_score
-figures: [{name: f, x: toy/training_seconds, y: [toy/x/calibration.nll]}]  => 'toy/x'
-"""
+REFUSED = {
+    "baseline: abnn": "baseline 'abnn' is no row",
+    "rows: [{label: base}, {label: Base}]": "folder name 'base'",
+    "rows: [{label: base}, {label: x, method: bagging}]": "method bagging",
+    "rows: [{label: base}, {label: x, method: tta, of: y}]": "no earlier row: base",
+    "rows: [{label: base}, {label: x, method: tta, of: base, seeds: [7]}]": "of seed 7",
+    "{rows: [{label: late, method: laplace, settings: {images: -1}}], baseline: late}": (
+        "toy, late, seed 0"
+    ),
+    "rows: [{label: base, colour: red}]": "colour",
+    "endpoints: [{evaluation: toy/test, number: calibration.nll, line: x}]": "names the row of 'x'",
+    "endpoints: [{evaluation: toy/test, number: calibration.x, line: ABNN}]": "has no direction",
+    'tables: [{title: t, evaluation: toy/test, numbers: [], lines: ["ABNN: msp"]}]': (
+        "lines of table 't' need a baseline_score"
+    ),
+    "figures: [{name: f, x: toy/training_seconds, y: [toy/x/calibration.nll]}]": "'toy/x'",
+}
 
 
-@pytest.mark.parametrize("case", REFUSED.strip().splitlines())
+@pytest.mark.parametrize(("change", "message"), REFUSED.items())
 def test_plans_that_do_not_fit_together_are_refused(
-    trained: Job, tmp_path: Path, case: str
+    trained: Job, tmp_path: Path, change: str, message: str
 ) -> None:
-    changed, _, message = case.partition("=>")
-    with pytest.raises(InputError, match=re.escape(message.strip())):
-        study_of(plan_content(trained, **yaml.safe_load(changed)), tmp_path)
+    with pytest.raises(InputError, match=re.escape(message)):
+        study_of(plan_content(trained, **yaml.safe_load(change)), tmp_path)
     assert not (tmp_path / "out").exists()
 
 

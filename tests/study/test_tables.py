@@ -1,7 +1,9 @@
 """Means over seeds, paired differences and costs, against numpy and by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,62 +125,106 @@ def test_the_cost_of_an_unknown_training_is_a_dash() -> None:
     ]
 
 
-def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
+NLL = "calibration.nll"
+ENDPOINTS = {
+    "better": Endpoint("p/test", NLL, "better", "base"),
+    "same": Endpoint("p/test", NLL, "same", "base"),
+    "wide margin": Endpoint("p/test", NLL, "same", "base", margin=0.1),
+    "narrow margin": Endpoint("p/test", NLL, "same", "base", margin=0.002),
+    "wrong direction": Endpoint("p/test", NLL, "better", "base", direction="higher"),
+    "missing": Endpoint("p/test", NLL, "missing", "base"),
+}
+
+
+def entries_of_three() -> dict[str, list[Entry]]:
+    """Return results of a base, a row of a lower NLL and one of nearly the same, on 15 frames."""
     random = np.random.default_rng(4)
     weights = np.stack([Resampling(2000).weights(str(i)) for i in range(15)]) - 1
     hard = random.normal(0, 0.02, 15) @ weights
 
-    def entry(label: str, nll: float, own: float) -> Entry:
-        row = nll + hard + random.normal(0, own, 15) @ weights
+    def entry(label: str, nll: float, deviation: float) -> Entry:
+        row = nll + hard + random.normal(0, deviation, 15) @ weights
         return Entry(label, {0: result(label, nll, row)}, {0: [0]})
 
-    entries = {
-        "p/test": [
-            entry("base", 1.0, 0.0),
-            entry("better", 0.9, 0.004),
-            entry("same", 1.001, 0.004),
-        ]
+    base = entry("base", 1.0, 0.0)
+    better = entry("better", 0.9, 0.004)
+    same = entry("same", 1.001, 0.004)
+    return {"p/test": [base, better, same]}
+
+
+def plan_with(*endpoints: Endpoint, seeds: Sequence[int] = (0,)) -> Plan:
+    return Plan(
+        {"p": Protocol("", {}, {"test": {}})},
+        [Row(label) for label in ("base", "better", "same", "missing")],
+        "base",
+        seeds=list(seeds),
+        endpoints=list(endpoints),
+    )
+
+
+def rows_of_endpoints(plan: Plan) -> list[list[str]]:
+    lines = endpoint_table(plan, entries_of_three()).splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def decided() -> dict[str, list[str]]:
+    """The rows of all endpoints of one plan."""
+    rows = rows_of_endpoints(plan_with(*ENDPOINTS.values()))
+    return dict(zip(ENDPOINTS, rows, strict=True))
+
+
+def test_an_endpoint_is_decided_by_its_difference_and_margin(decided: Any) -> None:
+    verdicts = {name: row[-1] for name, row in decided.items()}
+    assert verdicts == {
+        "better": "yes",
+        "same": "no",
+        "wide margin": "yes",
+        "narrow margin": "no",
+        "wrong direction": "no",
+        "missing": "no",
     }
 
-    def plan(*endpoints: Endpoint) -> Plan:
-        rows = [Row(label) for label in ("base", "better", "same", "missing")]
-        return Plan(
-            {"p": Protocol("", {}, {"test": {}})},
-            rows,
-            "base",
-            seeds=[0],
-            endpoints=list(endpoints),
-        )
 
-    claims = [
-        Endpoint("p/test", "calibration.nll", "better", "base"),
-        Endpoint("p/test", "calibration.nll", "same", "base"),
-        Endpoint("p/test", "calibration.nll", "same", "base", margin=0.1),
-        Endpoint("p/test", "calibration.nll", "same", "base", margin=0.002),
-        Endpoint("p/test", "calibration.nll", "better", "base", direction="higher"),
-        Endpoint("p/test", "calibration.nll", "missing", "base"),
-    ]
-    lines = endpoint_table(plan(*claims), entries).splitlines()[2:]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert [cell[-1] for cell in cells] == ["yes", "no", "yes", "no", "no", "no"]
-    assert cells[0][0] == "p/test, calibration.nll: better lower than base"
-    assert cells[2][0] == "p/test, calibration.nll: same not higher by 0.1 than base"
-    assert cells[0][1].startswith("−.100 [−.1")
-    assert cells[1][1] == cells[2][1]  # the margin moves no interval
-    assert cells[5][1] == "— missing is not finished"
-    # A p-value is times the number of endpoints that are not smaller.
-    alone = endpoint_table(plan(claims[0]), entries).splitlines()[2].split("|")
-    assert alone[4].strip() == alone[5].strip()
-    # Nothing is decided by the seeds that came first.
-    early = (
-        endpoint_table(replace(plan(claims[0]), seeds=[0, 1, 2]), entries)
-        .splitlines()[2]
-        .split("|")
-    )
-    assert early[:-2] == alone[:-2]
-    assert early[-2].strip() == "waits for seed 1, 2"
-    # Of .01, .02, .03, .2 with m = 4: .04, .06, .06 (not .06 then .06 = 2 x .03), .2.
-    assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([0.04]) == [0.04]
-    assert holm([]) == []
+def test_an_endpoint_says_what_it_claims(decided: Any) -> None:
+    assert decided["better"][0] == "p/test, calibration.nll: better lower than base"
+    claim = "p/test, calibration.nll: same not higher by 0.1 than base"
+    assert decided["wide margin"][0] == claim
+
+
+def test_an_endpoint_shows_the_difference_and_its_interval(decided: Any) -> None:
+    assert decided["better"][1].startswith("−.100 [−.1")
+
+
+def test_a_margin_moves_no_interval(decided: Any) -> None:
+    assert decided["same"][1] == decided["wide margin"][1]
+
+
+def test_an_endpoint_whose_row_is_missing_says_so(decided: Any) -> None:
+    assert decided["missing"][1] == "— missing is not finished"
+
+
+def test_a_single_endpoint_keeps_its_p_value() -> None:
+    row = rows_of_endpoints(plan_with(ENDPOINTS["better"]))[0]
+    assert row[3] == row[4]
+
+
+def test_nothing_is_decided_by_the_seeds_that_came_first() -> None:
+    one_seed = rows_of_endpoints(plan_with(ENDPOINTS["better"]))[0]
+    three_seeds = rows_of_endpoints(plan_with(ENDPOINTS["better"], seeds=[0, 1, 2]))[0]
+    assert three_seeds[:-1] == one_seed[:-1]
+    assert three_seeds[-1] == "waits for seed 1, 2"
+
+
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        # Of .01, .02, .03, .2 with m = 4: .04, .06, .06 (not .06 then .06 = 2 x .03), .2.
+        ([0.03, 0.01, 0.2, 0.02], [0.06, 0.04, 0.2, 0.06]),
+        ([0.6, 0.7], [1.0, 1.0]),
+        ([0.04], [0.04]),
+        ([], []),
+    ],
+)
+def test_p_values_are_adjusted_by_holm(p_values: list[float], adjusted: list[float]) -> None:
+    assert holm(p_values) == pytest.approx(adjusted)

@@ -15,9 +15,11 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from segunc.core.errors import InputError
-from segunc.data.entry import find_labels, frame_stem, list_images
+from segunc.data.frame_names import frame_stem
+from segunc.data.image_files import list_images
 from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import label_map
+from segunc.data.layouts import find_labels
 from segunc.toyroads import Scene, ToyConfig, generate_toy, render_scene
 from segunc.toyroads.canvas import Camera, Canvas, Id, Stage, sample_light
 from segunc.toyroads.scene import (
@@ -210,10 +212,10 @@ def test_projection_of_known_points_and_its_inverse() -> None:
     found = camera.project(np.array([[0.0, 1.5, 10.0], [2.0, 0.0, 10.0]]))
     np.testing.assert_allclose(found, [[110.0, 50.0], [130.0, 65.0]])
     camera = Camera(120, 240, 1.0, 0.45, 1.4, curvature=0.003, roll=0.02, station=7.0)
-    first, lateral, distance, _ = camera.ground_grid()
+    grid = camera.ground_grid()
     for row, column in ((119, 3), (80, 200), (60, 120)):
-        i = row - first
-        point = np.array([[lateral[i, column], 0.0, distance[i, column] + 7.0]], float)
+        i = row - grid.first_row
+        point = np.array([[grid.lateral[i, column], 0.0, grid.distance[i, column] + 7.0]], float)
         np.testing.assert_allclose(camera.project(point), [[column + 0.5, row + 0.5]], atol=0.02)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError, PartialFailure
-from segunc.training.data import unpack_batch
+from segunc.training.batches import unpack_batch
 from tests.affine.networks import small_network
 from tests.training.fitting import TASKS, abnn_task, fit, loader
 

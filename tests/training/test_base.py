@@ -35,8 +35,8 @@ from segunc.training.config import (
     parse_config,
     read_config,
 )
+from segunc.training.lightning_runs import fit
 from segunc.training.losses import balanced_weights, make_schedule, segmentation_loss
-from segunc.training.progress import fit
 from tests.conftest import Job
 from tests.verbs.processes import refuse
 
@@ -102,7 +102,7 @@ def test_two_seeds_see_other_crops_in_another_order(
         raise PowerFailureError
 
     monkeypatch.setattr(
-        f"segunc.{'training.progress' if verb == 'train' else 'posteriors.finetune_run'}.fit", look
+        f"segunc.{'training.base' if verb == 'train' else 'posteriors.finetune_run'}.fit", look
     )
     for seed in (0, 1):
         config = parse_config(
@@ -145,7 +145,7 @@ def test_a_member_is_finished_where_its_network_is_of_the_settings_asked_for(
     shutil.rmtree(tmp_path / "seed-0" / "checkpoints")
     assert trainings(config) == 0
     with monkeypatch.context() as patch:
-        patch.setattr("segunc.training.progress.fit", Mock(side_effect=PowerFailureError))
+        patch.setattr("segunc.training.base.fit", Mock(side_effect=PowerFailureError))
         with pytest.raises(PowerFailureError):
             trainings(other)
     assert [trainings(other), trainings(other)] == [1, 0]

@@ -11,7 +11,7 @@ import torch
 
 from segunc.baselines.chains import ChainStates
 from segunc.networks import SegmentationNetwork, load_network, save_network
-from segunc.networks.files import network_sha256
+from segunc.networks.model_folder import network_sha256
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import load_model
 from segunc.sampling.sampler import Sampler

@@ -18,7 +18,7 @@ from segunc.evaluation.resampling import sidecar_path
 from segunc.frames.sources import plan_inputs
 from segunc.options import EvaluateOptions
 from segunc.training.base import WholeCheckpoints, run_loggers
-from segunc.training.progress import claim_checkpoints, no_half_folder
+from segunc.training.lightning_runs import claim_checkpoints, no_half_folder
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.export import _Files
 from tests.maps.fakes import folder_bytes

@@ -72,5 +72,5 @@ def test_the_version_is_the_package_s() -> None:
 
 
 def test_from_python_a_size_is_two_numbers() -> None:
-    with pytest.raises(segunc.InputError, match=r"size. '96x128' is no tuple"):
+    with pytest.raises(segunc.InputError, match=r"size. '96x128' is not a tuple"):
         segunc.predict(model="model", input="frames", out="maps", size="96x128")

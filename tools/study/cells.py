@@ -14,13 +14,13 @@ from typing import Any
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
-from segunc.maps.manifest import tool_commit
-from segunc.networks.files import DESCRIPTION, WEIGHTS
+from segunc.core.version import tool_commit
+from segunc.networks.model_folder import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import model_files
 from segunc.training.config import dump_config
-from segunc.training.progress import CHECKPOINTS, LAST
+from segunc.training.lightning_runs import CHECKPOINTS, LAST
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.training import finetune
 from tools.measuring import provenance

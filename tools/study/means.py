@@ -5,8 +5,9 @@ replicates is that of the mean for other frames and these seeds. Seeds of traini
 too: with the mean m_r over the K seeds in replicate r, and y_s that of seed s over all replicates,
 whose mean over seeds is m, the replicate of the mean is
 
-    m_r + sum_s g_sr (y_s - m) / sqrt(K (K - 1)),    g_sr ~ N(0, 1), a function of (the bootstrap's
-    seed, the seed's name).
+    m_r + sum_s g_sr (y_s - m) / sqrt(K (K - 1)),    g_sr ~ N(0, 1),
+
+where g_sr is a function of the bootstrap's seed and the seed's name.
 
 The second part has the variance s^2 / K of a mean of K, where drawing K seeds with replacement
 would have (K - 1) / K of it, and rows of the same seeds share g: their differences are paired in

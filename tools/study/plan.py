@@ -269,13 +269,15 @@ def read_plan(path: Path) -> Plan:
         split = protocol.selection.get("split")
         if (protocol.selection or plan.candidates) and split not in SELECTION_SPLITS:
             raise InputError(
-                f"{path}: the selection of protocol {name} has the split {split}, and nothing is selected on frames of results",
+                f"{path}: the selection of protocol {name} has the split {split}, and nothing is"
+                " selected on frames of results",
                 hint=f"use {' or '.join(SELECTION_SPLITS)}",
             )
     for table in plan.tables:
         if table.scores and (table.score or table.baseline_score or len(table.numbers) != 1):
             raise InputError(
-                f"{path}: table '{table.title}' has several scores, and so has one number, no score and no baseline_score",
+                f"{path}: table '{table.title}' has several scores, and so has one number, no score"
+                " and no baseline_score",
                 hint="make a table for each number",
             )
         lacking = {label for label, _ in table.parts} - {row.label for row in plan.rows}
@@ -385,8 +387,9 @@ def _check_rows(plan: Plan, rows: list[Row], path: Path) -> None:
             lacking = asked - set(plan.seeds_of(source))
             if lacking or set(plan.protocols_of(row)) - set(plan.protocols_of(source)):
                 raise InputError(
-                    f"{where} needs '{row.of}' of {f'seed {min(lacking)}' if lacking else 'other protocols'}, which has seeds "
-                    f"{plan.seeds_of(source)} in {_listed(plan.protocols_of(source))}"
+                    f"{where} needs '{row.of}' of"
+                    f" {f'seed {min(lacking)}' if lacking else 'other protocols'}, which has seeds"
+                    f" {plan.seeds_of(source)} in {_listed(plan.protocols_of(source))}"
                 )
         seen[row.label] = row
         slugs.add(row.slug)

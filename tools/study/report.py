@@ -33,21 +33,25 @@ from tools.study.tables import (
 )
 
 READING = (
-    "In brackets behind a label: the number of seeds. A number is the mean over them, ± their standard deviation; brackets hold "
-    "its 95 % bootstrap interval over other units (frames, or blocks of them) and, where there are several, other seeds; with one seed "
-    "over units alone. Effective units: as many of normal influence would leave the interval as uncertain. Bold is better than every other row by more than "
-    "chance; nothing is bold where rows are of different seeds. A difference is to the baseline of the same seed (of an "
-    "ensemble: of its members), paired over units and seeds; k/n: so many seeds differ in that direction. No correction is made for "
-    "the number of comparisons, but among the endpoints, which the plan names beforehand."
+    "In brackets behind a label: the number of seeds. A number is the mean over them, ± their"
+    " standard deviation; brackets hold its 95 % bootstrap interval over other units (frames, or"
+    " blocks of them) and, where there are several, other seeds; with one seed over units alone."
+    " Effective units: as many of normal influence would leave the interval as uncertain. Bold is"
+    " better than every other row by more than chance; nothing is bold where rows are of different"
+    " seeds. A difference is to the baseline of the same seed (of an ensemble: of its members),"
+    " paired over units and seeds; k/n: so many seeds differ in that direction. No correction is"
+    " made for the number of comparisons, but among the endpoints, which the plan names beforehand."
 )
 ENDPOINTS = (
-    "A difference is decided where its p, adjusted for all endpoints of the plan (Holm 1979), is below .05 and its sign is the claim's. "
-    "Of a margin, p is that of the difference with the margin added in the claim's favour: alone, it is below .05 exactly where the "
-    "interval lies beyond the margin. An endpoint without a test counts as one with p = 1."
+    "A difference is decided where its p, adjusted for all endpoints of the plan (Holm 1979), is"
+    " below .05 and its sign is the claim's. Of a margin, p is that of the difference with the"
+    " margin added in the claim's favour: alone, it is below .05 exactly where the interval lies"
+    " beyond the margin. An endpoint without a test counts as one with p = 1."
 )
 COSTS = (
-    "Seconds of the method alone, and with the trainings of all networks that it needs; seconds a frame of the evaluation, metrics "
-    "included. The posterior is what lies beside the networks. † A training was continued: its seconds are those of the last part."
+    "Seconds of the method alone, and with the trainings of all networks that it needs; seconds a"
+    " frame of the evaluation, metrics included. The posterior is what lies beside the networks. †"
+    " A training was continued: its seconds are those of the last part."
 )
 SELECTION_NUMBERS = ("calibration.nll", "calibration.ece", "calibration.brier", "segmentation.miou")
 
@@ -136,7 +140,10 @@ def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
     if not entries:
         return []
     counts = next(iter(entries[0].results.values())).content["counts"]
-    said = f"{table.evaluation}, {counts['frames']} frames, {counts.get('resampled_units', 0)} resampled units"
+    said = (
+        f"{table.evaluation}, {counts['frames']} frames, {counts.get('resampled_units', 0)}"
+        " resampled units"
+    )
     paths = {".".join(path) for part in _chosen(table) for path in map(part.path, table.numbers)}
     held = [entry.mean.content["bootstrap"] for entry in entries]
     if effective := [

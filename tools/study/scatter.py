@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,53 +66,69 @@ def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> 
     some panels.
     """
     columns = min(2, len(panels))
-    rows, legend_columns = -(-len(panels) // columns), columns + 1
-    families = {point.family: point for panel in panels for point in panel.points}
-    names = sorted(families, key=lambda name: (families[name].colour, families[name].marker))
-    size = (columns * WIDTH, PANEL * rows + LEGEND_ROW * -(-len(names) // legend_columns))
-    figure = Figure(figsize=size, layout="constrained")
-    every = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    rows = math.ceil(len(panels) / columns)
+    legend_columns = columns + 1
+    names = _family_names(panels)
+    height = PANEL * rows + LEGEND_ROW * math.ceil(len(names) / legend_columns)
+    figure = Figure(figsize=(columns * WIDTH, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    middle = _middle([point.x for panel in panels for point in panel.points], logarithmic)
     handles: dict[str, Any] = {}
-    across = [point.x for panel in panels for point in panel.points]
-    middle = float(
-        np.sqrt(min(across) * max(across)) if logarithmic else np.mean([min(across), max(across)])
-    )
-    for axes, panel in zip(every.flat, panels, strict=False):
+    for axes, panel in zip(grid.flat, panels, strict=False):
         for name in names:
-            points = sorted(
-                (point for point in panel.points if point.family == name), key=lambda point: point.x
-            )
-            handles.update({name: _draw_family(axes, points)} if points else {})
-        for point in frontier(panel):
-            # Away from the points that are no better, and from the nearer edge: a name beyond it
-            # would make all panels narrower.
-            up, right = (1 if panel.higher else -1), (1 if point.x < middle else -1)
-            text: dict[str, Any] = {
-                "fontsize": 6.5,
-                "ha": "left" if right > 0 else "right",
-                "va": "bottom" if panel.higher else "top",
-                "textcoords": "offset points",
-            }
-            axes.annotate(point.name, (point.x, point.y), (2 * right, 2 * up), **text)
+            points = [point for point in panel.points if point.family == name]
+            if points:
+                handles[name] = _draw_family(axes, sorted(points, key=lambda point: point.x))
+        _name_points(axes, panel, middle)
         axes.set_ylabel(panel.label)
         if logarithmic:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    for axes in every.flat[len(panels) - columns : len(panels)]:
+    for axes in grid.flat[len(panels) - columns : len(panels)]:
         axes.set_xlabel(x_label)
         axes.tick_params(labelbottom=True)  # there may be no panel below it
-    for axes in every.flat[len(panels) :]:
+    for axes in grid.flat[len(panels) :]:
         axes.remove()
-    spacing = {"columnspacing": 1.2, "labelspacing": 0.3}
     figure.legend(
         [handles[name] for name in names],
         names,
         loc="outside lower center",
         ncols=legend_columns,
-        **spacing,
+        columnspacing=1.2,
+        labelspacing=0.3,
     )
     return figure
+
+
+def _family_names(panels: Sequence[Panel]) -> list[str]:
+    """Return the names of the families in the order of their colours and markers."""
+    families = {point.family: point for panel in panels for point in panel.points}
+    return sorted(families, key=lambda name: (families[name].colour, families[name].marker))
+
+
+def _middle(values: Sequence[float], logarithmic: bool) -> float:
+    """Return the value in the middle of an axis that holds all values."""
+    if logarithmic:
+        return float(np.sqrt(min(values) * max(values)))
+    return float(np.mean([min(values), max(values)]))
+
+
+def _name_points(axes: Axes, panel: Panel, middle: float) -> None:
+    """Write the names of the frontier's points away from the points that are no better, and from
+    the nearer edge: a name beyond it would make all panels narrower.
+    """
+    for point in frontier(panel):
+        to_the_right = point.x < middle
+        axes.annotate(
+            point.name,
+            (point.x, point.y),
+            (2 if to_the_right else -2, 2 if panel.higher else -2),
+            fontsize=6.5,
+            ha="left" if to_the_right else "right",
+            va="bottom" if panel.higher else "top",
+            textcoords="offset points",
+        )
 
 
 def _draw_family(axes: Axes, points: Sequence[Point]) -> Any:

@@ -169,7 +169,7 @@
       class: "alarm",
       "data-position": position,
       title: "Open the frame (Enter)",
-      onclick: () => open(alarm),
+      onclick: () => open(alarm, listing.score, listing.threshold),
     };
     const button = element(
       "button",
@@ -217,8 +217,8 @@
     }
   }
 
-  /* Open the frame of an alarm, with the alarm chosen. */
-  function open(alarm, { score, threshold } = listing) {
+  /* Open the frame of an alarm at a score and its threshold, with the alarm chosen. */
+  function open(alarm, score, threshold) {
     const layer = table.has(alarm.index, "image") ? "overlay" : score;
     const whole = { region: null, zoom: 1, x: 0.5, y: 0.5 };
     state.set({
@@ -239,12 +239,12 @@
 
   /* Open an alarm of the recorded threshold, whichever is set. */
   function openRecorded(alarm) {
-    open(alarm, { score: page.ranking, threshold: table.recordedThreshold(page.ranking) });
+    open(alarm, page.ranking, table.recordedThreshold(page.ranking));
   }
 
   function focusOn(position) {
     at = Math.min(shown.length - 1, Math.max(0, position));
-    list.children[at]?.firstChild.focus();
+    list.children[at]?.querySelector("button").focus();
     list.children[at]?.scrollIntoView({ block: "nearest" });
   }
 
@@ -299,7 +299,8 @@
       for (const { target, isIntersecting } of entries) {
         if (!isIntersecting) continue;
         inSight.unobserve(target);
-        crop(shown[Number(target.firstChild.dataset.position)], target.querySelector("canvas"));
+        const { position } = target.querySelector("button").dataset;
+        crop(shown[Number(position)], target.querySelector("canvas"));
       }
     },
     { rootMargin: "400px" },
@@ -362,7 +363,9 @@
       const part = indices.slice(first, first + AT_ONCE);
       const read = await Promise.allSettled(part.map((index) => alarmsOf(index, wanted)));
       if (mine !== token) return null;
-      for (const { value } of read) found.push(...(value ?? []));
+      for (const result of read) {
+        if (result.status === "fulfilled") found.push(...(result.value ?? []));
+      }
     }
     return found.sort((a, b) => b.strength - a.strength);
   }

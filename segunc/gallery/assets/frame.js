@@ -19,7 +19,7 @@
   } = segunc;
   const { page } = segunc.data;
   const panel = document.getElementById("panel");
-  const parts = {};
+  const parts = {}; // the elements that change, by their id
   let showing = null; // resolves when the frame asked for last is on the stage
   let later = null;
 
@@ -49,13 +49,16 @@
 
   /* The layers, as one line above the picture. */
   function buildLayers() {
-    const choices = layers.every.map((layer) => {
+    parts.layers = [];
+    for (const layer of layers.every) {
       const onchange = () => chooseLayer(layer);
       const input = element("input", { type: "radio", name: "layer", value: layer, onchange });
       const key = layers.keyOf(layer);
-      return element("label", {}, input, layers.title(layer), key && element("kbd", {}, key));
-    });
-    document.getElementById("layers").append(...choices);
+      const kbd = key && element("kbd", {}, key);
+      const choice = element("label", {}, input, layers.title(layer), kbd);
+      document.getElementById("layers").append(choice);
+      parts.layers.push(input);
+    }
   }
 
   const VERDICT_KEYS = {
@@ -375,17 +378,9 @@
     showVerdict();
   }
 
-  /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold;
-     of the label where it is outlined, since it must not lead a reviewer. */
-  function showFlagged(index) {
-    if (!parts.flagged) return;
-    const { flags, score } = state.get();
-    const threshold = flags ? table.thresholdOf(state.get()) : null;
-    const map = score ? maps.peek(table.place(index), score) : null;
-    parts.flagged.textContent = "";
-    if (threshold === null || !map) return;
-    const seen = stage.outlined(index) && table.has(index, "label/anomaly");
-    const label = seen ? maps.peek(table.place(index), "label/anomaly") : null;
+  /* How many pixels of a map lie at or above a threshold: of all, and by their label (0 normal,
+     1 anomaly), which may be null. */
+  function countFlagged(map, threshold, label) {
     const flagged = [0, 0];
     const pixels = [0, 0];
     let all = 0;
@@ -398,14 +393,37 @@
         pixels[kind]++;
       }
     }
-    const share = (part, whole) => `${((100 * part) / whole).toFixed(2)} %`;
+    return { all, flagged, pixels };
+  }
+
+  const percent = (part, whole) => `${((100 * part) / whole).toFixed(2)} %`;
+
+  /* The map of the anomaly label where it is outlined, else null: it must not lead a reviewer. */
+  function outlinedLabel(index) {
+    const seen = stage.outlined(index) && table.has(index, "label/anomaly");
+    return seen ? maps.peek(table.place(index), "label/anomaly") : null;
+  }
+
+  /* How much of the frame, of its labelled anomaly and of the rest lies at or above the
+     threshold. */
+  function showFlagged(index) {
+    if (!parts.flagged) return;
+    const { flags, score } = state.get();
+    const threshold = flags ? table.thresholdOf(state.get()) : null;
+    const map = score ? maps.peek(table.place(index), score) : null;
+    parts.flagged.textContent = "";
+    if (threshold === null || !map) return;
+    const { all, flagged, pixels } = countFlagged(map, threshold, outlinedLabel(index));
     const name = layers.name(score);
-    const words = [`${name} ≥ ${format(threshold)}: ${share(all, map.codes.length)} of the frame`];
-    if (pixels[1]) words.push(`${share(flagged[1], pixels[1])} of the labelled anomaly`);
-    if (pixels[0]) words.push(`${share(flagged[0], pixels[0])} of the normal pixels`);
+    const words = [
+      `${name} ≥ ${format(threshold)}: ${percent(all, map.codes.length)} of the frame`,
+    ];
+    if (pixels[1]) words.push(`${percent(flagged[1], pixels[1])} of the labelled anomaly`);
+    if (pixels[0]) words.push(`${percent(flagged[0], pixels[0])} of the normal pixels`);
     parts.flagged.textContent = words.join(", ");
   }
 
+  /* Fields of the address whose change draws the panes anew, and those that only move them. */
   const STAGED = [
     "frame",
     "view",
@@ -439,12 +457,15 @@
       regions.update(stage.shown());
       showSubject();
     }
-    document.getElementById("panes").classList.toggle("marking", now.marking);
-    parts.mark.setAttribute("aria-pressed", String(now.marking));
-    if (changed.has("marking") && now.marking) {
-      announce("drag a box around what was missed", true);
-    }
+    showMarking(now.marking, changed.has("marking"));
     if (changed.has("probe")) probe.fill();
+  }
+
+  /* Whether the next drag draws a box around what was missed. */
+  function showMarking(marking, isNew) {
+    document.getElementById("panes").classList.toggle("marking", marking);
+    parts.mark.setAttribute("aria-pressed", String(marking));
+    if (marking && isNew) announce("drag a box around what was missed", true);
   }
 
   function showAnew() {
@@ -478,19 +499,26 @@
   function showVerdict() {
     const entry = verdicts.get(state.get().frame);
     const region = regions.chosen();
-    const said = region ? (region.entry?.verdict ?? "") : (entry?.verdict ?? "");
+    const judged = region ? region.entry : entry;
+    const verdict = judged?.verdict ?? "";
     const derived = !region && Boolean(entry?.derived);
-    for (const button of parts.verdicts) {
-      const { verdict } = button.dataset;
-      const chosen = said === verdict;
-      button.setAttribute("aria-pressed", String(chosen && !derived));
-      button.classList.toggle("derived", chosen && derived);
-      button.title = chosen && derived ? "follows from the verdicts on its regions" : "";
-      button.disabled = Boolean(region) && !Object.hasOwn(verdicts.REGION_WORDS, verdict);
+    for (const choice of parts.verdicts) {
+      const kind = choice.dataset.verdict;
+      showChosen(choice, kind === verdict, derived);
+      choice.disabled = Boolean(region) && !Object.hasOwn(verdicts.REGION_WORDS, kind);
     }
-    parts.takeBack.disabled = !said || derived;
+    parts.takeBack.disabled = !verdict || derived;
     showOthers();
-    if (parts.note.value !== (entry?.note ?? "")) parts.note.value = entry?.note ?? "";
+    const note = entry?.note ?? "";
+    // To set the same text would move the cursor of who writes it.
+    if (parts.note.value !== note) parts.note.value = note;
+  }
+
+  /* Mark the button of a verdict as chosen, or as what follows from the verdicts on regions. */
+  function showChosen(choice, chosen, derived) {
+    choice.setAttribute("aria-pressed", String(chosen && !derived));
+    choice.classList.toggle("derived", chosen && derived);
+    choice.title = chosen && derived ? "follows from the verdicts on its regions" : "";
   }
 
   function showOthers() {
@@ -506,7 +534,7 @@
 
   function syncControls(now) {
     const index = current();
-    for (const input of document.querySelectorAll("#layers input")) {
+    for (const input of parts.layers) {
       input.checked = input.value === now.layer;
       input.disabled = !layers.available(index, input.value);
     }

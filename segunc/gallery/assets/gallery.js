@@ -3,7 +3,7 @@
    card is filled when it comes in sight, so ten thousand frames scroll as ten do. */
 (function (segunc) {
   const { element, table, state, verdicts, layers, format, seconds } = segunc;
-  const { page, frames } = segunc.data;
+  const { frames } = segunc.data;
   const FIRST = 24; // cards that are filled at once
   const scroller = document.getElementById("scroller");
   const list = document.getElementById("cards");
@@ -57,7 +57,10 @@
   }
 
   function change(field, value) {
-    if (field !== "score") return state.set({ [field]: value });
+    if (field !== "score") {
+      state.set({ [field]: value });
+      return;
+    }
     // A threshold has the unit of its score.
     const now = state.get();
     const statistic = table.usual(value, now.statistic);
@@ -207,7 +210,7 @@
   }
 
   const columns = () => getComputedStyle(list).gridTemplateColumns.split(" ").length;
-  const rowHeight = () => (list.firstChild?.offsetHeight ?? 1) + 14;
+  const rowHeight = () => (list.querySelector("li")?.offsetHeight ?? 1) + 14;
 
   function refresh(keepScroll) {
     const current = state.get();
@@ -355,13 +358,14 @@
   /* Move the focus to a card, which is brought into sight. */
   function focusOn(position) {
     if (!order.length) return;
-    list.children[focused]?.firstChild?.setAttribute("tabindex", "-1");
+    list.children[focused]?.querySelector("a")?.setAttribute("tabindex", "-1");
     focused = Math.min(order.length - 1, Math.max(0, position));
     const card = list.children[focused];
     fill(card);
     card.scrollIntoView({ block: "nearest" });
-    card.firstChild.setAttribute("tabindex", "0");
-    card.firstChild.focus({ preventScroll: true });
+    const link = card.querySelector("a");
+    link.setAttribute("tabindex", "0");
+    link.focus({ preventScroll: true });
   }
 
   /* The card that a key of the arrows and pages leads to; null for any other key. */
@@ -404,8 +408,8 @@
     const pictures = table.everHas("image") && table.scores.length ? 2 : 1;
     list.style.setProperty("--shape", `${pictures * width} / ${height}`);
     list.addEventListener("keydown", onKey);
-    list.addEventListener("focusin", (event) => {
-      const card = event.target.closest("li");
+    list.addEventListener("focusin", ({ target }) => {
+      const card = /** @type {Element} */ (target).closest("li");
       if (card) focused = Number(card.dataset.position);
     });
     list.addEventListener("click", onClick);

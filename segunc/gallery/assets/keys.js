@@ -2,7 +2,7 @@
 /* One key for everything, and the sheet that lists them. */
 (function (segunc) {
   const { element, state, frame, regions, timeline, stage, probe, layers } = segunc;
-  const help = document.getElementById("help");
+  const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
   const inFrame = () => state.get().view === "frame";
   const judged = () =>
     inFrame() || state.get().view === "alarms" || segunc.gallery.focusedFrame() !== null;
@@ -16,131 +16,298 @@
       [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))),
     });
 
-  /* Group, keys, what they do, the act, and where it works (everywhere if not said). */
-  const KEYS = [
-    ["Page", ["?"], "this sheet", () => toggleHelp()],
-    [
-      "Regions",
-      ["Escape"],
-      "no region is chosen",
-      () => state.set({ region: null, marking: false }),
-      () => inFrame() && (state.get().region !== null || state.get().marking),
-    ],
-    ["Page", ["g", "Escape"], "gallery", show("gallery")],
-    [
-      "Page",
-      ["w"],
-      "alarms: all flagged regions, the strongest first",
-      () => {
+  const JUDGED_WORDS = "on the frame, the chosen region, an alarm, or a card";
+
+  /* Keys in the order of the sheet. Without `act` a key is only listed there; without `where` it
+     works everywhere. */
+  const SHORTCUTS = [
+    { group: "Page", keys: ["?"], words: "this sheet", act: () => toggleHelp() },
+    {
+      group: "Regions",
+      keys: ["Escape"],
+      words: "no region is chosen",
+      act: () => state.set({ region: null, marking: false }),
+      where: () => inFrame() && (state.get().region !== null || state.get().marking),
+    },
+    { group: "Page", keys: ["g", "Escape"], words: "gallery", act: show("gallery") },
+    {
+      group: "Page",
+      keys: ["w"],
+      words: "alarms: all flagged regions, the strongest first",
+      act: () => {
         state.set({ view: "alarms" });
         segunc.alarms.focusOn();
       },
-    ],
-    ["Page", ["i"], "the run", show("run")],
-    [
-      "Page",
-      ["/"],
-      "search",
-      () => {
+    },
+    { group: "Page", keys: ["i"], words: "the run", act: show("run") },
+    {
+      group: "Page",
+      keys: ["/"],
+      words: "search",
+      act: () => {
         state.set({ view: "gallery" });
         document.getElementById("search").focus();
       },
-    ],
-    [
-      "Page",
-      ["c"],
-      "fold or unfold model line, values and timeline (folded in a small window)",
-      () => segunc.toggleCompact(),
-    ],
-    [
-      "Gallery",
-      ["Arrows"],
-      "move between frames, Enter opens; Home, End, Page Up, Page Down",
-      null,
-    ],
-    [
-      "Gallery",
-      ["x"],
-      "show or hide the other frames of this moment",
-      () => segunc.gallery.toggleMoment(),
-      () => segunc.gallery.focusedFrame() !== null,
-    ],
-    ["Time", [" "], "play or pause", () => timeline.togglePlay()],
-    ["Time", ["{"], "slower", () => timeline.faster(-1)],
-    ["Time", ["}"], "faster", () => timeline.faster(1)],
-    ["Time", [","], "frame before, in source order", () => timeline.go(now() - 1)],
-    ["Time", ["."], "frame after, in source order", () => timeline.go(now() + 1)],
-    ["Time", ["["], "peak before", () => timeline.jump(-1)],
-    ["Time", ["]"], "peak after", () => timeline.jump(1)],
-    ["Frame", ["j"], "next frame of the gallery", () => frame.step(1), inFrame],
-    ["Frame", ["k"], "previous frame of the gallery", () => frame.step(-1), inFrame],
-    ["Frame", ["y"], "next frame without a verdict", () => frame.nextOpen(), inFrame],
-    ["Frame", ["Arrows"], "on the picture: move the probe, with Shift by ten pixels", null],
-    ["Frame", ["p"], "to the picture", () => stage.element.focus(), inFrame],
-    [
-      "Frame",
-      ["+", "="],
-      "zoom in",
-      () => stage.zoomTo(state.get().zoom * 1.5, probe.pinned() ?? undefined),
-      inFrame,
-    ],
-    ["Frame", ["-"], "zoom out", () => stage.zoomTo(state.get().zoom / 1.5), inFrame],
-    ["Frame", ["f"], "whole frame", () => stage.zoomTo(1), inFrame],
-    ["Layers", ["0–9"], "a layer, by the key beside its name; 0 again tints the image", null],
-    ["Layers", ["'"], "next layer", () => frame.nextLayer(1), inFrame],
-    ["Layers", [";"], "layer before", () => frame.nextLayer(-1), inFrame],
-    ["Layers", ["P"], "one, two or four panes", () => stage.nextCount(), inFrame],
-    ["Layers", ["z"], "less opaque", nudge("opacity", -0.1, 0, 1), inFrame],
-    ["Layers", ["x"], "more opaque", nudge("opacity", 0.1, 0, 1), inFrame],
-    [
-      "Layers",
-      ["o"],
-      "outline of the labelled anomaly, hidden until you judge",
-      () => frame.toggle("outline"),
-      inFrame,
-    ],
-    ["Layers", ["t"], "outline what is flagged", () => frame.toggle("flags"), inFrame],
-    ["Layers", ["b"], "lower threshold", () => frame.moveThreshold(-0.02), inFrame],
-    ["Layers", ["n"], "higher threshold", () => frame.moveThreshold(0.02), inFrame],
-    ["Regions", ["r"], "next region", () => regions.step(1), inFrame],
-    ["Regions", ["R"], "region before", () => regions.step(-1), inFrame],
-    [
-      "Regions",
-      ["l"],
-      "drag a box around a missed object (or drag with Shift)",
-      () => frame.toggle("marking"),
-      inFrame,
-    ],
-    ...Object.keys(segunc.verdicts.WORDS).map((verdict) => [
-      "Verdict",
-      [frame.VERDICT_KEYS[verdict]],
-      `${segunc.verdicts.WORDS[verdict]}: on the frame, the chosen region, an alarm, or a card`,
-      () => judge(verdict),
-      judged,
-    ]),
-    ["Verdict", ["Backspace", "Delete"], "take the verdict back", () => judge(""), judged],
-    ["Verdict", ["Ctrl+Z"], "undo a verdict or a note; with Shift, do it again", null],
-    ["Page", ["S"], "save this view as a picture, with its caption", () => segunc.save(), inFrame],
-    [
-      "Verdict",
-      ["q"],
-      "go on to the next unjudged frame after each verdict",
-      () => frame.toggleOnward(),
-    ],
-    ["Verdict", ["e"], "write a note, Escape leaves it", () => frame.focusNote(), inFrame],
+    },
+    {
+      group: "Page",
+      keys: ["c"],
+      words: "fold or unfold model line, values and timeline (folded in a small window)",
+      act: () => segunc.toggleCompact(),
+    },
+    {
+      group: "Gallery",
+      keys: ["Arrows"],
+      words: "move between frames, Enter opens; Home, End, Page Up, Page Down",
+    },
+    {
+      group: "Gallery",
+      keys: ["x"],
+      words: "show or hide the other frames of this moment",
+      act: () => segunc.gallery.toggleMoment(),
+      where: () => segunc.gallery.focusedFrame() !== null,
+    },
+    { group: "Time", keys: [" "], words: "play or pause", act: () => timeline.togglePlay() },
+    { group: "Time", keys: ["{"], words: "slower", act: () => timeline.faster(-1) },
+    { group: "Time", keys: ["}"], words: "faster", act: () => timeline.faster(1) },
+    {
+      group: "Time",
+      keys: [","],
+      words: "frame before, in source order",
+      act: () => timeline.go(now() - 1),
+    },
+    {
+      group: "Time",
+      keys: ["."],
+      words: "frame after, in source order",
+      act: () => timeline.go(now() + 1),
+    },
+    { group: "Time", keys: ["["], words: "peak before", act: () => timeline.jump(-1) },
+    { group: "Time", keys: ["]"], words: "peak after", act: () => timeline.jump(1) },
+    {
+      group: "Frame",
+      keys: ["j"],
+      words: "next frame of the gallery",
+      act: () => frame.step(1),
+      where: inFrame,
+    },
+    {
+      group: "Frame",
+      keys: ["k"],
+      words: "previous frame of the gallery",
+      act: () => frame.step(-1),
+      where: inFrame,
+    },
+    {
+      group: "Frame",
+      keys: ["y"],
+      words: "next frame without a verdict",
+      act: () => frame.nextOpen(),
+      where: inFrame,
+    },
+    {
+      group: "Frame",
+      keys: ["Arrows"],
+      words: "on the picture: move the probe, with Shift by ten pixels",
+    },
+    {
+      group: "Frame",
+      keys: ["p"],
+      words: "to the picture",
+      act: () => stage.element.focus(),
+      where: inFrame,
+    },
+    {
+      group: "Frame",
+      keys: ["+", "="],
+      words: "zoom in",
+      act: () => stage.zoomTo(state.get().zoom * 1.5, probe.pinned() ?? undefined),
+      where: inFrame,
+    },
+    {
+      group: "Frame",
+      keys: ["-"],
+      words: "zoom out",
+      act: () => stage.zoomTo(state.get().zoom / 1.5),
+      where: inFrame,
+    },
+    {
+      group: "Frame",
+      keys: ["f"],
+      words: "whole frame",
+      act: () => stage.zoomTo(1),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["0–9"],
+      words: "a layer, by the key beside its name; 0 again tints the image",
+    },
+    {
+      group: "Layers",
+      keys: ["'"],
+      words: "next layer",
+      act: () => frame.nextLayer(1),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: [";"],
+      words: "layer before",
+      act: () => frame.nextLayer(-1),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["P"],
+      words: "one, two or four panes",
+      act: () => stage.nextCount(),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["z"],
+      words: "less opaque",
+      act: nudge("opacity", -0.1, 0, 1),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["x"],
+      words: "more opaque",
+      act: nudge("opacity", 0.1, 0, 1),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["o"],
+      words: "outline of the labelled anomaly, hidden until you judge",
+      act: () => frame.toggle("outline"),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["t"],
+      words: "outline what is flagged",
+      act: () => frame.toggle("flags"),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["b"],
+      words: "lower threshold",
+      act: () => frame.moveThreshold(-0.02),
+      where: inFrame,
+    },
+    {
+      group: "Layers",
+      keys: ["n"],
+      words: "higher threshold",
+      act: () => frame.moveThreshold(0.02),
+      where: inFrame,
+    },
+    {
+      group: "Regions",
+      keys: ["r"],
+      words: "next region",
+      act: () => regions.step(1),
+      where: inFrame,
+    },
+    {
+      group: "Regions",
+      keys: ["R"],
+      words: "region before",
+      act: () => regions.step(-1),
+      where: inFrame,
+    },
+    {
+      group: "Regions",
+      keys: ["l"],
+      words: "drag a box around a missed object (or drag with Shift)",
+      act: () => frame.toggle("marking"),
+      where: inFrame,
+    },
+    ...Object.keys(segunc.verdicts.WORDS).map((verdict) => ({
+      group: "Verdict",
+      keys: [frame.VERDICT_KEYS[verdict]],
+      words: `${segunc.verdicts.WORDS[verdict]}: ${JUDGED_WORDS}`,
+      act: () => judge(verdict),
+      where: judged,
+    })),
+    {
+      group: "Verdict",
+      keys: ["Backspace", "Delete"],
+      words: "take the verdict back",
+      act: () => judge(""),
+      where: judged,
+    },
+    {
+      group: "Verdict",
+      keys: ["Ctrl+Z"],
+      words: "undo a verdict or a note; with Shift, do it again",
+    },
+    {
+      group: "Page",
+      keys: ["S"],
+      words: "save this view as a picture, with its caption",
+      act: () => segunc.save(),
+      where: inFrame,
+    },
+    {
+      group: "Verdict",
+      keys: ["q"],
+      words: "go on to the next unjudged frame after each verdict",
+      act: () => frame.toggleOnward(),
+    },
+    {
+      group: "Verdict",
+      keys: ["e"],
+      words: "write a note, Escape leaves it",
+      act: () => frame.focusNote(),
+      where: inFrame,
+    },
   ];
 
   const now = () => segunc.table.index(state.get().frame) ?? 0;
 
   function toggleHelp() {
-    if (help.open) return help.close();
+    if (help.open) {
+      help.close();
+      return;
+    }
     help.showModal();
     help.scrollTop = 0; // the focus may have moved it
   }
 
+  const keyWords = (key) => (key === " " ? "Space" : key);
+
+  /* The keys of a line of the sheet, side by side. */
+  function keyList(keys) {
+    const list = element("dt");
+    for (const key of keys) {
+      if (list.hasChildNodes()) list.append(" ");
+      list.append(element("kbd", {}, keyWords(key)));
+    }
+    return list;
+  }
+
+  function helpLine({ keys, words }) {
+    return element("div", {}, keyList(keys), element("dd", {}, words));
+  }
+
+  function helpGroup(group) {
+    const lines = SHORTCUTS.filter((shortcut) => shortcut.group === group).map(helpLine);
+    return element("section", {}, element("h3", {}, group), element("dl", {}, ...lines));
+  }
+
   function buildHelp() {
-    const groups = [...new Set(KEYS.map(([group]) => group))];
-    const words = (key) => ({ " ": "Space" })[key] ?? key;
+    const groups = [...new Set(SHORTCUTS.map(({ group }) => group))];
+    const units = Object.entries(segunc.data.page.scores).map(
+      ([score, { unit }]) => `${score}: ${unit || "no unit"}`,
+    );
+    const kept =
+      "Verdicts and notes stay in this browser; export them to hand them on. " +
+      "The address of the page holds the view.";
     help.replaceChildren(
       element(
         "div",
@@ -149,120 +316,107 @@
         element("button", { type: "button", onclick: toggleHelp }, "Close"),
       ),
       element("ol", { class: "intro" }, ...segunc.intro.map((line) => element("li", {}, line))),
-      element(
-        "div",
-        { class: "help-groups" },
-        ...groups.map((group) =>
-          element(
-            "section",
-            {},
-            element("h3", {}, group),
-            element(
-              "dl",
-              {},
-              ...KEYS.filter(([g]) => g === group).map(([, keys, text]) =>
-                element(
-                  "div",
-                  {},
-                  element(
-                    "dt",
-                    {},
-                    ...keys.flatMap((key, i) => [i ? " " : "", element("kbd", {}, words(key))]),
-                  ),
-                  element("dd", {}, text),
-                ),
-              ),
-            ),
-          ),
-        ),
-      ),
-      element(
-        "p",
-        { class: "small" },
-        Object.entries(segunc.data.page.scores)
-          .map(([score, { unit }]) => `${score}: ${unit || "no unit"}`)
-          .join("; "),
-      ),
-      element(
-        "p",
-        { class: "small" },
-        "Verdicts and notes stay in this browser; export them to hand them on. " +
-          "The address of the page holds the view.",
-      ),
+      element("div", { class: "help-groups" }, ...groups.map(helpGroup)),
+      element("p", { class: "small" }, units.join("; ")),
+      element("p", { class: "small" }, kept),
+    );
+  }
+
+  /* Undo and redo alone have Ctrl; in a text field they are the field's own. */
+  function isUndo(event) {
+    const control = event.ctrlKey || event.metaKey;
+    return control && event.key.toLowerCase() === "z" && !event.target.matches("textarea, input");
+  }
+
+  /* Whether a key is for the browser, for what took it already or for an open dialog. */
+  function isForOthers(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return true;
+    return document.querySelector("dialog[open]:not(#help)") !== null;
+  }
+
+  const isTyping = (target) =>
+    target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=range])");
+
+  function leaveField(field) {
+    field.blur();
+    document.getElementById("content").focus({ preventScroll: true });
+  }
+
+  /* A focused control takes its own keys. */
+  function isForControl({ key, target }) {
+    return (key === " " || key === "Enter") && target.matches("button, a, input, summary");
+  }
+
+  /* Choose the layer of a digit; that of the image, pressed again, tints the image. */
+  function chooseLayer(digit) {
+    const layer = layers.atKey(digit);
+    const tints = layer === "image" && state.get().layer === "image";
+    if (layer) frame.chooseLayer(tints ? "overlay" : layer);
+    else segunc.announce(`no layer of this page has the key ${digit}`, true);
+  }
+
+  /* On a fresh page nothing has the focus: arrows are for what is seen. */
+  function isForView({ key, target }) {
+    const unfocused = target === document.body || target === document.getElementById("content");
+    return unfocused && /^(Arrow|Home$|End$|Page)/.test(key);
+  }
+
+  /* Give the focus to what a key moves in; false where the view has nothing to move in. */
+  function focusView(key) {
+    const { view } = state.get();
+    if (inFrame() && key.startsWith("Arrow")) stage.element.focus({ preventScroll: true });
+    else if (view === "gallery") segunc.gallery.focusFirst();
+    else if (view === "alarms") segunc.alarms.focusOn();
+    else return false;
+    return true;
+  }
+
+  function moveInView(event) {
+    if (!focusView(event.key)) return;
+    event.preventDefault();
+    const { key, shiftKey } = event;
+    const again = new KeyboardEvent("keydown", { key, shiftKey, bubbles: true, cancelable: true });
+    document.activeElement.dispatchEvent(again);
+  }
+
+  /* The shortcut of a key here, undefined where it has none. */
+  function shortcutOf(key) {
+    return SHORTCUTS.find(
+      ({ keys, act, where = () => true }) => act && keys.includes(key) && where(),
     );
   }
 
   function onKey(event) {
-    if (
-      (event.ctrlKey || event.metaKey) &&
-      event.key.toLowerCase() === "z" &&
-      !event.target.matches("textarea, input")
-    ) {
+    if (isUndo(event)) {
       event.preventDefault();
-      return frame.undo(event.shiftKey);
+      frame.undo(event.shiftKey);
+    } else if (isForOthers(event)) {
+      // nothing is left to do
+    } else if (isTyping(event.target)) {
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      leaveField(event.target);
+    } else if (help.open) {
+      if (event.key === "?") toggleHelp(); // Escape closes a dialog by itself
+    } else if (!isForControl(event)) {
+      press(event);
     }
-    if (
-      event.ctrlKey ||
-      event.altKey ||
-      event.metaKey ||
-      event.defaultPrevented ||
-      document.querySelector("dialog[open]:not(#help)")
-    )
-      return;
-    const { target } = event;
-    const typing = target.matches(
-      "textarea, select, input:not([type=checkbox], [type=radio], [type=range])",
-    );
-    if (typing) {
-      if (event.key === "Escape") {
-        event.preventDefault();
-        target.blur();
-        document.getElementById("content").focus({ preventScroll: true });
-      }
-      return;
-    }
-    if (help.open) {
-      if (event.key === "?") toggleHelp();
-      return; // Escape closes a dialog by itself
-    }
-    // A focused control takes its own keys.
-    if ((event.key === " " || event.key === "Enter") && target.matches("button, a, input, summary"))
-      return;
+  }
+
+  /* Do what a key of the page does. */
+  function press(event) {
     const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code);
     if (digit && inFrame()) {
       event.preventDefault();
-      const layer = layers.atKey(digit[1]);
-      const tints = layer === "image" && state.get().layer === "image";
-      if (layer) frame.chooseLayer(tints ? "overlay" : layer);
-      else segunc.announce(`no layer of this page has the key ${digit[1]}`, true);
-      return;
-    }
-    // On a fresh page nothing has the focus: arrows are for what is seen.
-    if (
-      /^(Arrow|Home$|End$|Page)/.test(event.key) &&
-      [document.body, document.getElementById("content")].includes(target)
-    ) {
-      if (inFrame() && event.key.startsWith("Arrow")) stage.element.focus({ preventScroll: true });
-      else if (state.get().view === "gallery") segunc.gallery.focusFirst();
-      else if (state.get().view === "alarms") segunc.alarms.focusOn();
-      else return;
+      chooseLayer(digit[1]);
+    } else if (isForView(event)) {
+      moveInView(event);
+    } else {
+      const shortcut = shortcutOf(event.key);
+      if (!shortcut) return;
       event.preventDefault();
-      document.activeElement.dispatchEvent(
-        new KeyboardEvent("keydown", {
-          key: event.key,
-          shiftKey: event.shiftKey,
-          bubbles: true,
-          cancelable: true,
-        }),
-      );
-      return;
+      shortcut.act();
     }
-    const found = KEYS.find(
-      ([, keys, , act, where]) => act && keys.includes(event.key) && (!where || where()),
-    );
-    if (!found) return;
-    event.preventDefault();
-    found[3]();
   }
 
   function start() {

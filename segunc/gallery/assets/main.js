@@ -168,12 +168,17 @@
     announce(folded ? words : "everything is shown", true);
   };
 
+  /** @type {NodeListOf<HTMLButtonElement>} */
+  const viewButtons = document.querySelectorAll("nav button");
+  const undo = /** @type {HTMLButtonElement} */ (document.getElementById("undo"));
+  const redo = /** @type {HTMLButtonElement} */ (document.getElementById("redo"));
+
   function showView(current) {
     document.documentElement.dataset.view = current.view;
     for (const view of views) {
       document.getElementById(`${view}-view`).hidden = view !== current.view;
     }
-    for (const button of document.querySelectorAll("nav button")) {
+    for (const button of viewButtons) {
       if (button.dataset.view === current.view) button.setAttribute("aria-current", "page");
       else button.removeAttribute("aria-current");
     }
@@ -187,8 +192,8 @@
     const words = `${judged} of ${table.count} judged`;
     const lost = ", not kept by this browser: export before you close";
     document.getElementById("progress").textContent = verdicts.kept() ? words : `${words}${lost}`;
-    document.getElementById("undo").disabled = !verdicts.canUndo();
-    document.getElementById("redo").disabled = !verdicts.canRedo();
+    undo.disabled = !verdicts.canUndo();
+    redo.disabled = !verdicts.canRedo();
   }
 
   /* In a narrow window the tools are a menu. */
@@ -241,9 +246,9 @@
       if (event.key === "Escape") openMenu(false);
     });
     document.addEventListener("click", ({ target }) => {
-      if (!menu.contains(target)) openMenu(false);
+      if (!menu.contains(/** @type {Node} */ (target))) openMenu(false);
     });
-    for (const button of document.querySelectorAll("nav button")) {
+    for (const button of viewButtons) {
       button.addEventListener("click", () => state.set({ view: button.dataset.view }));
     }
     onClick("skip", () => {

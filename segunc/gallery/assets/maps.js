@@ -8,7 +8,10 @@
      whose codes are ids). */
   class StoredMap {
     constructor({ width, height, low, high, shift }, codes) {
-      Object.assign(this, { width, height, codes, high });
+      this.width = width;
+      this.height = height;
+      this.codes = codes;
+      this.high = high;
       this.step = (high - low) / 254; // by how much neighbouring values differ
       const value = (_, code) => {
         if (code === 255) return NaN;
@@ -35,7 +38,7 @@
     }
   }
 
-  /* Undo what page.py does: differences to the row above, in a zlib stream, in base64. */
+  /* Undo what condensed.py does: differences to the row above, in a zlib stream, in base64. */
   async function unpack({ head, text }) {
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));

@@ -11,8 +11,9 @@
   function build() {
     const contents = ["prediction", ...table.scores];
     const rows = [["pixel", "pixel (x, y)"]];
-    for (const content of [...contents, "label/truth", "label/anomaly"])
+    for (const content of [...contents, "label/truth", "label/anomaly"]) {
       if (table.everHas(content)) rows.push([content, layers.title(content)]);
+    }
     for (const [content, words] of rows) {
       const cell = element("dd", { "data-content": content }, "–");
       cells.set(content, cell);
@@ -40,34 +41,39 @@
       return { value, text: `${value.toFixed(digits)} ± ${half.toFixed(digits)}` };
     }
     const id = map.codes[place];
-    if (content === "label/anomaly")
+    if (content === "label/anomaly") {
       return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
+    }
     return { value: id, text: layers.className(id) };
   }
+
+  /* What a cell shows of a place on a frame: value and text; null where there is nothing. */
+  function contentAt(content, index, at) {
+    if (content === "pixel") {
+      const [height, width] = stage.size();
+      return {
+        value: "",
+        text: `${Math.floor(at[0] * width)}, ${Math.floor(at[1] * height)}`,
+      };
+    }
+    if (!table.has(index, content)) return null;
+    const map = maps.peek(table.place(index), content);
+    return map ? read(content, map, at) : { value: "", text: "…" };
+  }
+
+  const isInside = (at) => at !== null && at.every((share) => share >= 0 && share < 1);
 
   /* Fill in the values of a pixel; maps that are not in memory come when they are loaded. */
   function fill() {
     stage.point(point);
     const index = stage.shown();
     const at = point ?? pinned();
-    const [height, width] = stage.size();
-    const inside = at && at[0] >= 0 && at[0] < 1 && at[1] >= 0 && at[1] < 1;
+    const isShown = index !== null && isInside(at);
     box.classList.toggle("pinned", pinned() !== null);
     for (const [content, cell] of cells) {
-      let found = null;
-      if (index !== null && inside) {
-        if (content === "pixel")
-          found = {
-            value: "",
-            text: `${Math.floor(at[0] * width)}, ${Math.floor(at[1] * height)}`,
-          };
-        else if (table.has(index, content)) {
-          const map = maps.peek(table.place(index), content);
-          found = map ? read(content, map, at) : { value: "", text: "…" };
-        }
-      }
-      cell.textContent = found?.text ?? "–";
-      cell.dataset.value = found?.value ?? "";
+      const shown = isShown ? contentAt(content, index, at) : null;
+      cell.textContent = shown?.text ?? "–";
+      cell.dataset.value = shown?.value ?? "";
     }
   }
 
@@ -198,20 +204,24 @@
     follow(event, moved, lifted, forget);
   }
 
+  function fingerDistance() {
+    const [[x1, y1], [x2, y2]] = [...fingers.values()];
+    return Math.hypot(x1 - x2, y1 - y2) || 1;
+  }
+
   /* Zoom by the distance of two fingers, about the place between them. */
   function pinch(event) {
     const pane = event.currentTarget;
-    const apart = () => {
-      const [[x1, y1], [x2, y2]] = [...fingers.values()];
-      return Math.hypot(x1 - x2, y1 - y2) || 1;
-    };
     const [[x1, y1], [x2, y2]] = [...fingers.values()];
     const middle = { currentTarget: pane, clientX: (x1 + x2) / 2, clientY: (y1 + y2) / 2 };
     const { zoom } = state.get();
-    const start = apart();
+    const distance = fingerDistance();
     const moved = () => {
-      if (fingers.size !== 2) return pane.removeEventListener("pointermove", moved);
-      stage.zoomTo((zoom * apart()) / start, stage.framePlace(middle));
+      if (fingers.size === 2) {
+        stage.zoomTo((zoom * fingerDistance()) / distance, stage.framePlace(middle));
+      } else {
+        pane.removeEventListener("pointermove", moved);
+      }
     };
     pane.addEventListener("pointermove", moved);
   }
@@ -247,9 +257,9 @@
     build();
     for (const pane of stage.panes) watch(pane);
     // After the gesture that ends with it, on the way up.
-    for (const name of ["pointerup", "pointercancel"]) {
-      document.addEventListener(name, (event) => fingers.delete(event.pointerId));
-    }
+    const lift = ({ pointerId }) => fingers.delete(pointerId);
+    document.addEventListener("pointerup", lift);
+    document.addEventListener("pointercancel", lift);
     stage.element.addEventListener("keydown", onKey);
   }
 

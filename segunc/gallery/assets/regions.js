@@ -2,7 +2,7 @@
 /* The regions of a frame: what the threshold flags, piece by piece, and boxes drawn around what was
    missed; each is judged by itself. */
 (function (segunc) {
-  const { element, svg, table, state, stage, maps, verdicts, format, announce } = segunc;
+  const { element, svg, table, state, stage, maps, verdicts, announce } = segunc;
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
@@ -54,16 +54,16 @@
       return top;
     };
     let above = [];
-    for (const row of rows) {
+    for (const runs of rows) {
       let first = 0;
-      for (const run of row) {
+      for (const run of runs) {
         parent.set(run, run);
         while (first < above.length && above[first].to < run.from) first++;
         for (let i = first; i < above.length && above[i].from <= run.to; i++) {
           parent.set(root(above[i]), root(run));
         }
       }
-      above = row;
+      above = runs;
     }
     const groups = new Map();
     for (const run of parent.keys()) {
@@ -259,9 +259,9 @@
   /* To the next or previous region; the first asks the threshold to show what it flags. */
   function step(by) {
     if (!state.get().flags && state.get().score) segunc.frame.toggle("flags");
-    if (!shown.length) return announce("no region at this threshold", true);
     const now = state.get().region;
-    if (now === null) select(by > 0 ? 0 : shown.length - 1);
+    if (!shown.length) announce("no region at this threshold", true);
+    else if (now === null) select(by > 0 ? 0 : shown.length - 1);
     else select((now + by + shown.length) % shown.length);
   }
 

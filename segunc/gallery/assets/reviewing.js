@@ -2,12 +2,12 @@
 /* Who judges: asked once, when the first verdict is given, and kept in this browser; and verdicts
    as files: JSON, which is read back, and COCO. */
 (function (segunc) {
-  const { element, verdicts, table, announce } = segunc;
+  const { element, verdicts, announce } = segunc;
   const { page } = segunc.data;
   const FORMAT = "segunc-verdicts";
   const VERSION = 2;
   const LONGEST_NAME = 60; // characters
-  const dialog = document.getElementById("reviewer");
+  const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("reviewer"));
   const button = document.getElementById("reviewer-button");
   const input = element("input", {
     type: "text",
@@ -113,7 +113,7 @@
 
   /* One line on what was taken from the text of an exported file, or why nothing was. */
   function read(text) {
-    let content = null;
+    let content;
     try {
       content = JSON.parse(text);
     } catch {
@@ -176,7 +176,7 @@
     button.addEventListener("click", () => ask());
     verdicts.onChange(showButton);
     showButton();
-    const file = document.getElementById("import-file");
+    const file = /** @type {HTMLInputElement} */ (document.getElementById("import-file"));
     const onClick = (id, act) => document.getElementById(id).addEventListener("click", act);
     onClick("export-json", () => download(asJson(), "json"));
     onClick("export-coco", () => download(asCoco(), "coco.json"));

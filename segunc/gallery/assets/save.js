@@ -23,6 +23,16 @@
     return [joined(words), joined([page.title, page.line, written])];
   }
 
+  const DRAWN_STYLES = [
+    "fill",
+    "stroke",
+    "stroke-width",
+    "stroke-dasharray",
+    "paint-order",
+    "font",
+    "transform",
+  ];
+
   /* The drawings of the stage as a picture of their own, in the styles that the page gives them. */
   async function drawing(svg, width, height) {
     const copy = svg.cloneNode(true);
@@ -33,16 +43,9 @@
     copy.querySelectorAll("*").forEach((element, i) => {
       const style = getComputedStyle(originals[i]);
       element.removeAttribute("class");
-      for (const name of [
-        "fill",
-        "stroke",
-        "stroke-width",
-        "stroke-dasharray",
-        "paint-order",
-        "font",
-        "transform",
-      ])
+      for (const name of DRAWN_STYLES) {
         element.style.setProperty(name, style.getPropertyValue(name));
+      }
     });
     const picture = new Image();
     const text = encodeURIComponent(new XMLSerializer().serializeToString(copy));

@@ -152,13 +152,9 @@
       const more = i ? [] : [over, truth];
       if (i < wanted.length) paint(pane, index, wanted[i], found[i], picture, more);
     });
-    edges(
-      flags,
-      over[0],
-      `${index}/${score}/${threshold}`,
-      (place) => over[0].value(place) >= threshold,
-    );
-    edges(outline, truth[0], index, (place) => truth[0].codes[place] === 1);
+    const isFlagged = (pixel) => over[0].value(pixel) >= threshold;
+    drawEdges(flags, over[0], `${index}/${score}/${threshold}`, isFlagged);
+    drawEdges(outline, truth[0], index, (pixel) => truth[0].codes[pixel] === 1);
     draw();
     return true;
   }
@@ -167,16 +163,16 @@
     const failures = [found, ...more]
       .filter((part) => part instanceof Error)
       .map(({ message }) => message);
-    const shown = picture.cloneNode();
+    const photo = picture.cloneNode();
     const { only, score } = state.get();
     const key = found[0] ? `${index}/${layer}/${layer === "overlay" ? score : only}` : "";
     pane.choice.value = layer;
-    shown.classList.toggle("under-colours", layer !== null && !layers.onImage(layer));
-    if (pane.photo.getAttribute("src") === shown.getAttribute("src")) {
-      pane.photo.className = shown.className;
+    photo.classList.toggle("under-colours", layer !== null && !layers.onImage(layer));
+    if (pane.photo.getAttribute("src") === photo.getAttribute("src")) {
+      pane.photo.className = photo.className;
     } else {
-      pane.photo.replaceWith(shown);
-      pane.photo = shown;
+      pane.photo.replaceWith(photo);
+      pane.photo = photo;
     }
     try {
       if (key && key !== pane.painted) layers.paint(pane.canvas, layer, found);
@@ -226,53 +222,68 @@
     for (const layer of wanted) load(index, layer);
   }
 
-  /* The edges between pixels that `holds` and the rest as one path, sharp at every zoom: dark
-     below, light above. */
-  function edges(drawing, map, key, holds) {
-    if (drawing.dataset.key === String(map ? key : "")) return;
-    drawing.dataset.key = map ? key : "";
+  /* The pixels of a map that `holds` as bytes, with one row and one column of nothing around them,
+     so that every edge lies between two pixels. */
+  function borderedMask({ width, height }, holds) {
+    const stride = width + 2;
+    const mask = new Uint8Array(stride * (height + 2));
+    for (let y = 0; y < height; y++) {
+      for (let x = 0; x < width; x++) {
+        if (holds(y * width + x)) mask[(y + 1) * stride + x + 1] = 1;
+      }
+    }
+    return mask;
+  }
+
+  /* The stretches of a line of `length` pixels, from `first` on in steps of `along`, on which each
+     pixel differs from the one that lies `back` before it: pairs of start and end. */
+  function edgeRuns(mask, first, length, along, back) {
+    const runs = [];
+    let start = null;
+    for (let at = 0; at < length; at++) {
+      const pixel = first + at * along;
+      const differs = mask[pixel] !== mask[pixel - back];
+      if (differs && start === null) start = at;
+      if (!differs && start !== null) {
+        runs.push([start, at]);
+        start = null;
+      }
+    }
+    if (start !== null) runs.push([start, length]);
+    return runs;
+  }
+
+  /* The edges between pixels that `holds` and the rest, as a path in pixels of the frame. */
+  function edgePath(map, holds) {
+    const { width, height } = map;
+    const mask = borderedMask(map, holds);
+    const stride = width + 2;
+    const across = size[1] / width; // a condensed map has fewer pixels than the frame
+    const down = size[0] / height;
+    const steps = [];
+    for (let y = 0; y <= height; y++) {
+      for (const [from, to] of edgeRuns(mask, (y + 1) * stride + 1, width, 1, stride)) {
+        steps.push(`M${from * across} ${y * down}H${to * across}`);
+      }
+    }
+    for (let x = 0; x <= width; x++) {
+      for (const [from, to] of edgeRuns(mask, stride + x + 1, height, stride, 1)) {
+        steps.push(`M${x * across} ${from * down}V${to * down}`);
+      }
+    }
+    return steps.join("");
+  }
+
+  /* Draw the edges of what `holds` in a map, sharp at every zoom; nothing without a map. `key` says
+     what is drawn: the same is not drawn again. */
+  function drawEdges(drawing, map, key, holds) {
+    const wanted = map ? String(key) : "";
+    if (drawing.dataset.key === wanted) return;
+    drawing.dataset.key = wanted;
     drawing.replaceChildren();
     if (!map) return;
-    // In pixels of the frame, of which a condensed map has fewer.
-    const { width, height } = map;
-    const steps = [];
-    const across = size[1] / width;
-    const down = size[0] / height;
-    // One row and one column of nothing around what holds, so that every edge lies between two
-    // places.
-    const wide = width + 2;
-    const mask = new Uint8Array(wide * (height + 2));
-    for (let y = 0, place = 0; y < height; y++) {
-      for (let x = 0; x < width; x++, place++) if (holds(place)) mask[(y + 1) * wide + x + 1] = 1;
-    }
-    const runs = (lines, length, start, along, back, draw) => {
-      for (let line = 0; line <= lines; line++) {
-        for (let at = 0, place = start(line); at < length; at++, place += along) {
-          if (mask[place] === mask[place - back]) continue;
-          const from = at;
-          for (; at < length && mask[place] !== mask[place - back]; at++) place += along;
-          steps.push(draw(line, from, at));
-        }
-      }
-    };
-    runs(
-      height,
-      width,
-      (y) => (y + 1) * wide + 1,
-      1,
-      wide,
-      (y, from, to) => `M${from * across} ${y * down}H${to * across}`,
-    );
-    runs(
-      width,
-      height,
-      (x) => wide + x + 1,
-      wide,
-      1,
-      (x, from, to) => `M${x * across} ${from * down}V${to * down}`,
-    );
     drawing.setAttribute("viewBox", `0 0 ${size[1]} ${size[0]}`);
-    const d = steps.join("");
+    const d = edgePath(map, holds);
     const lines = drawing === flags ? LINES.flags : LINES.outline;
     drawing.append(...lines.map((name) => svg("path", { class: name, d })));
   }

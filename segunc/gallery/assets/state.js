@@ -60,21 +60,27 @@
   let timer = null;
   let unknown = [];
 
-  function parse(fragment) {
-    const state = { ...defaults };
-    const words = new URLSearchParams(fragment.replace(/^#/, ""));
+  /* Read the fields of an address into a state; what the page does not hold becomes `unknown`. */
+  function readFields(words, state) {
     unknown = [];
     for (const [name, text] of words) {
       const value = Object.hasOwn(FIELDS, name) ? FIELDS[name][1](text) : undefined;
       if (value !== undefined) state[name] = value;
       else if (name !== "marking") unknown.push(`${name} ${text}`.trim().slice(0, 80));
     }
+  }
+
+  function parse(fragment) {
+    const state = { ...defaults };
+    const words = new URLSearchParams(fragment.replace(/^#/, ""));
+    readFields(words, state);
     if (state.score && !words.has("statistic")) state.statistic = table.usual(state.score);
     if (state.flags && state.score && table.thresholdOf(state) === null) {
       state.threshold = table.usualThreshold(state.score);
     }
-    if (state.view === "frame" && words.has("frame") && state.frame === null)
+    if (state.view === "frame" && words.has("frame") && state.frame === null) {
       state.view = "gallery";
+    }
     return state;
   }
 
@@ -96,8 +102,9 @@
     clearTimeout(timer);
     timer = null;
     const fragment = fragmentOf(current);
-    if (fragment !== (location.hash || "#"))
+    if (fragment !== (location.hash || "#")) {
       history[push ? "pushState" : "replaceState"](null, "", fragment);
+    }
   }
 
   function set(changes) {

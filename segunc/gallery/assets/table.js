@@ -28,7 +28,7 @@
     const upTo = frames[index].found[state.score] ?? null;
     const threshold = thresholdOf(state);
     if (upTo === null || threshold === null || !revealed(index)) return null;
-    return { flagged: upTo.filter((value) => value >= threshold).length, of: upTo.length };
+    return { flagged: upTo.filter((limit) => limit >= threshold).length, of: upTo.length };
   }
 
   /* "found" or "missed": whether all labelled objects of a frame are flagged; null without one. */
@@ -109,7 +109,10 @@
       );
     const first = keys(state.statistic);
     const second = keys("mean");
-    const compare = (of, a, b) => (of.get(a) < of.get(b) ? -1 : of.get(a) > of.get(b) ? 1 : 0);
+    const compare = (keysOf, a, b) => {
+      if (keysOf.get(a) === keysOf.get(b)) return 0;
+      return keysOf.get(a) < keysOf.get(b) ? -1 : 1;
+    };
     return chosen.sort((a, b) => compare(first, a, b) || compare(second, a, b) || a - b);
   }
 

@@ -35,6 +35,7 @@
   );
   const SPEEDS = [0.25, 0.5, 1, 2, 4];
   const AHEAD = 6; // frames that are decoded before they are seen
+  const USUAL_PAUSE = 200; // milliseconds between frames without times
   const speed = element(
     "select",
     { id: "speed", "aria-label": "Speed", title: "Speed ({ and })" },
@@ -249,23 +250,32 @@
     play.textContent = "▶ Play";
   }
 
+  /* Milliseconds between a frame and the next, a second at most. */
+  function pauseAfter(index) {
+    const from = table.time(index);
+    const to = table.time(index + 1);
+    if (from === null || to === null || to < from) return USUAL_PAUSE;
+    return Math.min(1000, 1000 * (to - from));
+  }
+
+  async function goOn() {
+    if (at() >= table.count - 1) {
+      stop();
+      return;
+    }
+    segunc.frame.go(at() + 1);
+    await segunc.frame.ready();
+    if (playing()) tick();
+  }
+
   /* Frames are due at their times, and one that is late does not delay the next beyond its own;
      what comes is decoded meanwhile. */
   function tick() {
     const index = at();
-    const [from, to] = [table.time(index), table.time(index + 1)];
-    const pause =
-      (from === null || to === null || to < from ? 200 : Math.min(1000, 1000 * (to - from))) /
-      Number(speed.value);
-    due = Math.max(due + pause, performance.now());
-    for (let ahead = index + 1; ahead <= Math.min(index + AHEAD, table.count - 1); ahead++)
-      segunc.stage.prepare(ahead);
-    timer = setTimeout(async () => {
-      if (at() >= table.count - 1) return stop();
-      segunc.frame.go(at() + 1);
-      await segunc.frame.ready();
-      if (playing()) tick();
-    }, due - performance.now());
+    due = Math.max(due + pauseAfter(index) / Number(speed.value), performance.now());
+    const last = Math.min(index + AHEAD, table.count - 1);
+    for (let ahead = index + 1; ahead <= last; ahead++) segunc.stage.prepare(ahead);
+    timer = setTimeout(goOn, due - performance.now());
   }
 
   function faster(by) {

@@ -45,18 +45,27 @@
     return end <= pixels;
   }
 
+  /* Whether a size is that of a frame; of a frame that is not on this page any size may be. */
+  function isSizeOf(frame, size) {
+    const index = table.index(frame);
+    const expected = index === null ? null : table.size(index);
+    return !expected || (expected[0] === size[0] && expected[1] === size[1]);
+  }
+
+  /* Whether box, area and mask of a region are counts that fit its size, and that its frame. */
+  function isPlace({ box, area, size, mask }, frame) {
+    if (!isCounts(box, 4) || !isCounts(size, 2) || !isCount(area)) return false;
+    const [left, top, width, height] = box;
+    const [rows, columns] = size;
+    const fits = left + width <= columns && top + height <= rows && area <= rows * columns;
+    return fits && isSizeOf(frame, size) && areRuns(mask, rows * columns);
+  }
+
   /* A region as `review --import` reads it, within its frame; undefined for anything else. */
   function cleanRegion(raw, frame) {
     if (raw === null || raw === undefined) return null;
+    if (!isPlace(raw, frame)) return undefined;
     const { box, area, size, mask, score = null, threshold = null, value = null } = raw;
-    if (!isCounts(box, 4) || !isCounts(size, 2) || !isCount(area)) return undefined;
-    const index = table.index(frame);
-    const known = index === null ? null : table.size(index);
-    if (known && (known[0] !== size[0] || known[1] !== size[1])) return undefined;
-    const [left, top, width, height] = box;
-    const [rows, columns] = size;
-    if (left + width > columns || top + height > rows || area > rows * columns) return undefined;
-    if (!areRuns(mask, rows * columns)) return undefined;
     if (score !== null && !isText(score)) return undefined;
     if (!isNumberOrNull(threshold) || !isNumberOrNull(value)) return undefined;
     return { box, area, size, mask, score: score && wellFormed(score), threshold, value };

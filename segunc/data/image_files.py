@@ -1,0 +1,61 @@
+"""Which files below a folder are images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from segunc.core.errors import InputError
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+"""File name endings that are read as images (any case)."""
+LOSSY_SUFFIXES = (".jpg", ".jpeg", ".webp")
+"""Endings of photographs, which are no labels."""
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Return all image files below a folder, sorted by relative path.
+
+    Raises:
+        InputError: the folder is missing or holds no image.
+    """
+    return images_ending_in(folder, "", f"image names end in {', '.join(IMAGE_SUFFIXES)}")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return all image files below a folder, sorted by relative path, without hidden files.
+
+    A folder that does not exist gives an empty list.
+    """
+    files = [path for path in folder.rglob("*") if is_image_file(path)]
+    files = [path for path in files if not is_hidden(path, folder)]
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Return whether a path below a folder is hidden.
+
+    Such is the file ``._NAME`` that a Mac writes beside NAME on a foreign disk.
+    """
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def is_image_file(path: Path) -> bool:
+    """Return whether a path is a file that is named as an image.
+
+    A broken link is one, too, so that reading it raises an error.
+    """
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()
+
+
+def images_ending_in(folder: Path, ending: str, described: str) -> list[Path]:
+    """Return the image files of a folder whose stem ends in ``ending``.
+
+    Raises:
+        InputError: there are none; the hint is ``described``.
+    """
+    files = [path for path in image_files(folder) if path.stem.endswith(ending)]
+    if files:
+        return files
+    if folder.is_dir():
+        raise InputError(f"folder {folder} holds no image *{ending}.png|jpg|...", hint=described)
+    raise InputError(f"folder {folder} does not exist", hint=described)

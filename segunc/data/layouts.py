@@ -1,0 +1,319 @@
+"""Where the frames and the labels of a data set lie below a folder, and which label belongs to
+which frame.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from segunc.core.errors import InputError
+from segunc.data.frame_names import LABEL_ENDINGS, LABEL_FOLDERS, composed, frame_name, frame_stem
+from segunc.data.image_files import LOSSY_SUFFIXES, images_ending_in, list_images
+from segunc.data.images import label_rank
+from segunc.data.labels import label_values
+
+
+def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
+    """Return the image files below a root that are frames.
+
+    A file is a label if its name has one of the :data:`~segunc.data.frame_names.LABEL_ENDINGS`, if
+    it lies in one of the :data:`~segunc.data.frame_names.LABEL_FOLDERS`, or if it has one channel
+    and lies beside a photograph of its name. Where every file would be a label, all are frames.
+    """
+    photographs = {path.with_suffix("") for path in files if path.suffix.lower() in LOSSY_SUFFIXES}
+
+    def is_label(path: Path) -> bool:
+        if path.stem.endswith(LABEL_ENDINGS):
+            return True
+        folders = path.relative_to(root).parts[:-1]
+        if any(folder.endswith(LABEL_FOLDERS) for folder in folders):
+            return True
+        is_photograph = path.suffix.lower() in LOSSY_SUFFIXES
+        has_photograph = path.with_suffix("") in photographs
+        return has_photograph and not is_photograph and label_rank(path) == 0
+
+    frames = [path for path in files if not is_label(path)]
+    return frames or list(files)
+
+
+def possible_labels(folder: Path) -> list[Path]:
+    """Return the image files of a folder that may hold label values.
+
+    Files of one channel are taken, or files in colour where there are no others. Photographs may
+    lie beside them.
+    """
+    ranks = {path: label_rank(path) for path in list_images(folder)}
+    lowest = min(ranks.values())
+    if lowest == 2:
+        return []
+    return [path for path, rank in ranks.items() if rank == lowest]
+
+
+def find_labels(
+    folder: Path,
+    frames: Collection[str],
+    layouts: Iterable[Layout] = (),
+    is_frame: Callable[[Path], bool] = lambda path: False,
+) -> dict[str, Path]:
+    """Return the label file of each frame that has one in a folder.
+
+    A frame that has no label but a photograph of its name gets the photograph, so that whoever
+    reads it says what is wrong: a damaged label must not pass for one that nobody drew.
+
+    Args:
+        folder: holds the labels, and possibly frames.
+        frames: names of the frames.
+        layouts: the first that finds any label decides; without one, the usual endings do.
+        is_frame: whether a file is a frame and so no label.
+    """
+    files_of_rank: dict[int, list[Path]] = defaultdict(list)
+    for path in list_images(folder):
+        if not is_frame(path):
+            files_of_rank[label_rank(path)].append(path)
+    for layout in (*layouts, Layout({})):
+        labels: dict[str, Path] = {}
+        for rank in sorted(files_of_rank):
+            candidates = [
+                path for path in files_of_rank[rank] if path.stem.endswith(layout.label_ending)
+            ]
+            unlabelled = [name for name in frames if name not in labels]
+            labels |= match_labels(folder, candidates, unlabelled, layout.label_stem)
+        if labels:
+            return labels
+    return {}
+
+
+def match_labels(
+    folder: Path,
+    files: Iterable[Path],
+    frames: Iterable[str],
+    label_stem: Callable[[str], str] = frame_stem,
+) -> dict[str, Path]:
+    """Return the label file of each frame that has one.
+
+    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known
+    ending, or, where that is unambiguous on both sides, the same name in any other folder below
+    ``folder``.
+
+    Where this pairs names by known endings, ``segunc init`` (:mod:`segunc.data.pairing`) makes the
+    same pairs. It looks at the whole set first and reports what it took, so it also learns endings
+    that are not known here, beginnings such as ``mask_``, and tells several kinds of labels of one
+    image apart. Here each frame stands for itself, so two labels of one frame are an error.
+
+    Args:
+        folder: that of the labels.
+        files: the label files below it.
+        frames: names of the frames.
+        label_stem: returns what a label's path relative to ``folder``, without suffix, shares with
+            its frame's name.
+
+    Raises:
+        InputError: two files claim one frame, or two frames one file.
+    """
+    name_of = {frame: composed(frame) for frame in frames}
+    candidates_of = _Candidates(folder, files, name_of.values(), label_stem)
+    labels: dict[str, Path] = {}
+    owner_of: dict[Path, str] = {}
+    for frame, name in name_of.items():
+        candidates = candidates_of(name)
+        if not candidates:
+            continue
+        if len(candidates) > 1:
+            first = ", ".join(path.relative_to(folder).as_posix() for path in candidates[:3])
+            raise InputError(
+                f"frame {frame} has {len(candidates)} labels in {folder}: {first}",
+                hint="remove or rename the others",
+            )
+        label = candidates[0]
+        owner = owner_of.setdefault(label, frame)
+        if owner != frame:
+            raise InputError(
+                f"label {label} fits the frames {owner} and {frame}",
+                hint="give each label the whole name of its frame",
+            )
+        labels[frame] = label
+    return labels
+
+
+class _Candidates:
+    """The label files of a folder that may belong to a frame, by the frame's name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Iterable[Path],
+        frames: Collection[str],
+        label_stem: Callable[[str], str],
+    ) -> None:
+        self._frames = set(frames)
+        self._frames_of_bare_stem = Counter(_without_folders(frame_stem(name)) for name in frames)
+        self._name_of = {path: frame_name(folder, path) for path in files}
+        self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_bare_stem: dict[str, list[Path]] = defaultdict(list)
+        for path, name in self._name_of.items():
+            stem = label_stem(name)
+            self._by_stem[stem].append(path)
+            self._by_bare_stem[_without_folders(stem)].append(path)
+
+    def __call__(self, frame: str) -> list[Path]:
+        """Return the files that fit a frame: those of exactly its name, else those of its stem."""
+        of_stem = self._of_stem(frame_stem(frame))
+        exact = [path for path in of_stem if self._name_of[path] == frame]
+        if exact:
+            return exact
+        # A label that has exactly the name of a frame belongs to no other frame.
+        return [path for path in of_stem if self._name_of[path] not in self._frames]
+
+    def _of_stem(self, stem: str) -> list[Path]:
+        if stem in self._by_stem:
+            return self._by_stem[stem]
+        bare_stem = _without_folders(stem)
+        # Two frames of one name in different folders must not share the one label of that name.
+        if self._frames_of_bare_stem[bare_stem] > 1:
+            return []
+        return self._by_bare_stem.get(bare_stem, [])
+
+
+def _without_folders(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A folder of images and the folder of their labels; a split consists of one or more."""
+
+    images: str
+    """Relative to the root of the data set."""
+    labels: str
+    """Relative to the root of the data set."""
+    prefix: str = ""
+    """Stands before the names of the frames, where a split has several parts."""
+    holds: Callable[[frozenset[int]], bool] | None = None
+    """Whether a frame whose label has these raw values is of the split; reads all labels."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One published way in which a data set lies on disk."""
+
+    splits: Mapping[str, tuple[Part, ...]]
+    image_ending: str = ""
+    """Only images whose stem ends so are frames."""
+    label_ending: str = ""
+    """Only files whose stem ends so are labels."""
+    label_stem: Callable[[str], str] = frame_stem
+    """What a label's name shares with its frame's, see :func:`match_labels`."""
+
+    def describe(self, split: str) -> str:
+        """Return how the files of a split lie, in words."""
+        images = f"**/*{self.image_ending}.*"
+        labels = f"**/*{self.label_ending}.png"
+        return " and ".join(
+            f"ROOT/{part.images}/{images} with ROOT/{part.labels}/{labels}"
+            for part in self.splits[split]
+        )
+
+    def folders_in(self, root: Path, split: str) -> int:
+        """Return how many folders of a split exist."""
+        count = 0
+        for part in self.splits[split]:
+            count += (root / part.images).is_dir()
+            count += (root / part.labels).is_dir()
+        return count
+
+    def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
+        """Return name, image and label of each frame of a split, sorted by name within each part.
+
+        Raises:
+            InputError: images and labels do not belong together; the hint is ``described``.
+        """
+        frames: dict[str, tuple[str, Path, Path]] = {}
+        for part in self.splits[split]:
+            for name, image, label in self._frames_of(root, part, described):
+                frames[name] = name, image, label
+        if not frames:
+            raise InputError(
+                f"split '{split}' in {root} is empty: no labelled image belongs to it",
+                hint=described,
+            )
+        return list(frames.values())
+
+    def _frames_of(
+        self, root: Path, part: Part, described: str
+    ) -> Iterator[tuple[str, Path, Path]]:
+        """Yield name, image and label of each frame of a part."""
+        images = root / part.images
+        labels = root / part.labels
+        image_of = self._images_by_name(images, described)
+        label_files = images_ending_in(labels, self.label_ending, described)
+        label_of = match_labels(labels, label_files, image_of, self.label_stem)
+        missing = [name for name in image_of if name not in label_of]
+        if missing:
+            raise InputError(
+                f"{len(missing)} of {len(image_of)} images in {images} have no label in {labels}, "
+                f"the first is {missing[0]}",
+                hint=described,
+            )
+        unclaimed = self._without_image(label_files, label_of.values())
+        if unclaimed:
+            raise InputError(
+                f"{len(unclaimed)} of {len(label_files)} labels in {labels} have no image in "
+                f"{images}, the first is {unclaimed[0].relative_to(labels).as_posix()}",
+                hint=described,
+            )
+        for name, image in image_of.items():
+            if part.holds is None or _holds(label_of[name], part.holds):
+                yield f"{part.prefix}{name}", image, label_of[name]
+
+    def _images_by_name(self, folder: Path, described: str) -> dict[str, Path]:
+        """Return the images of a folder by the names of their frames."""
+        image_of: dict[str, Path] = {}
+        for path in images_ending_in(folder, self.image_ending, described):
+            # Road Anomaly has the labels of NAME.jpg in a folder NAME.labels beside it.
+            if path.parent.suffix == ".labels":
+                continue
+            name = frame_name(folder, path)
+            other = image_of.setdefault(name, path)
+            if other != path:
+                raise InputError(f"{other} and {path} are both frame '{name}'", hint="remove one")
+        return image_of
+
+    def _without_image(self, label_files: Iterable[Path], claimed: Collection[Path]) -> list[Path]:
+        """Return the labels that no image has, sorted, except labels of instances.
+
+        IDD-lite has labels of instances and of classes with the same ending.
+        """
+        of_instances = f"_inst{self.label_ending}"
+        unclaimed = set(label_files) - set(claimed)
+        return sorted(path for path in unclaimed if not path.stem.endswith(of_instances))
+
+
+def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
+    """Return what a rule says of the values of a label.
+
+    A label that cannot be read gives True, so that whoever reads the frame names the file.
+    """
+    try:
+        return rule(label_values(label))
+    except InputError:
+        return True
+
+
+def same_folders(
+    images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[Part, ...]]:
+    """Return splits whose folders differ in the words that stand for ``{}``.
+
+    Args:
+        images: folder of the images, with a ``{}`` for each word.
+        labels: folder of the labels, likewise.
+        splits: the words of each split, or names of splits, which are then their only words.
+    """
+    words_of = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
+    parts: dict[str, tuple[Part, ...]] = {}
+    for split, words in words_of.items():
+        parts[split] = (Part(images.format(*words), labels.format(*words)),)
+    return parts

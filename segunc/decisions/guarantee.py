@@ -1,0 +1,296 @@
+"""``threshold.json``: a threshold with its promise, what the promise is about, and what
+voids it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from segunc.core.bounds import Settings, from_plain
+from segunc.core.errors import InputError
+from segunc.core.files import differing_keys, json_sha256, read_result
+from segunc.scores import SCORES
+
+ControlName = Literal[
+    "missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"
+]
+MethodName = Literal["conformal", "ltt", "clopper-pearson"]
+# False alarms of a frame or a minute that are counted: the methods need a bounded loss.
+MAX_ALARMS = 5
+RISKS: dict[str, str] = {
+    "missed-pixels": "missed anomaly pixels",
+    "flagged-pixels": "flagged normal pixels",
+    "missed-objects": "missed objects",
+    "false-alarms": "false alarms",
+    "errors-kept": "wrong pixels among those kept",
+}
+"""Each control in words."""
+SETTINGS = (
+    "temperature",
+    "calibrator_sha256",
+    "draws",
+    "seed",
+    "scheme",
+    "alpha",
+    "scope",
+    "size",
+    "compact",
+    "precision",
+    "mask_sha256",
+)
+"""Keys of a run that change its maps, beside its model; where one is absent the model's own value
+holds.
+"""
+FITTED = {
+    "frame": ("features_sha256", "anomaly"),
+    "scores": ("features_sha256", "anomaly"),
+    "constant": ("class_sets",),
+}
+"""Keys of what was fitted on the model, by the sources of scores that it changes."""
+LATER_KEYS = {"source", "smallest_object"}
+"""Keys that files of earlier versions lack; their defaults say what such a file meant."""
+_HINT_CALIBRATE = "calibrate on maps like these: segunc threshold --maps MAPS"
+
+
+@dataclass(frozen=True)
+class GuaranteedThreshold(Settings):
+    """A threshold and what is promised of it."""
+
+    score: str
+    value: float  # a pixel is flagged where its score is at or above it
+    form: str  # stored form of the maps, as evaluate records it
+    control: ControlName
+    method: MethodName
+    level: float  # a share, or false alarms a frame or a minute
+    confidence: float | None  # None where the promise is about the expectation
+    unit: str  # frame, folder, a regular expression, or blocks of seconds (10s)
+    units: int  # that it was calibrated on
+    minimum_units: int  # the fewest with which this level can be had
+    risk: float  # mean loss of these units at the value
+    bound: float | None  # upper bound of the risk with this confidence
+    promise: str  # one sentence
+    condition: str  # one sentence on what the promise needs, and what voids it
+    model: str  # see :func:`model_of`; empty for maps of another tool
+    settings: Mapping[str, Any]  # see :func:`settings_of`
+    frames: Mapping[str, str]  # name -> hash of each calibration frame, see MapsReader.identity
+    command: str
+    date: str  # UTC
+    segunc: str  # version
+    found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
+    smallest: int = 50  # pixels; smaller regions are no alarm
+    # name -> value, units and risk
+    groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # control -> level, risk and bound of a second promise
+    also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    source: str = ""  # see :func:`source_of`; empty where it is not known
+    smallest_object: int = 0  # pixels; earlier versions counted labelled regions of any size
+    kind: str = "segunc threshold"
+    version: int = 1
+
+    @property
+    def levels(self) -> dict[str, float]:
+        """The level of each control that is promised."""
+        levels: dict[str, float] = {self.control: self.level}
+        for control, numbers in self.also.items():
+            levels[control] = numbers["level"]
+        return levels
+
+    @property
+    def short(self) -> str:
+        """The promise in few words, for a legend."""
+        bound = f"<= {100 * self.level:.3g} %"
+        if self.method == "clopper-pearson":
+            bound = f"in {bound} of the {unit_words(self.unit)}s"
+        elif self.control == "false-alarms":
+            bound = f"<= {self.level:g} a {_alarm_period(self.unit)}"
+        sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
+        return f"{RISKS[self.control]} {bound}{sure}"
+
+    def check_run(self, run: Mapping[str, Any], source: str) -> None:
+        """Check that the threshold belongs to the maps of a run.
+
+        Args:
+            run: the ``run`` part of their manifest; empty for maps of another tool.
+            source: what the error calls the threshold, its file for instance.
+
+        Raises:
+            InputError: the maps come from another model or tool, or were made with other settings.
+        """
+        if model_of(run) != self.model:
+            raise InputError(
+                f"{source} was calibrated on maps of another model or tool than these",
+                hint=_HINT_CALIBRATE,
+            )
+        if not run:
+            return
+        different = differing_keys(self.settings, settings_of(run, self.score))
+        if different:
+            key, calibrated, current = different[0]
+            raise InputError(
+                f"{source} was calibrated on maps with {key} {calibrated!r}, "
+                f"and these have {current!r}",
+                hint=_HINT_CALIBRATE,
+            )
+
+    def holds(self, name: str, identity: str, source: str) -> bool:
+        """Return whether a frame is one of the calibration: its source, its name and its bytes.
+
+        Bytes alone prove nothing, because all frames of a dark camera are the same. A source that
+        is not recorded, here or there, is not compared.
+        """
+        same_source = self.source == source or not (self.source and source)
+        return same_source and self.frames.get(name) == identity
+
+
+def calibration_frames(
+    calibrated: Mapping[str, str], frames: Sequence[tuple[str, str]]
+) -> dict[str, bool]:
+    """Return the frames that stand for those of a calibration, each with whether the names agree.
+
+    Each frame of the calibration stands for one frame at most. Frames of the same name and bytes
+    come first. The others are matched by their bytes alone, so that a copy under other names is
+    found. One black frame of a calibration therefore matches one black frame, and not all of a dark
+    camera.
+
+    Args:
+        calibrated: name -> hash of each frame of the calibration.
+        frames: name and hash of each frame.
+    """
+    matched: dict[str, bool] = {}
+    for name, identity in frames:
+        if calibrated.get(name) == identity:
+            matched[name] = True
+    left = Counter(identity for name, identity in calibrated.items() if name not in matched)
+    for name, identity in frames:
+        if name not in matched and left[identity]:
+            left[identity] -= 1
+            matched[name] = False
+    return matched
+
+
+def promise_of(
+    control: str,
+    level: float,
+    *,
+    method: MethodName,
+    confidence: float | None,
+    unit: str,
+    found_share: float,
+    smallest: int,
+    smallest_object: int,
+) -> str:
+    """Return the promise of a control as one sentence.
+
+    Args:
+        control: what is bounded, one of :data:`RISKS`.
+        level: the bound, a share or a number of false alarms.
+        method: how it is bounded.
+        confidence: in the bound, 0..1; None where the promise is about the expectation.
+        unit: what is exchangeable.
+        found_share: share of an object's pixels that must be flagged for it to be found.
+        smallest: pixels of the smallest flagged region that is a false alarm.
+        smallest_object: pixels of the smallest labelled object.
+    """
+    start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
+    share = f"{100 * level:.3g} %"
+    unit_name = unit_words(unit)
+    if method == "clopper-pearson":
+        return f"{start}, at most {share} of the {unit_name}s have any {RISKS[control]}."
+    if control == "missed-pixels":
+        bounded = f"{share} of the anomaly pixels of a {unit_name} are missed"
+    elif control == "flagged-pixels":
+        bounded = f"{share} of the normal pixels of a {unit_name} are flagged"
+    elif control == "missed-objects":
+        bounded = (
+            f"{share} of the anomalous objects of a {unit_name} are missed; an object is found "
+            f"where {100 * found_share:.3g} % of its pixels are flagged{_specks(smallest_object)}"
+        )
+    elif control == "false-alarms":
+        bounded = (
+            f"{level:g} false alarms come a {_alarm_period(unit)}: regions of at least {smallest} "
+            f"flagged pixels on normal ground, of which {MAX_ALARMS} at most are counted"
+        )
+    else:
+        bounded = (
+            f"{share} of the pixels of a {unit_name} that are kept, below the threshold, are "
+            "wrongly predicted"
+        )
+    return f"{start}, at most {bounded}."
+
+
+def _specks(smallest_object: int) -> str:
+    """Return the words of a promise on labelled regions that are too small to be objects."""
+    if smallest_object < 2:
+        return ""
+    return f", and labelled regions below {smallest_object} pixels are specks beside larger ones"
+
+
+def _alarm_period(unit: str) -> str:
+    """Return what false alarms are counted in."""
+    return "minute" if block_seconds(unit) else "frame"
+
+
+def unit_words(unit: str) -> str:
+    """Return what one unit is called."""
+    if unit in ("frame", "folder"):
+        return unit
+    return f"{unit} block" if block_seconds(unit) else "unit"
+
+
+def block_seconds(unit: str) -> float | None:
+    """Return the length of units that are blocks of a video, such as ``10s``; None of others."""
+    seconds = re.fullmatch(r"(\d*\.?\d+)s", unit)
+    return seconds and float(seconds[1])
+
+
+def model_of(run: Mapping[str, Any]) -> str:
+    """Return the hash that names model and posterior of a run; empty where it records none.
+
+    Args:
+        run: its record in a manifest or a result.
+    """
+    parts = [run.get(key) for key in ("base_sha256", "posterior_sha256")]
+    return json_sha256(parts) if any(parts) else ""
+
+
+def source_of(run: Mapping[str, Any]) -> str:
+    """Return the hash that names the input of a run; empty where it records none.
+
+    A video is named by its content, images are named by their path.
+    """
+    source = run.get("input_hash") or run.get("input")
+    return json_sha256(source) if source else ""
+
+
+def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
+    """Return what else of a run changes the maps of a score: values, and hashes of records that
+    were fitted.
+    """
+    keys = [*SETTINGS]
+    if score in SCORES:
+        for source in SCORES[score].sources:
+            keys += FITTED.get(source, ())
+    settings = {}
+    for key in keys:
+        value = run.get(key)
+        if value is not None:
+            settings[key] = json_sha256(value) if isinstance(value, Mapping) else value
+    return settings
+
+
+def read_threshold(path: Path) -> GuaranteedThreshold:
+    """Read ``threshold.json``.
+
+    A file of an earlier version records no source, so its frames are known by name and bytes.
+
+    Raises:
+        InputError: the file is missing, damaged or of another version.
+    """
+    required = {field.name for field in fields(GuaranteedThreshold)} - LATER_KEYS
+    content = read_result(path, "threshold", required, "segunc threshold")
+    return from_plain(GuaranteedThreshold, content, str(path))

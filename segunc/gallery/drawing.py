@@ -1,0 +1,348 @@
+"""A score map of one frame over its image, with a legend below."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.data.images import MOST_PIXELS, Image, resize_nearest
+from segunc.decisions.flags import Threshold
+from segunc.frames.source import format_time
+from segunc.gallery.colours import DisplayRange, colour_table, levels
+from segunc.maps.encoding import is_flagged
+from segunc.maps.labelled import LabelSources
+from segunc.scores import scale_words, title_of
+
+Colour = tuple[int, int, int]
+Mask = npt.NDArray[np.bool_]
+Strokes = tuple[tuple[Colour, int], ...]
+Outlines = list[tuple[str, Strokes]]
+NO_LABELS = LabelSources()
+MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
+BLACK = (0, 0, 0)
+LABELLED = (255, 255, 255)  # RGB of outlines
+FLAGGED = (0, 229, 255)
+# The strokes of each outline, the lowest first, with their widths as multiples of one thickness. As
+# on the review page the label has two lines and what is flagged has one, so that nobody needs to
+# tell their colours apart.
+LABELLED_STROKES: Strokes = ((BLACK, 7), (LABELLED, 5), (BLACK, 2))
+FLAGGED_STROKES: Strokes = ((BLACK, 3), (FLAGGED, 1))
+# In pixels. Smaller pictures are enlarged by a whole factor, so that their legend can be read.
+MINIMUM_WIDTH = 640
+PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
+# ITU-R BT.601 weights of red, green and blue
+_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+PAPER = (22, 22, 26)  # colour of strips
+INK = (236, 236, 240)  # of the text on them
+FAINT = (168, 168, 178)  # of minor text and edges
+
+
+def text_width(text: str, size: int) -> int:
+    """Return the width in pixels of text with capitals ``size`` pixels high."""
+    scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
+    (width, _), _ = cv2.getTextSize(text, _FONT, scale, 1)
+    return int(width)
+
+
+def printable(words: str) -> str:
+    """Return text in the characters of OpenCV's font, which has no accents; ``?`` stands for all
+    other characters.
+    """
+    decomposed = unicodedata.normalize("NFKD", words.replace("−", "-"))
+    letters = [letter for letter in decomposed if not unicodedata.combining(letter)]
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in letters)
+
+
+class Sheet:
+    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends; empty but
+    for one at its top.
+    """
+
+    def __init__(self, height: int, width: int, picture: Image | None = None) -> None:
+        self.pixels: Image = np.full((height, width, 3), PAPER, np.uint8)
+        if picture is not None:
+            self.pixels[: picture.shape[0], : picture.shape[1]] = picture
+
+    def write(
+        self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK
+    ) -> None:
+        """Write text, cut to ``width`` pixels."""
+        if not words:
+            return
+        words = printable(words)
+        if text_width(words, size) > width:
+            while words and text_width(words + "...", size) > width:
+                words = words[:-1]
+            words = words.rstrip() + "..."
+        scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
+        cv2.putText(self.pixels, words, (left, baseline), _FONT, scale, colour, 1, cv2.LINE_AA)
+
+    def bar(self, colours: Image, left: int, top: int, width: int, height: int) -> None:
+        """Draw a horizontal bar of colours ``[K, 3]`` with a thin edge."""
+        columns = np.rint(np.linspace(0, len(colours) - 1, width)).astype(np.intp)
+        self.pixels[top : top + height, left : left + width] = colours[columns]
+        cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), FAINT, 1)
+
+    def swatch(
+        self, words: str, colour: Colour, left: int, baseline: int, size: int, width: int
+    ) -> None:
+        """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
+        self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
+        self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
+
+    def line_sample(
+        self, words: str, strokes: Strokes, left: int, baseline: int, size: int, width: int
+    ) -> None:
+        """Draw a piece of an outline and its meaning, from ``left`` on in ``width`` pixels."""
+        height = size + 2
+        top = baseline - size - 1
+        self.bar(np.array([FAINT], np.uint8), left, top, 2 * size, height)
+        thickness = outline_thickness(self.pixels.shape[1])
+        for colour, wide in strokes:
+            line = wide * thickness
+            above = top + (height - line) // 2
+            self.pixels[above : above + line, left : left + 2 * size] = colour
+        self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
+
+    def scale(
+        self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int
+    ) -> None:
+        """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark
+        at the threshold.
+        """
+        shown = legend.shown
+        height = round(size * 1.1)
+        self.bar(colours, left, top, width, height)
+        if shown.measured_to is not None:
+            self._hatch(left + width // 2 + 2, left + width, top, height)
+        baseline = top + height + round(size * 1.7)
+        for index, tick in enumerate(shown.ticks):
+            share = index / (len(shown.ticks) - 1)
+            x = left + round(share * width) - round(share * text_width(tick, size))
+            self.write(tick, x, baseline, size, width, FAINT)
+        if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
+            x = left + round(float(shown.share(np.float32(legend.threshold))) * width)
+            thickness = max(4, size // 4)
+            margin = size // 3
+            mark = np.array([FLAGGED], np.uint8)
+            self.bar(mark, x - thickness // 2, top - margin, thickness, height + 2 * margin)
+
+    def _hatch(self, left: int, right: int, top: int, height: int) -> None:
+        """Draw slanted lines over a part of a colour bar whose values are extrapolated."""
+        for x in range(left, right - height, 2 * height):
+            start = (x, top + height - 1)
+            end = (x + height - 1, top)
+            cv2.line(self.pixels, start, end, PAPER, 1, cv2.LINE_AA)
+
+
+def _outline(
+    picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]
+) -> Outlines:
+    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly,
+    in light lines with dark edges, visible on any colour.
+
+    Returns:
+        The meaning and the strokes of each outline.
+    """
+    outlined: list[tuple[Mask, str, Strokes]] = []
+    if legend.threshold is not None:
+        words = f"Flagged: {legend.flagged}"
+        outlined.append((is_flagged(values, legend.threshold), words, FLAGGED_STROKES))
+    if anomaly is not None:
+        outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED_STROKES))
+    thickness = outline_thickness(picture.shape[1])
+    # The label lies below: where both lines meet, that of flagged pixels stands between its two.
+    for mask, _, strokes in reversed(outlined):
+        drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
+        regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+        for colour, wide in strokes:
+            cv2.drawContours(picture, regions, -1, colour, wide * thickness, cv2.LINE_AA)
+    return [(words, strokes) for _, words, strokes in outlined]
+
+
+def outline_thickness(width: int) -> int:
+    """Return the pixels of the thinnest stroke of an outline in a picture of this width."""
+    return max(1, round(width / 640))
+
+
+def resize(picture: Image, width: int, height: int) -> Image:
+    """Resize a picture: means of pixels when it shrinks, linear interpolation when it grows."""
+    interpolation = cv2.INTER_AREA if width < picture.shape[1] else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(picture, (width, height), interpolation=interpolation), np.uint8)
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What a legend says of a score, its colours and what is flagged by it.
+
+    A promise stands there for maps of the calibration's own input alone: a legend has no room for
+    the condition under which it holds elsewhere.
+    """
+
+    score: str
+    unit: str
+    shown: DisplayRange  # of the colours
+    note: str = ""  # a line on the model
+    threshold: float | None = None  # at or above which pixels are flagged; None where none are
+    promise: str = ""  # what is promised of the threshold, in few words
+    source: str = ""  # name of the file of the threshold
+
+    @classmethod
+    def of(
+        cls,
+        manifest: Mapping[str, Any] | None,
+        score: str,
+        shown: DisplayRange,
+        flag: Threshold | None = None,
+    ) -> Self:
+        """Return the legend of a score with what a manifest records of it."""
+        unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
+        legend = cls(score, unit, shown, model_words(manifest))
+        if flag is None:
+            return legend
+        promise = flag.short if flag.claims((manifest or {}).get("run", {})) else ""
+        return replace(legend, threshold=flag.value, promise=promise, source=flag.source)
+
+    @property
+    def flagged(self) -> str:
+        """What a flagged pixel is: the promise, or else the threshold and its file."""
+        if self.promise or self.threshold is None:
+            return self.promise
+        words = f"{title_of(self.score, capital=False)} >= {self.threshold:g}"
+        return f"{words} ({self.source})" if self.source else words
+
+    @property
+    def words(self) -> str:
+        """What the scale means to a reader."""
+        hatched = "" if self.shown.measured_to is None else "; hatched: beyond what was measured"
+        return scale_words(self.score, self.unit) + hatched
+
+
+def frame_caption(name: str, time: float | None) -> str:
+    """Name a frame and, of a video, its time."""
+    return f"Frame {name}" if time is None else f"Frame {name}, {format_time(time)}"
+
+
+METHOD_WORDS = {
+    "abnn": "ABNN",
+    "deterministic": "deterministic network, no draws",
+    "tta": "test-time augmentation",
+    "ensemble": "deep ensemble",
+    "mc-dropout": "MC dropout",
+    **{name: name.upper() for name in ("swag", "sgld", "sghmc", "hmc")},
+}
+
+
+def model_words(manifest: Mapping[str, Any] | None) -> str:
+    """Describe the model for a reviewer in words, ``ABNN, 3 members, 8 draws``; empty where a
+    manifest records none.
+    """
+    model = (manifest or {}).get("model", {})
+    run = (manifest or {}).get("run", {})
+    method = str(model.get("method") or "")
+    if not method or method == "deterministic":
+        return METHOD_WORDS.get(method, "")
+    words = [METHOD_WORDS.get(method, method.replace("-", " "))]
+    for count, noun in ((model.get("members"), "member"), (run.get("draws"), "draw")):
+        if count:
+            words.append(f"{count} {noun}" if int(count) == 1 else f"{count} {noun}s")
+    return ", ".join(words)
+
+
+def draw_overlay(
+    image: Image,
+    values: npt.NDArray[np.floating],
+    legend: Legend,
+    *,
+    anomaly: Mask | None = None,
+    caption: str = "",
+) -> Image:
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
+
+    The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10 % of it at
+    the low end of the score's range and 85 % at the high end; the legend's bar is painted by the
+    same rule over mid-grey.
+
+    Args:
+        image: RGB uint8 ``[H, W, 3]``.
+        values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend
+            flags is outlined.
+        legend: of the score.
+        anomaly: labelled pixels ``[H, W]`` to outline.
+        caption: a line on the frame.
+
+    Returns:
+        RGB uint8.
+
+    Raises:
+        InputError: a label of another size than the image, or a picture that is too large.
+    """
+    if anomaly is not None and anomaly.shape != image.shape[:2]:
+        raise InputError(
+            f"the anomaly label has {anomaly.shape[1]}x{anomaly.shape[0]} pixels for an image of "
+            f"{image.shape[1]}x{image.shape[0]}"
+        )
+    factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
+    height = image.shape[0] * factor
+    width = image.shape[1] * factor
+    size = max(MINIMUM_TEXT, width // 72)
+    whole_height = height + 9 * size
+    if width * whole_height > MOST_PIXELS:  # that of a frame of few columns becomes very tall
+        raise InputError(
+            f"a picture of {width} x {whole_height} pixels is too large: "
+            f"at most {MOST_PIXELS:,} are drawn"
+        )
+    # Darkened, so that a white lane marking cannot be taken for a high score.
+    darkened = _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
+    grey = resize(image, width, height).astype(np.float32) @ darkened
+    picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
+    outlines = _outline(picture, anomaly, legend, values)
+    caption_lines = 1 if caption else 0
+    lines = max(len(outlines), caption_lines)
+    sheet = Sheet(height + round(size * (6.5 + 1.9 * lines)), width, picture)
+    _write_legend(sheet, legend, outlines, caption, height, size)
+    return sheet.pixels
+
+
+def _write_legend(
+    sheet: Sheet, legend: Legend, outlines: Outlines, caption: str, top: int, size: int
+) -> None:
+    """Write the legend strip of a picture from the row ``top`` on: on the left the score, the model
+    and the frame, on the right the colours and the outlines.
+    """
+    height, width = sheet.pixels.shape[:2]
+    middle = round(width * 0.55)
+    left_width = middle - 2 * size
+    right_width = width - size - middle
+    third_line = top + round(size * 5.7)
+    sheet.write(title_of(legend.score), size, top + round(size * 1.9), size, left_width)
+    sheet.write(legend.note, size, top + round(size * 3.8), size, left_width, FAINT)
+    caption_width = left_width if outlines else width - 2 * size
+    sheet.write(caption, size, third_line, size, caption_width)
+    last_line = height - round(0.8 * size)
+    sheet.write(legend.words, size, last_line, size, width - 2 * size, FAINT)
+    for row, (meaning, strokes) in enumerate(outlines):
+        baseline = third_line + round(1.9 * size * row)
+        sheet.line_sample(meaning, strokes, middle, baseline, size, right_width)
+    mid_grey = np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32)
+    colours = blend(mid_grey, np.arange(256))
+    sheet.scale(colours, legend, middle, top + round(size * 0.8), right_width, size)
+
+
+def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Image:
+    """Lay the colours of levels 0..255 over grey values 0..255, both ``[...]``; return RGB uint8
+    ``[..., 3]``.
+    """
+    cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
+    uncovered = grey[..., None] * (1 - cover)[level]
+    colours = (colour_table().astype(np.float32) * cover)[level]
+    return np.asarray(np.rint(uncovered + colours), np.uint8)

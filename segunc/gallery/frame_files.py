@@ -1,0 +1,268 @@
+"""The files of each frame on the review page, and the row of its table that describes the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.core.removal import Ledger
+from segunc.data.images import Image
+from segunc.decisions.flags import Threshold, smallest_object_of
+from segunc.gallery.alarms import Alarm, find_alarms
+from segunc.gallery.colours import DisplayRange, colourise
+from segunc.gallery.condensed import Values, condense, map_script, picture_script, shrink
+from segunc.maps import labelled
+from segunc.maps.encoding import encode_jpeg
+from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import Label
+from segunc.maps.reader import MapsReader
+from segunc.maps.regions import map_statistics, regions_of, strongest_regions
+from segunc.maps.shards import STATISTICS
+from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
+from segunc.scores import first_shown
+
+FRAMES = "frames"
+THUMBNAILS = "thumbnails"
+# What stands beside the scores and `prediction`. A score may be called anomaly, and none has a
+# slash in its name.
+IMAGE = "image"
+ANOMALY = "label/anomaly"
+TRUTH = "label/truth"
+THUMBNAIL_WIDTH = 320
+IMAGE_QUALITY = 80  # of JPEG
+
+
+def labelled_objects(
+    anomaly: Label, smallest: int = SMALLEST_OBJECT
+) -> tuple[Objects, npt.NDArray[np.bool_]]:
+    """Return the objects of an anomaly label ``[H, W]``, and which of them count, ``[N]``: those of
+    at least ``smallest`` pixels, or all where none is so large.
+    """
+    objects = Objects.of(anomaly)
+    return objects, no_specks(objects.pixels, smallest)
+
+
+def region_threshold(reader: MapsReader, score: str) -> float | None:
+    """Return the value from which on pixels of a score belong to a region, as its maps record it;
+    None of maps that record none.
+    """
+    described = (reader.manifest or {}).get("maps", {}).get(score, {})
+    threshold: float | None = described.get("component_threshold")
+    return threshold
+
+
+def strongest_sum(values: Values, threshold: float) -> float:
+    """Return the strength of the strongest region of a map ``[H, W]``, 0 where nothing is
+    flagged."""
+    strengths = regions_of(values, threshold)[2]
+    return float(max(strengths.tolist(), default=0.0))
+
+
+@dataclass
+class FrameRow:
+    """What the page's table holds of a frame."""
+
+    name: str
+    place: int  # in the order of the source, names the frame's folder
+    time: float | None = None  # seconds from the start of a video
+    size: tuple[int, ...] | None = None  # height and width of its maps in pixels
+    contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth
+    # score -> statistic -> value
+    statistics: dict[str, dict[str, float]] = field(default_factory=dict)
+    objects: int | None = None  # labelled ones; None without an anomaly label
+    # score -> found_up_to of each labelled object that counts
+    found: dict[str, list[float]] = field(default_factory=dict)
+    # score -> peak and area (pixels) of its strongest region; none where nothing is flagged
+    strongest: dict[str, dict[str, float]] = field(default_factory=dict)
+    alarms: list[Alarm] = field(default_factory=list)  # of the score that ranks the frames
+    # a line on each thing that could not be shown
+    problems: list[str] = field(default_factory=list)
+
+    def attempt(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what ``read`` returns, or None with a note of the problem where it raises
+        InputError.
+        """
+        try:
+            return read(*arguments)
+        except InputError as error:
+            self.problems.append(str(error))
+            return None
+
+
+@dataclass(frozen=True)
+class FrameFiles:
+    """Writes frames, one at a time: their maps, labels, pictures and thumbnails."""
+
+    files: Ledger  # of the page
+    reader: MapsReader
+    scores: list[str]
+    ranges: dict[str, DisplayRange]  # of the thumbnails
+    labels: labelled.ReviewLabels
+    longest: int  # pixels of a map's longer side
+    flag: Mapping[str, Threshold]  # of scores, in place of what the maps record
+
+    def write(self, row: FrameRow, image: Image | None) -> None:
+        """Write all files of a frame and fill in its row; a file that cannot be read is noted there
+        and left out.
+        """
+        anomaly = row.attempt(self.labels.anomaly, row.name)
+        truth = row.attempt(self.labels.classes, row.name)
+        objects = None
+        if anomaly is not None:
+            objects = labelled_objects(anomaly, smallest_object_of(self.flag))
+        self._write_prediction(row)
+        maps: dict[str, Values] = {}
+        for score in self.scores:
+            values = self._write_score(row, score)
+            if values is None:
+                continue
+            maps[score] = values
+            if objects is not None and row.statistics[score]:
+                self._describe_objects(row, score, values, *objects)
+        self._find_alarms(row, maps)
+        self._write_label(row, ANOMALY, "anomaly", anomaly)
+        self._write_label(row, TRUTH, "class", truth)
+        if objects is not None and ANOMALY in row.contents:
+            _, counted = objects
+            row.objects = int(counted.sum())
+        if image is not None:
+            self._write_image(row, image)
+
+    def _write_prediction(self, row: FrameRow) -> None:
+        if not self.reader.has(row.name, PREDICTION):
+            return
+        prediction = row.attempt(self.reader.prediction, row.name)
+        if prediction is not None:
+            self._write_map(row, PREDICTION, prediction)
+
+    def _write_score(self, row: FrameRow, score: str) -> Values | None:
+        """Write map and thumbnail of a score and describe it in the row; return the map in real
+        units, None where there is none that can be read.
+        """
+        if not self.reader.has(row.name, score):
+            return None
+        values: Values | None = row.attempt(self.reader.read, row.name, score)
+        if values is None:
+            return None
+        self._write_map(row, score, values)
+        row.statistics[score] = self._statistics(row.name, score, values)
+        threshold = self._threshold(score)
+        if threshold is not None:
+            self._describe_strongest(row, score, values, threshold)
+        if not row.statistics[score]:
+            row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
+        small = np.nan_to_num(shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
+        self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
+        return values
+
+    def _statistics(self, name: str, score: str, values: Values) -> dict[str, float]:
+        """Return the statistics of a map as its run recorded them, or else measured; empty where
+        neither is possible, because the map holds values that are not finite.
+        """
+        record = self.reader.records.get(name, {})
+        recorded: dict[str, float] = {}
+        for statistic in STATISTICS:
+            # Regions that the run recorded are not those of a threshold that was given.
+            of_other_threshold = score in self.flag and statistic in ("region", "component")
+            if score in record.get(statistic, {}) and not of_other_threshold:
+                recorded[statistic] = record[statistic][score]
+        if recorded:
+            threshold = self._threshold(score)
+            if "region" not in recorded and threshold is not None:
+                recorded["region"] = strongest_sum(values, threshold)
+            return recorded
+        return map_statistics(values) if np.isfinite(values).all() else {}
+
+    def _describe_strongest(
+        self, row: FrameRow, score: str, values: Values, threshold: float
+    ) -> None:
+        """Note the peak and the area of the strongest region of a frame that is large enough to be
+        listed; a sum of excesses alone means nothing to a reader.
+        """
+        smallest = self._smallest_region(score)
+        for region in strongest_regions(values, threshold, smallest=smallest, most=1):
+            x, y = region.peak
+            row.strongest[score] = {"peak": float(values[y, x]), "area": region.area}
+
+    def _describe_objects(
+        self,
+        row: FrameRow,
+        score: str,
+        values: Values,
+        objects: Objects,
+        counted: npt.NDArray[np.bool_],
+    ) -> None:
+        """Note up to which threshold each labelled object that counts is found."""
+        if not counted.any() or objects.number.shape != values.shape:
+            return
+        threshold = self.flag.get(score)
+        share = Threshold.found_share if threshold is None else threshold.found_share
+        up_to = found_up_to(values[objects.number > 0], objects, share)
+        row.found[score] = [float(value) for value in up_to[counted]]
+
+    def _find_alarms(self, row: FrameRow, maps: Mapping[str, Values]) -> None:
+        """List the alarms of the score that ranks the frames."""
+        ranking = first_shown(maps)
+        if not ranking:
+            return
+        threshold = self._threshold(ranking)
+        if threshold is None:
+            return
+        prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
+        peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
+        row.alarms = find_alarms(
+            maps, ranking, threshold, prediction, self._smallest_region(ranking), peaks
+        )
+
+    def _threshold(self, score: str) -> float | None:
+        threshold = self.flag.get(score)
+        return region_threshold(self.reader, score) if threshold is None else threshold.value
+
+    def _smallest_region(self, score: str) -> int:
+        threshold = self.flag.get(score)
+        return Threshold.smallest if threshold is None else threshold.smallest
+
+    def _write_label(self, row: FrameRow, content: str, kind: str, label: Label | None) -> None:
+        """Write a label; one of another size than the maps is noted and left out."""
+        if label is None:
+            return
+        if row.size is None or label.shape == row.size:
+            self._write_map(row, content, label)
+            return
+        height, width = row.size
+        row.problems.append(
+            f"the {kind} label is {label.shape[1]} x {label.shape[0]} and the maps are "
+            f"{width} x {height}, so it is not shown"
+        )
+
+    def _write_image(self, row: FrameRow, image: Image) -> None:
+        jpeg = row.attempt(encode_jpeg, image, IMAGE_QUALITY)
+        if jpeg is None:
+            return
+        key = _key(row, IMAGE)
+        self.files.write(f"{key}.js", picture_script(key, jpeg))
+        self._write_thumbnail(row, IMAGE, shrink(image, THUMBNAIL_WIDTH))
+        row.contents.append(IMAGE)
+        row.size = row.size or image.shape[:2]
+
+    def _write_map(self, row: FrameRow, content: str, values: Values | Label) -> None:
+        """Write a map or label as a script, of a score with the ends of its range."""
+        threshold = self._threshold(content) if content in self.ranges else None
+        codes, ends = condense(values, self.longest, threshold)
+        key = _key(row, content)
+        self.files.write(f"{key}.js", map_script(key, codes, ends))
+        row.contents.append(content)
+        row.size = row.size or values.shape
+
+    def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
+        self.files.write(f"{THUMBNAILS}/{row.place:06d}/{content}.jpg", encode_jpeg(picture))
+
+
+def _key(row: FrameRow, content: str) -> str:
+    """Return the key of a script of a frame, which is its path on the page, too."""
+    return f"{FRAMES}/{row.place:06d}/{content}"

@@ -1,0 +1,334 @@
+"""The static review page of a maps folder, and the verdicts that it shows.
+
+``index.html`` loads the scripts in ``assets``, the tables in ``data``, and, when they are needed,
+the files of each frame (:mod:`segunc.gallery.frame_files`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from segunc.core.errors import InputError
+from segunc.core.files import json_bytes, parse_json, read_bytes
+from segunc.core.removal import Ledger
+from segunc.core.version import tool_commit, tool_version
+from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
+from segunc.frames.source import FrameSource
+from segunc.gallery.alarms import join_alarms
+from segunc.gallery.colours import class_colours, page_ranges, usual_scores
+from segunc.gallery.drawing import NO_LABELS
+from segunc.gallery.frame_files import (
+    FRAMES,
+    IMAGE,
+    THUMBNAILS,
+    FrameFiles,
+    FrameRow,
+    region_threshold,
+    strongest_sum,
+)
+from segunc.gallery.page_facts import facts_of, notices as page_notices, version_words
+from segunc.maps import labelled
+from segunc.maps.reader import MapsReader
+from segunc.maps.shards import every_of, frame_times
+from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
+from segunc.scores import first_shown
+
+PAGE_NAME = "review.json"
+PAGE_FORMAT = "segunc-review"
+TABLES = "data"
+ASSETS = "assets"
+INDEX = "index.html"
+PARTS = (INDEX, FRAMES, THUMBNAILS, TABLES, ASSETS)  # of a page; the first opens it
+LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
+
+
+def write_review(
+    maps: Path,
+    out: Path,
+    labels: labelled.LabelSources = NO_LABELS,
+    on_frame: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    images: str | None = None,
+    scores: Sequence[str] | None = None,
+    apart: float = 5.0,
+    fps: float | None = None,
+    limit: int | None = None,
+    blind: str = "auto",
+    flag: Mapping[str, Threshold] | None = None,
+) -> Path:
+    """Write the review page of a maps folder and return the path of its ``index.html``.
+
+    An earlier page is replaced. ``review.json`` beside it lists notices and the problems of frames.
+    The keyword settings are those of :class:`segunc.options.ReviewOptions`.
+
+    Args:
+        maps: a maps folder.
+        out: the folder of the page.
+        labels: where the labels of frames come from.
+        on_frame: is called with the number of frames done and their total.
+        flag: score -> threshold from which on pixels are flagged, in place of the recorded one.
+
+    Raises:
+        InputError: no maps, an unknown score, no images there or an output folder of another kind.
+        PartialFailure: no label belongs to a frame.
+    """
+    reader = labelled.open_maps(maps)
+    shown = _choose_scores(reader, scores)
+    rows = _choose_rows(reader, limit, fps)
+    names = [row.name for row in rows]
+    frame_labels = labels.find(reader, names)
+    flag = flag or {}
+    check_promises(flag, _run_of(reader))
+    notices = [threshold.statement for threshold in flag.values() if threshold.promise]
+    notices.extend(page_notices(reader, frame_labels, names))
+    source, missing = labelled.open_images(reader, images, names)
+    files = Ledger(out)
+    record = _begin(reader, files)
+    record["scores"] = shown
+    record["frames"] = len(rows)
+    ranges = page_ranges(reader, shown)
+    longest = _longest_side(reader)
+    writer = FrameFiles(files, reader, shown, ranges, frame_labels, longest, flag)
+    _write_frames(writer, rows, source, on_frame)
+    notices.extend(_image_notices(rows, missing))
+    page = facts_of(reader, ranges, longest, flag)
+    page |= {
+        "run": record["run"],
+        "written": record["tool"],
+        "classes": class_colours(reader, labels.label_map),
+        "fps": _shown_rate(reader, fps),
+        "apart": apart,
+        "blind": {"yes": True, "no": False}.get(blind),
+        "notices": notices,
+        "events": _events(reader, rows),
+        "objects": {"smallest": smallest_object_of(flag)},
+    }
+    return _finish(files, record, page, rows)
+
+
+def _write_frames(
+    writer: FrameFiles,
+    rows: Sequence[FrameRow],
+    source: FrameSource | None,
+    on_frame: Callable[[int, int], None],
+) -> None:
+    """Write the files of all frames and fill in their rows."""
+    by_name = {row.name: row for row in rows}
+    frames = labelled.with_images(list(by_name), source)
+    for done, (name, image, error) in enumerate(frames, start=1):
+        row = by_name[name]
+        if error is not None:
+            row.problems.append(error)
+        writer.write(row, image)
+        on_frame(done, len(rows))
+
+
+def _image_notices(rows: Sequence[FrameRow], missing: str | None) -> list[str]:
+    """Return a line where frames have no image; ``missing`` is what opening the images said."""
+    if missing:
+        return [missing]
+    without = sum(IMAGE not in row.contents for row in rows)
+    if not without:
+        return []
+    return [f"{without} of {len(rows)} frames have no image; their maps are shown alone."]
+
+
+def _events(reader: MapsReader, rows: Sequence[FrameRow]) -> list[dict[str, int]]:
+    """Return the alarms that are followed over frames; none where frames are no sequence, because
+    some are left out or have no time.
+    """
+    if len(rows) < len(reader.frames) or any(row.time is None for row in rows):
+        return []
+    return join_alarms(rows)
+
+
+def _finish(
+    files: Ledger, record: dict[str, Any], page: Mapping[str, Any], rows: Sequence[FrameRow]
+) -> Path:
+    """Write the tables, the record and, so that a page that opens is whole, ``index.html`` last;
+    return its path.
+    """
+    write_data(files, "page", page)
+    write_data(files, "frames", [asdict(row) for row in rows])
+    write_verdicts(files.folder, record["run"], [], files)
+    record["status"] = "finished"
+    record["notices"] = page["notices"]
+    record["problems"] = {row.name: row.problems for row in rows if row.problems}
+    files.write(PAGE_NAME, json_bytes(record))
+    return _write_assets(files, str(page["title"]))
+
+
+def run_id(reader: MapsReader) -> str:
+    """Return sixteen hexadecimal digits that name the run under review, also when it goes on: of
+    its settings and model, or of folder, scores and frames of another tool's maps.
+    """
+    content: list[Any]
+    if reader.manifest is not None:
+        content = [reader.manifest.get(key) for key in ("run", "model", "source")]
+    else:
+        content = [reader.folder.resolve().name, reader.scores, reader.frames]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
+    """Return the scores to show: all, those asked for, or the usual ones."""
+    if scores == ["all"]:
+        return labelled.choose_scores(reader, None)
+    return labelled.choose_scores(reader, scores or usual_scores(reader))
+
+
+def _run_of(reader: MapsReader) -> dict[str, Any]:
+    """Return what the maps record of their run; empty for maps of another tool."""
+    run: dict[str, Any] = (reader.manifest or {}).get("run", {})
+    return run
+
+
+def _longest_side(reader: MapsReader) -> int:
+    """Return the longer side of the maps on the page in pixels: no more than the network saw."""
+    size = _run_of(reader).get("size")
+    return min(LONGEST_SIDE, max(size)) if size else LONGEST_SIDE
+
+
+def _shown_rate(reader: MapsReader, fps: float | None) -> float | None:
+    """Return the frames a second of the frames on the page, None where no rate is known."""
+    rate = fps or (reader.manifest or {}).get("source", {}).get("fps")
+    return rate and rate / every_of(reader.manifest)
+
+
+def _choose_rows(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
+    """Return rows for all frames, or for the ``limit`` worst frames, in source order."""
+    times = frame_times(reader.frames, reader.records, reader.manifest, fps)
+    rows = []
+    for place, (name, time) in enumerate(zip(reader.frames, times, strict=True)):
+        rows.append(FrameRow(name, place, time))
+    if limit is None:
+        return rows
+    score = first_shown(reader.scores)
+    threshold = region_threshold(reader, score) if score else None
+    worst_first = sorted(
+        rows, key=lambda row: _strength(reader, row.name, score, threshold), reverse=True
+    )
+    return sorted(worst_first[:limit], key=lambda row: row.place)
+
+
+def _strength(
+    reader: MapsReader, name: str, score: str, threshold: float | None
+) -> tuple[float, float]:
+    """Return how strong the strongest region of a frame is, and the mean of its map, as the page
+    sorts frames. The mean stands for both where regions are not known.
+    """
+    record = reader.records.get(name, {})
+    region = record.get("region", {}).get(score)
+    mean = record.get("mean", {}).get(score)
+    is_recorded = mean is not None and (region is not None or threshold is None)
+    if not is_recorded and reader.has(name, score):
+        values = reader.read(name, score)
+        mean = values.mean(dtype="float64")
+        if threshold is not None:
+            region = strongest_sum(values, threshold)
+    mean = -math.inf if mean is None else float(mean)
+    return (mean if region is None else float(region)), mean
+
+
+def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
+    """Make the folder without what an earlier page left, and return the record of the page, written
+    there.
+    """
+    out = files.folder
+    _check_folder(reader, files)
+    out.mkdir(parents=True, exist_ok=True)
+    files.check([*PARTS, PAGE_NAME])
+    files.clear(PARTS)
+    files.forget(but=[PAGE_NAME])
+    record = {
+        "format": PAGE_FORMAT,
+        "format_version": 1,
+        "run": run_id(reader),
+        "tool": f"segunc {version_words(tool_version(), tool_commit())}".strip(),
+        "maps": str(reader.folder),
+    }
+    files.write(PAGE_NAME, json_bytes(record | {"status": "being written"}))
+    return record
+
+
+def _check_folder(reader: MapsReader, files: Ledger) -> None:
+    """Raise InputError where a page may not be written to a folder."""
+    out = files.folder
+    place = out.resolve()
+    maps = reader.folder.resolve()
+    # Pictures of a page inside of another tool's maps would be taken for maps the next time.
+    among_foreign_maps = reader.manifest is None and place.is_relative_to(maps)
+    if place == maps or among_foreign_maps:
+        raise InputError(
+            f"output {out} is or lies inside the maps folder {reader.folder}",
+            hint="give another --out",
+        )
+    is_page = page_of(out) is not None
+    if not is_page and out.is_dir() and any(out.iterdir()):
+        raise InputError(
+            f"output {out} holds other files", hint="give an empty or new folder as --out"
+        )
+    if is_page and not files.listed:
+        raise InputError(
+            f"{out} holds a review page of an earlier version, which lists none of its files",
+            hint=f"give another --out, or remove {out} yourself",
+        )
+
+
+def _write_assets(files: Ledger, title: str) -> Path:
+    """Write scripts, styles and ``index.html``; return the path of the last."""
+    assets = resources.files("segunc.gallery") / "assets"
+    for asset in assets.iterdir():
+        if asset.name.endswith((".js", ".css")):
+            files.write(f"{ASSETS}/{asset.name}", asset.read_bytes())
+    template = (assets / INDEX).read_text(encoding="utf-8")
+    files.write(INDEX, template.replace("{{title}}", html.escape(title)).encode())
+    return files.folder / INDEX
+
+
+def write_verdicts(
+    out: Path, run: str, verdicts: Sequence[Verdict], files: Ledger | None = None
+) -> Path:
+    """Write the script through which a page shows imported verdicts, and return its path; ``files``
+    lists those of the page in ``out``.
+    """
+    content = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "run": run,
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+    }
+    files = files or Ledger(out)
+    # A page of an earlier version lists no files, and still takes verdicts.
+    return write_data(files, "verdicts", content, replace=not files.listed)
+
+
+def page_of(out: Path) -> dict[str, Any] | None:
+    """Return the record of a page's folder; None for any other folder."""
+    try:
+        content = parse_json(read_bytes(out / PAGE_NAME))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and content.get("format") == PAGE_FORMAT else None
+
+
+def write_data(files: Ledger, key: str, content: Any, *, replace: bool = False) -> Path:
+    """Write a table as a script that hands it to the page under ``key``, and return its path.
+
+    A browser parses JSON in a string several times faster than the same text as an expression.
+    ``replace`` is that of :meth:`segunc.core.removal.Ledger.write`.
+    """
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    script = f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n"
+    name = f"{TABLES}/{key}.js"
+    files.write(name, script.encode(), replace=replace)
+    return files.folder / name

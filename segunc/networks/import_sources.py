@@ -1,0 +1,222 @@
+"""Read networks that others trained: what stands behind ``segunc import SOURCE:NAME``. A source
+makes a description and, where it holds them, the weights; nothing is guessed that it does not say.
+An entry of :data:`segunc.networks.model_folder.KINDS` builds the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from segunc.core.errors import InputError, one_line
+from segunc.core.registry import Registry
+from segunc.core.trust import Code, agree, check_agreed, find_code, imported
+from segunc.networks.description import LIBRARIES, NetworkDescription
+from segunc.networks.endings import last_function
+from segunc.networks.network import SegmentationNetwork, check_logits
+from segunc.networks.weights import tensor_state
+from segunc.uncertainty import relative_difference
+
+NEEDED = {
+    "classes": ("class names", "--classes NAME|CSV"),
+    "mean": ("mean of the input normalisation", "--mean R,G,B"),
+    "std": ("std of the input normalisation", "--std R,G,B"),
+}
+"""Attributes that no description lacks: what they are, and the option that gives them."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says about a network; None where they leave it to the source."""
+
+    classes: tuple[str, ...] | None = None  # names in the order of the logits
+    palette: tuple[tuple[int, int, int], ...] = ()  # their colours 0..255, or none
+    mean: tuple[float, float, float] | None = None  # input normalisation of images in 0..1
+    std: tuple[float, float, float] | None = None
+    inference_size: tuple[int, int] | None = None  # (height, width)
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # for the factory
+    state: Mapping[str, Tensor] | None = None  # the weights of a file, by name
+    trust: bool = False  # whether a factory of the user's own may be run
+
+    def description(self, kind: str, architecture: str, **source_values: Any) -> NetworkDescription:
+        """Return the description of a network.
+
+        Args:
+            kind: of :data:`segunc.networks.model_folder.KINDS`.
+            architecture: the network's name there.
+            source_values: further attributes of the description, as the source has them; None where
+                it says nothing. What the user says comes before them.
+
+        Raises:
+            InputError: neither knows the classes or the input normalisation.
+        """
+        values = {name: value for name, value in source_values.items() if value is not None}
+        for name in ("classes", "mean", "std", "inference_size"):
+            wish = getattr(self, name)
+            if wish is not None:
+                values[name] = wish
+        if self.classes is not None:  # the source's colours are those of its own classes
+            values["palette"] = self.palette
+        for name, (meaning, option) in NEEDED.items():
+            if name not in values:
+                message = f"{kind}:{architecture} says nothing about its {meaning}"
+                raise InputError(message, hint=option)
+        return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
+
+
+class Found(NamedTuple):
+    """A network as its source describes it."""
+
+    description: NetworkDescription
+    state: Mapping[str, Tensor] | None = None  # None where the source holds no weights
+
+
+Source = Callable[[str, Wishes], Found]
+"""From what stands behind the colon and what the user says, to the network; raises InputError."""
+SOURCES: Registry[Source] = Registry(
+    "source of networks",
+    "segunc.sources",
+    {name: f"segunc.networks.{name}:read" for name in LIBRARIES}
+    | {"python": "segunc.networks.import_sources:read_python"},
+)
+
+
+SMALL = (128, 192)  # (height, width) of a frame, which strides of 64 divide
+BATCH_ROUNDING = 1e-2
+"""Share of the largest logit by which those of a frame may depend on its batch: kernels for another
+batch size differ by rounding, the more the deeper the network.
+"""
+
+
+# Without inference mode: what a network keeps of its first pass may be trained later.
+@torch.no_grad()
+def check_network(network: SegmentationNetwork) -> str:
+    """Try a network on frames before anything is made of it, in no more memory than it takes to
+    predict one frame.
+
+    Returns:
+        a note on log-probabilities or outputs in 0..1, else an empty string.
+
+    Raises:
+        InputError: it is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits
+            ``[N, C, H, W]``.
+    """
+    size = network.description.inference_size or SMALL
+    network.eval()
+    frames = _random_frames(1, size)
+    try:
+        logits = network(frames)
+    except InputError:
+        raise
+    except Exception as error:  # whatever somebody else's forward raises
+        message = f"the network fails on a frame of {size[0]} x {size[1]} ({one_line(error)})"
+        raise InputError(message, hint="give the size it was made for: --size HxW") from error
+    if not torch.isfinite(logits).all():
+        raise InputError("the network gives logits that are not finite")
+    _check_batches(network, size)
+    note = check_logits(network, logits, frames)
+    _refuse_probabilities(network, frames)
+    return note
+
+
+def _random_frames(count: int, size: tuple[int, int]) -> Tensor:
+    """Return the same frames ``[count, 3, H, W]`` float32 in 0..1 in every call."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(count, 3, *size, generator=generator, dtype=torch.float32)
+
+
+def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
+    """Raise InputError where the logits of a frame depend on the other frames of its batch.
+
+    Two small frames are tried. Two of ``size`` need twice the memory of one, so they are tried only
+    where the network does not take small ones.
+    """
+    for height, width in (SMALL, size):
+        frames = _random_frames(2, (height, width))
+        try:
+            both = network(frames)
+            single = network(frames[1:])
+        except Exception as error:  # whatever somebody else's forward raises
+            if (height, width) != size:
+                continue
+            message = f"the network fails on two frames of {height} x {width} ({one_line(error)})"
+            raise InputError(message, hint="let it take batches of any number of frames") from error
+        difference = relative_difference(both[1:], single)
+        if difference > BATCH_ROUNDING:
+            message = (
+                "the logits of a frame depend on the other frames of its batch "
+                f"(by {difference:.0%} of the largest)"
+            )
+            hint = "put it into eval mode inside its factory, or remove what mixes the batch"
+            raise InputError(message, hint=hint)
+        return
+
+
+def _refuse_probabilities(network: SegmentationNetwork, frames: Tensor) -> None:
+    """Raise InputError where the body of a network ends in a sigmoid or softmax, whatever the
+    values are.
+    """
+    function = last_function(network.body, (frames - network.mean) / network.std)
+    if not function:
+        return
+    message = f"{type(network.body).__name__} ends in a {function}: its outputs are not logits"
+    if "sigmoid" not in function:
+        raise InputError(message, hint="leave its last softmax out")
+    if network.description.binary:
+        hint = "leave its last sigmoid out: one logit z is read as (0, z)"
+    else:
+        hint = (
+            "leave its last sigmoid out, of a network that was trained with a softmax; "
+            "several classes a pixel have no one prediction"
+        )
+    raise InputError(message, hint=hint)
+
+
+def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
+    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if
+    it is not given).
+    """
+    name = description.architecture
+    options = description.options
+    code = find_code(name)
+    check_agreed(code, f"segunc import python:{name} --trust ...")
+    body = _run(code, options.get("arguments", {}))
+    return body, int(options.get("stride", 1))
+
+
+def read_python(name: str, wishes: Wishes) -> Found:
+    """Return a network by the name of its factory, which gets the arguments and returns a
+    module.
+    """
+    code = find_code(name)
+    if not wishes.trust:
+        message = f"python:{name} runs code of yours in {code.folder}"
+        raise InputError(message, hint="agree by --trust")
+    agree(code)
+    arguments = dict(wishes.arguments)
+    stride = int(arguments.pop("stride", 1))
+    options = {"arguments": arguments, "stride": stride}
+    description = wishes.description("python", name, options=options)
+    if wishes.state is not None:
+        return Found(description)
+    return Found(description, tensor_state(_run(code, arguments)))
+
+
+def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:
+    """Return what the factory makes of its arguments."""
+    name = code.name
+    try:
+        with imported(code) as factory:
+            made = factory(**arguments) if callable(factory) else None
+    except Exception as error:  # whatever the user's code raises
+        raise InputError(f"{name} raises {one_line(error)}") from error
+    if not isinstance(made, nn.Module):
+        fault = "is not a function of its module, so that it makes no torch module"
+        if callable(factory):
+            fault = f"makes {type(made).__name__}, not a torch module"
+        raise InputError(f"{name} {fault}", hint="name it as package.module:function")
+    return made

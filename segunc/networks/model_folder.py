@@ -1,0 +1,179 @@
+"""Build networks of any kind from their descriptions; save and load model folders
+(``network.safetensors`` and ``network.json``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import json_sha256, read_json, write_file, write_json
+from segunc.core.registry import Registry
+from segunc.networks.description import LIBRARIES, NetworkDescription
+from segunc.networks.network import SegmentationNetwork
+from segunc.networks.weights import check_finite, load_state, read_state, tensor_state
+
+WEIGHTS = "network.safetensors"
+DESCRIPTION = "network.json"
+POSTERIOR = "posterior.json"
+MAX_TIMES_THE_FILE = 2  # weights that a description may ask for, as a multiple of those in its file
+Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
+"""Makes the body with random weights (normalised images ``[N, 3, H, W]`` to logits ``[N, C, H,
+W]``) and says what height and width must be divisible by (1: nothing). It loads no weights and
+opens no connection.
+"""
+KINDS: Registry[Build] = Registry(
+    "kind of network",
+    "segunc.networks",
+    {name: f"segunc.networks.{name}:build" for name in LIBRARIES}
+    | {"python": "segunc.networks.import_sources:build_python"},
+)
+"""What :attr:`NetworkDescription.kind` can name."""
+
+
+def build_network(description: NetworkDescription) -> SegmentationNetwork:
+    """Return a network with random weights.
+
+    Raises:
+        InputError: an unknown kind, or a description that its kind cannot build.
+    """
+    body, stride = KINDS[description.kind](description.with_all_outputs())
+    return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
+
+
+def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors
+    in the order of their names.
+    """
+    digest = hashlib.sha256()
+    tensors = tensor_state(state) if isinstance(state, nn.Module) else state
+    for name, tensor in sorted(tensors.items()):
+        value = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
+        if value.numel():
+            digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def network_sha256(state: nn.Module | Mapping[str, Tensor], description: NetworkDescription) -> str:
+    """Return the SHA-256 over a network's state and all that decides what it says of a frame: the
+    description without its provenance.
+    """
+    # As it comes back from a file.
+    plain = json.loads(json.dumps(description.to_json()))
+    described = NetworkDescription.from_json(plain, "the network").to_json()
+    return json_sha256([state_sha256(state), {**described, "format": 0, "provenance": {}}])
+
+
+def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
+    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`.
+
+    Raises:
+        InputError: a weight that is not finite, or a network that nothing could build again.
+    """
+    if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
+        hint = (
+            "name the function that makes it: "
+            'segunc.wrap(module, ..., factory="package.module:function")'
+        )
+        raise InputError("this module could not be built again from a model folder", hint=hint)
+    folder = Path(folder)
+    _note_extra_state(network.body)
+    state: dict[str, Tensor] = {}
+    for name, tensor in tensor_state(network.body).items():
+        # Tied weights are stored once per name: safetensors refuses tensors that share memory.
+        state[name] = tensor.detach().cpu().contiguous().clone()
+    check_finite(state, "the network to save")
+    write_file(folder / WEIGHTS, save(state))
+    digest = network_sha256(network.body, network.description)
+    write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
+    return digest
+
+
+def _note_extra_state(body: nn.Module) -> None:
+    """Say what a model folder does not hold of a module."""
+    tensors = tensor_state(body)
+    extra = [name for name in body.state_dict() if name not in tensors]
+    if extra:
+        note = (
+            f"the network stores more than tensors ({extra[0]}), which a model folder does not "
+            "hold; its factory has to make that again"
+        )
+        warnings.warn(note, NoteWarning, stacklevel=3)
+
+
+def _check_weights(
+    description: NetworkDescription, state: Mapping[str, Tensor], folder: Path
+) -> None:
+    """Raise InputError where a description asks for far more weights than its file holds. Where a
+    file lacks a few, :func:`load_state` names them.
+
+    The network is built on torch's meta device, which keeps shapes and takes no memory. Code of the
+    user's own, which may look at values, is not built there: it runs only after ``--trust``.
+    """
+    if description.kind == "python":
+        return
+    try:
+        with torch.device("meta"):
+            body = build_network(description).body
+    except Exception:  # whatever a network raises that needs values while it is built
+        return
+    asked = sum(tensor.numel() for tensor in tensor_state(body).values())
+    there = sum(tensor.numel() for tensor in state.values())
+    if asked > MAX_TIMES_THE_FILE * there:
+        message = (
+            f"{folder / DESCRIPTION} describes a network of {asked:,} weights, "
+            f"and {WEIGHTS} holds {there:,}"
+        )
+        raise InputError(message, hint="restore both files, or save the network again")
+
+
+def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> SegmentationNetwork:
+    """Return the network of a model folder, in eval mode.
+
+    Args:
+        folder: holds ``network.safetensors`` and ``network.json``.
+        ignore_posterior: load the base network of a Bayesian model as a deterministic one.
+
+    Raises:
+        InputError: a missing or damaged file, weights of another architecture, NaN weights, weights
+            or a description that were changed, or a Bayesian model (``posterior.json`` beside it)
+            without ``ignore_posterior``.
+    """
+    folder = Path(folder)
+    if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():
+        fault = "holds no model" if folder.is_dir() else "does not exist"
+        hint = "give the --out of train, finetune or import"
+        raise InputError(f"model folder {folder} {fault}", hint=hint)
+    if (folder / POSTERIOR).exists() and not ignore_posterior:
+        raise InputError(f"{folder} holds a Bayesian model", hint="load it with segunc.load_model")
+    content = read_json(folder / DESCRIPTION, "the description of a network")
+    recorded = content.pop("sha256", None)
+    description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))
+    if description.num_classes == 1:
+        message = f"{folder / DESCRIPTION} has one class, whose probability is 1 everywhere"
+        hint = "import the network again: one output is read as that of two classes"
+        raise InputError(message, hint=hint)
+    # Before anything is built: a damaged description may ask for a network of any size.
+    state = read_state(folder / WEIGHTS)
+    digest = network_sha256(state, description)
+    if recorded != digest:
+        message = (
+            f"the network in {folder} has the hash {digest[:12]}, "
+            f"{DESCRIPTION} records {str(recorded)[:12]}"
+        )
+        raise InputError(message, hint="save the network again, or restore the file")
+    _check_weights(description, state, folder)
+    network = build_network(description)
+    load_state(network.body, state, str(folder / WEIGHTS))
+    network.sha256 = digest
+    return network.eval()

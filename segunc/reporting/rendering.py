@@ -1,0 +1,64 @@
+"""The page of a report: one file without scripts that loads nothing, made from ``report.json``
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
+
+from segunc.evaluation.compare import NULL, format_number
+from segunc.evaluation.flagged import JUDGED_METRICS
+from segunc.evaluation.parts import AREAS, titles
+from segunc.reporting.summary_lines import STATES, chance, number
+from segunc.scores import title_of
+from segunc.training.config import read_config
+
+
+def render(facts: Mapping[str, Any], sha256: str) -> str:
+    """Return the page of a report; every text in it is escaped.
+
+    Args:
+        facts: the content of ``report.json``.
+        sha256: of that file.
+    """
+    sections = read_config(Path(__file__).parent / "assets" / "sections.yaml", own=True)
+    context = {
+        "sections": sections,
+        "areas": titles(AREAS),
+        "judged": titles(JUDGED_METRICS),
+        "states": STATES,
+        "sha256": sha256,
+    }
+    return _template("page.html").render(facts, **context)
+
+
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=PackageLoader("segunc.reporting", "assets"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = _number
+    environment.filters["title"] = title_of
+    environment.filters["lowest_first"] = _lowest_first
+    return environment.get_template(name, globals={"of": number, "chance": chance})
+
+
+def _lowest_first(ious: Mapping[str, float | None]) -> Iterable[str]:
+    """Return the names of classes, those that are never found first and those without IoU last."""
+    return sorted(ious, key=lambda name: (ious[name] is None, ious[name] or 0.0))
+
+
+def _number(value: Any) -> str:
+    """Return a number as statistics writes it, whole numbers with separators, and texts as they
+    are.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return NULL if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else format_number(value)

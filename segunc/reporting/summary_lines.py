@@ -1,0 +1,300 @@
+"""The first lines of a report: what may be trusted and what not, made from its numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from segunc.decisions.risks import binomial_bound
+from segunc.evaluation.compare import format_cell, format_number
+from segunc.evaluation.resampling import Cell
+from segunc.scores import title_of
+
+Line = dict[str, str]
+Row = Mapping[str, Any]
+MEASURED = "measured"
+STATED = "stated"
+OPEN = "open"
+HOLDS = "holds"
+LIMITED = "limited"
+BROKEN = "broken"
+STATES = {
+    HOLDS: "kept on other frames",
+    LIMITED: "kept, but not under shift",
+    BROKEN: "does not hold",
+    OPEN: "open",
+    MEASURED: "measured",
+    STATED: "stated, not measured",
+}
+"""States of a line, and what the page calls them."""
+_MAX_SHOWN = 3  # data sets of one kind in a line
+_MAX_SHIFT_NUMBERS = 6  # in a line
+
+
+def summary_of(facts: Row) -> list[Line]:
+    """Return the lines of the summary.
+
+    Args:
+        facts: the content of ``report.json``.
+
+    Returns:
+        ``name``, ``state`` (a key of :data:`STATES`) and ``text`` of each line; promises that do
+        not hold come first.
+    """
+    lines = [
+        _classes(facts),
+        _probabilities(facts),
+        _unknown_objects(facts),
+        *_operating_points(facts),
+        _shift(facts),
+        _training_data(facts),
+        _stated(facts, "Independence", "independence"),
+        _stated(facts, "Label quality", "label_quality"),
+        _reviewers(facts),
+        _operation(facts),
+        _domain(facts),
+        _gaps(facts),
+        _approval(facts),
+    ]
+    return sorted(lines, key=lambda line: line["state"] != BROKEN)
+
+
+def number(result: Row, *path: str) -> str:
+    """Return a number of a result with its interval, as statistics writes it."""
+    value: Any = result["content"]
+    for key in path:
+        value = (value or {}).get(key)
+    interval = result["content"]["intervals"].get(".".join(path))
+    return format_cell(Cell(value, interval))
+
+
+def chance(counts: Row) -> str:
+    """Return the share of anomaly pixels, which is the AUPR of a random score."""
+    pixels = counts["anomaly_pixels"] + counts["normal_pixels"]
+    return format_number(counts["anomaly_pixels"] / max(pixels, 1))
+
+
+def share(part: int, whole: int) -> str:
+    """Return a share of objects with its upper bound (one-sided, 95 %, Clopper and Pearson)."""
+    bound = binomial_bound(part, whole)
+    return f"{percent(part / whole, 0)}, upper bound {percent(bound, 0)}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Return a share as the report writes it, ``58.5 %``."""
+    return f"{100 * value:.{digits}f} %"
+
+
+def _line(name: str, state: str, *sentences: str) -> Line:
+    return {"name": name, "state": state, "text": " ".join(filter(None, sentences))}
+
+
+def _classes(facts: Row) -> Line:
+    result = next((result for result in facts["results"] if result["segmented"]), None)
+    if result is None:
+        return _line("Classes", OPEN, "Not measured.")
+    per_class = result["content"]["segmentation"]["per_class"]
+    classes = {name: iou for name, iou in per_class.items() if iou is not None}
+    never = _never_found(result)
+    predicted = [name for name in classes if name not in never]
+    worst_first = sorted(predicted, key=classes.__getitem__)
+    sentences = []
+    if never:
+        sentences.append(f"{_are(never)} never found (IoU 0).")
+    if worst_first:
+        worst = worst_first[0]
+        best = worst_first[-1]
+        sentences.append(f"Trust {best} most (IoU {format_number(classes[best])})")
+        sentences.append(f"and {worst} least ({format_number(classes[worst])}).")
+    miou = number(result, "segmentation", "miou")
+    sentences.append(f"Mean IoU is {miou} on {result['labelled']}.")
+    return _line("Classes", MEASURED, *sentences)
+
+
+def _never_found(result: Row) -> list[str]:
+    """Return the classes of labelled pixels of which none is predicted right."""
+    per_class = result["content"]["segmentation"]["per_class"]
+    return [name for name, iou in per_class.items() if iou == 0]
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _probabilities(facts: Row) -> Line:
+    by_data: dict[str, str] = {}
+    for result in facts["results"]:
+        if result["segmented"] and result["content"]["calibration"].get("ece") is not None:
+            ece = number(result, "calibration", "ece")
+            by_data.setdefault(result["labelled"], f"{ece} on {result['labelled']}")
+    if not by_data:
+        return _line("Probabilities", OPEN, "Not measured.")
+    shown = [*by_data.values()][:_MAX_SHOWN]
+    text = f"Confidence and accuracy differ on average by {'; '.join(shown)} (ECE)."
+    return _line("Probabilities", MEASURED, text)
+
+
+def _unknown_objects(facts: Row) -> Line:
+    result = next((result for result in facts["results"] if result["score"]), None)
+    if result is None:
+        return _line("Unknown objects", OPEN, "Not measured.")
+    content = result["content"]
+    score = result["score"]
+    aupr = number(result, "scores", score, "pooled", "aupr")
+    flagged = content["scores"][score]["pooled"]["fpr95"]
+    sentences = [
+        f"{title_of(score)} finds anomaly pixels with an AUPR of {aupr}",
+        f"on {result['with_anomalies']}; chance has {chance(content['counts'])}.",
+        f"At a recall of 95 % it flags {percent(flagged)} of the normal pixels.",
+    ]
+    rows = result["missed"]["size"]
+    if rows:
+        objects = sum(row[1] for row in rows)
+        missed = sum(row[2] for row in rows)
+        sentences.append(f"{result['found']} it misses {missed} of {objects} objects:")
+        sentences.append(f"{share(missed, objects)}.")
+    return _line("Unknown objects", MEASURED, *sentences)
+
+
+def _operating_points(facts: Row) -> Iterator[Line]:
+    if not facts["thresholds"]:
+        yield _line("Operating point", OPEN, "Not measured.")
+    for threshold in facts["thresholds"]:
+        achieved = threshold["achieved"]
+        sentences = [threshold["promise"]]
+        sentences += [_achieved(row, threshold["control"]) for row in achieved]
+        if not achieved:
+            sentences.append("Not measured on other frames.")
+        sentences.append(threshold["condition"])
+        yield _line("Operating point", _state_of(achieved), *sentences)
+
+
+def _state_of(achieved: Sequence[Row]) -> str:
+    """Return whether a promise was kept on clean and on corrupted images."""
+    clean = {row["kept"] for row in achieved if not row["shifted"]}
+    shifted = {row["kept"] for row in achieved if row["shifted"]}
+    if "exceeded" in clean:
+        return BROKEN
+    if "exceeded" in shifted:
+        return LIMITED if "kept" in clean else BROKEN
+    return HOLDS if "kept" in clean else OPEN
+
+
+def _achieved(row: Row, control: str) -> str:
+    loss = "no number" if row["loss"] is None else format_number(row["loss"])
+    units = "" if row["units"] is None else f", {row['units']} units"
+    upper = ""
+    if row.get("upper") is not None:  # of few units it is far above what was achieved
+        upper = f", at most {format_number(row['upper'])} with 95 % confidence"
+    text = f"{loss} on {row['data']}{units}{upper}: {row['kept']}"
+    price = row["flagged"].get("normal_share", row["flagged"].get("share"))
+    if row["control"] == control and price is not None:
+        text += f", with {percent(price)} of the normal pixels flagged"
+    return f"{text}."
+
+
+def _shift(facts: Row) -> Line:
+    rows = [row for row in facts["shift"] if row["clean"] is not None]
+    if not rows:
+        return _line("Under shift", OPEN, "Not measured on corrupted images.")
+    sentences = []
+    for row in rows[:_MAX_SHIFT_NUMBERS]:
+        value = format_number(row["value"])
+        clean = format_number(row["clean"])
+        text = f"Under {row['shift']}, {row['number']} is {value}; without it {clean}"
+        sentences.append(f"{text} ({row['data']}).")
+    for result in facts["results"]:
+        corruption = result["content"]["run"].get("corruption")
+        never = _never_found(result) if corruption and result["segmented"] else []
+        if never:
+            sentences.append(f"Under {corruption}, {_are(never)} never found.")
+    return _line("Under shift", MEASURED, *sentences)
+
+
+def _training_data(facts: Row) -> Line:
+    trained = facts["trained"]
+    if not trained:
+        return _line("Training data", OPEN, "The model records none.")
+    text = f"Trained on {trained.get('dataset')}"
+    if trained.get("validation"):
+        text += f"; its epoch was chosen on the split {trained['validation']}"
+    return _line("Training data", STATED, f"{text}.")
+
+
+def _stated(facts: Row, name: str, key: str) -> Line:
+    """Return a line in the operator's words: no command can measure it."""
+    words = facts["domain"][key]
+    if words:
+        return _line(name, STATED, words)
+    return _line(name, OPEN, "Nobody stated it.")
+
+
+def _reviewers(facts: Row) -> Line:
+    sentences: list[str] = []
+    for result in facts["results"]:
+        if "verdicts" in result["content"]:
+            sentences += _judged(result["content"]["counts"])
+    if not sentences:
+        return _line("Reviewers", OPEN, "No verdicts were evaluated.")
+    return _line("Reviewers", MEASURED, *sentences)
+
+
+def _judged(counts: Row) -> Iterator[str]:
+    """Yield sentences on the frames that reviewers judged, and on how far they agree."""
+    frames = f"{counts['judged_frames']} of {counts['frames']} frames were judged"
+    several = counts.get("judged_by_several", 0)
+    if several:
+        frames += f"; reviewers disagree on {counts['disagreed_frames']}"
+        frames += f" of {several} that two or more judged"
+    yield f"{frames}."
+    for pair in counts.get("agreement", ()):
+        who = _listed([name or "no name" for name in pair["reviewers"]])
+        kappa = "has no value" if pair["kappa"] is None else f"is {pair['kappa']:.2f}"
+        yield f"Cohen's kappa of {who} {kappa}, over {pair['frames']} frames."
+
+
+def _operation(facts: Row) -> Line:
+    monitor = facts["monitor"]
+    if "operation" in facts["gaps"]:
+        why = "No monitor was run."
+        if monitor is not None:
+            why = f"Not measured: {monitor['frames']} frames are too few to raise an alarm."
+        return _line("Operation", OPEN, why)
+    if monitor["fired"]:
+        text = f"The monitor fired at {monitor['fired']}, the frames are no longer like before."
+        return _line("Operation", BROKEN, text)
+    if monitor.get("alarms"):
+        return _line("Operation", BROKEN, f"Alarm: {'; '.join(monitor['alarms'])}.")
+    sentences = [f"The monitor found no change in {monitor['frames']} frames."]
+    power = (monitor.get("power") or {}).get("line", "")
+    if power:
+        sentences.append(f"{power[0].upper()}{power[1:]}.")
+    return _line("Operation", MEASURED, *sentences)
+
+
+def _domain(facts: Row) -> Line:
+    domain = facts["domain"]
+    if not domain["cells"]:
+        return _line("Operating domain", OPEN, "No cells of the domain are given.")
+    gaps = domain["gaps"]
+    cells = len(domain["cells"])
+    text = f"{gaps} of {cells} cells have fewer than {domain['minimum']} test frames."
+    return _line("Operating domain", OPEN if gaps else MEASURED, text)
+
+
+def _gaps(facts: Row) -> Line:
+    if facts["gaps"]:
+        return _line("Gaps", OPEN, f"Not measured: {', '.join(facts['gaps'])}.")
+    return _line("Gaps", MEASURED, "Every section has data.")
+
+
+def _approval(facts: Row) -> Line:
+    roles = facts["domain"]["approvers"]
+    who = f" by {_listed(roles)}" if roles else ""
+    return _line("Approval", OPEN, f"Not signed{who}: sign a print of this page with its SHA-256.")

@@ -1,0 +1,182 @@
+"""Runs of Lightning, perhaps in several processes: printing, continuing after a kill, and failures
+as one clear line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from segunc.core import terminal
+from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import differing_keys, flat, inside, read_json, recording, write_json
+from segunc.core.removal import files_below, is_listed, remove_checked, remove_empty
+from segunc.networks.weights import read_checkpoint
+
+if TYPE_CHECKING:
+    import lightning as L
+
+Say = Callable[[str], None]  # receives a line for each step of a run
+INTERVAL = 20.0  # seconds between two lines of progress, and between two moments to save at
+CHECKPOINTS = "checkpoints"
+LAST = "last.ckpt"
+RECORD = "run.json"
+LOG = re.compile(
+    r"logs/(metrics\.csv|hparams\.yaml)|"
+    rf"tensorboard/(hparams\.yaml|events\.out\.tfevents\.\d+\..+\.{os.getpid()}\.\d+)"
+)
+"""The files that the loggers of this process write below the folder of a run."""
+FREE = {
+    "data.root",
+    "data.workers",
+    "data.eval_batch_size",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.strategy",
+    "trainer.num_nodes",
+    "trainer.log_every_n_steps",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "trainer.profiler",
+}
+"""Settings that may differ when a run is continued: where it runs, not what it makes."""
+
+
+def is_first_process() -> bool:
+    """Return whether this is the process of a distributed run that prints and writes; True outside
+    of one.
+    """
+    from lightning.pytorch.utilities import rank_zero_only
+
+    return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
+
+
+def say(text: str) -> None:
+    """Print a line, from the first process alone."""
+    if is_first_process():
+        terminal.say(text, flush=True)
+
+
+def unlike(before: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the dotted keys of settings in which what two runs make differs, with both values."""
+    return [
+        (key, value_before, value)
+        for key, value_before, value in differing_keys(before, settings)
+        if key not in FREE and value_before != value
+    ]
+
+
+def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
+    """Return the checkpoint from which a killed run of the same settings continues, or None; note
+    the settings beside the checkpoints.
+
+    Args:
+        out: the folder of the run.
+        verb: ``train`` or ``finetune``.
+        config: the configuration, as plain values.
+        bound: what else the run depends on by name, such as the hash of a base network.
+
+    Raises:
+        InputError: the checkpoints there are of other settings, or damaged.
+    """
+    folder = inside(out, CHECKPOINTS)
+    # max_epochs is not in FREE: the learning rate's schedule is laid out over them.
+    all_settings = flat({"verb": verb, **bound, **config})
+    settings = {key: value for key, value in all_settings.items() if value != {}}
+    last = folder / LAST
+    if not last.exists():
+        write_json(folder / RECORD, settings)
+        return None
+    before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
+    differing = unlike(before, settings)
+    if differing:
+        # Continuing it would give a network that no configuration describes.
+        differences = [
+            f"{key} {there} there, {asked} asked for" for key, there, asked in differing[:4]
+        ]
+        message = (
+            f"{out} holds a run of other settings, which cannot be continued: "
+            f"{', '.join(differences)}"
+        )
+        raise InputError(message, hint=f"give another --out, or remove {folder}")
+    try:
+        read_checkpoint(last)
+    except InputError as error:
+        raise InputError(error.message, hint=f"remove {folder} to begin anew") from error
+    return last
+
+
+@contextlib.contextmanager
+def no_half_folder(out: Path) -> Iterator[None]:
+    """Remove what a run wrote into its new folder where it fails before there is a checkpoint or a
+    network to keep. The folder goes, too, if nobody has put anything else there meanwhile."""
+    new = not out.exists() or not any(out.iterdir())
+    with recording() as written:
+        try:
+            yield
+        except BaseException:
+            if new and is_first_process() and not _has_results(out):
+                _remove_begun(out, written)
+            raise
+
+
+def _has_results(out: Path) -> bool:
+    """Return whether a folder holds a network or a checkpoint."""
+    for path in out.rglob("*"):
+        checkpoint = path.parent.name == CHECKPOINTS and path.name != RECORD
+        if checkpoint or path.suffix == ".safetensors":
+            return True
+    return False
+
+
+def _remove_begun(out: Path, written: Mapping[Path, tuple[int, str]]) -> None:
+    """Remove the settings that a run wrote, as long as they are as it wrote them, its logs, and the
+    folders that this leaves empty."""
+    removable = []
+    for file in files_below(out):
+        content = written.get((out / file).absolute())
+        if LOG.fullmatch(file) or (content and is_listed(out / file, [content])):
+            removable.append(file)
+    folders = [path for path in out.rglob("*") if path.is_dir() and not path.is_symlink()]
+    remove_checked(out, removable)
+    for folder in sorted(folders, reverse=True):
+        remove_empty(folder)
+    remove_empty(out)
+
+
+def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
+    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from
+    the start. A frame that cannot be read is an InputError before the first step, and a
+    PartialFailure after it; the checkpoints stay.
+    """
+    try:
+        trainer.fit(
+            task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data
+        )
+    except InputError as error:
+        # A loader process hands an error over with its whole traceback.
+        text = str(error).strip().rpartition("InputError: ")[2]
+        if trainer.global_step == 0:
+            raise InputError(text) from error
+        message = (
+            f"stopped at step {trainer.global_step}: {text}; "
+            "the same command continues from the last finished epoch"
+        )
+        raise PartialFailure(message) from error
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        message = (
+            "one crop in a batch is too few for a BatchNorm of one value for each channel "
+            f"({error})"
+        )
+        raise InputError(message, hint="give --data.batch_size 2 or more") from error
+    except SystemExit:  # how Lightning ends a process that was interrupted
+        if not trainer.interrupted:
+            raise
+    if trainer.interrupted:
+        raise KeyboardInterrupt

@@ -1,0 +1,47 @@
+"""``segunc compare``: results of evaluate side by side, as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from segunc.core.errors import InputError
+from segunc.core.files import write_file
+from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
+from segunc.evaluation.resampling import load_results
+from segunc.options import CompareOptions, takes
+
+
+class CompareResult(NamedTuple):
+    """Results side by side."""
+
+    comparison: Comparison
+    text: str  # its tables as Markdown
+    paths: tuple[Path, ...] = ()  # of the files that were written
+
+
+@takes(CompareOptions)
+def compare(options: CompareOptions) -> CompareResult:
+    """Compare results of evaluate, and write the tables.
+
+    Raises:
+        InputError: a result cannot be read, or holds nothing that is asked for.
+
+    >>> scores = ["entropy", "epistemic"]
+    >>> asked = CompareOptions(results=[metrics], scores=scores, keys=["pooled.auroc"])
+    >>> compared = compare(asked)
+    >>> compared.comparison.columns
+    ('entropy', 'epistemic')
+    """
+    if options.out and Path(options.out).suffix.lower() != ".md":
+        raise InputError(f"--out {options.out} is not a Markdown file", hint="--out table.md")
+    results = load_results([Path(path) for path in options.results], options.names)
+    comparison = compare_results(
+        results, scores=options.scores, keys=options.keys, baseline=options.baseline
+    )
+    text = format_comparison(comparison)
+    if not options.out:
+        return CompareResult(comparison, text)
+    path = Path(options.out)
+    write_file(path, f"{text}\n".encode())
+    return CompareResult(comparison, text, (path,))

@@ -1,0 +1,74 @@
+"""``segunc overlay``: pictures of score maps over their images, and videos of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from segunc.core.errors import InputError
+from segunc.core.progress import ConsoleProgress
+from segunc.decisions.flags import read_thresholds
+from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
+from segunc.options import OverlayOptions, takes
+from segunc.verbs.evaluate import label_sources
+
+
+class OverlayResult(NamedTuple):
+    """What was drawn."""
+
+    pictures: Mapping[Path, Sequence[Path]]  # by their folder, in the order of the frames
+    videos: Mapping[Path, Path]  # of these pictures, where one was asked for
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # which frames failed, in one line; empty where none did
+
+
+@takes(OverlayOptions)
+def overlay(options: OverlayOptions) -> OverlayResult:
+    """Draw the pictures, then the video from them.
+
+    Raises:
+        InputError: the maps cannot be drawn as asked for.
+
+    >>> asked = OverlayOptions(maps=maps, out=folder / "figures", score=["epistemic"])
+    >>> result = overlay(asked)
+    >>> [(place.name, len(pictures)) for place, pictures in result.pictures.items()]
+    [('overlay-epistemic', 4)]
+    """
+    if options.fps is not None and not options.video:
+        raise InputError(
+            f"--fps {options.fps:g} is the rate of a video, which was not asked for",
+            hint="add --video",
+        )
+    maps = Path(options.maps)
+    out = Path(options.out)
+    rate = None
+    if options.video:
+        rate = options.fps or frame_rate(maps)
+    flag = read_thresholds(options.flag)
+    with ConsoleProgress() as progress:
+        written = write_pictures(
+            maps,
+            out,
+            label_sources(options),
+            progress.count,
+            score=options.score,
+            frames=options.frames,
+            images=options.images,
+            ranges=options.ranges,
+            format=options.format,
+            flag=flag,
+        )
+    pictures = {out / name: paths for name, paths in written.pictures.items()}
+    videos = {}
+    if rate is not None:
+        times = written.times if options.fps is None else []
+        for folder, paths in pictures.items():
+            video = out / f"{folder.name}{VIDEO_SUFFIX}"
+            videos[folder] = write_video(paths, video, rate, times)
+    promises = [
+        f"flagged by {threshold.source}: {threshold.statement}"
+        for threshold in flag.values()
+        if threshold.promise
+    ]
+    return OverlayResult(pictures, videos, (*written.notes, *promises), written.failure)

@@ -1,0 +1,103 @@
+"""``segunc review``: the review page of a maps folder, and the verdicts that come back from it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from segunc.core.errors import InputError
+from segunc.core.progress import ConsoleProgress
+from segunc.decisions.flags import read_thresholds
+from segunc.gallery.review_page import page_of, run_id, write_review, write_verdicts
+from segunc.maps.labelled import open_maps
+from segunc.maps.verdicts import (
+    agreement_table,
+    merge_verdicts,
+    note_on_dates,
+    read_verdicts,
+    summary_table,
+)
+from segunc.options import ReviewOptions, takes
+from segunc.verbs.evaluate import label_sources
+
+
+class ReviewResult(NamedTuple):
+    """A page, or verdicts that were read back."""
+
+    page: Path | None = None  # to open in a browser
+    verdicts: str = ""  # how many of which kind, as a table
+    path: Path | None = None  # of the file through which the page shows these verdicts
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # how many frames could not be shown whole, in one line; empty where all were
+
+
+@takes(ReviewOptions)
+def review(options: ReviewOptions) -> ReviewResult:
+    """Write the page, or import verdicts.
+
+    Raises:
+        InputError: the maps, the labels or the verdicts do not fit.
+
+    >>> review(ReviewOptions(maps=maps, out=folder / "review")).page.name
+    'index.html'
+    """
+    if options.verdicts:
+        return _import([Path(path) for path in options.verdicts], options)
+    if not options.out:
+        raise InputError("the page has no place", hint="--out review")
+    with ConsoleProgress() as progress:
+        page = write_review(
+            Path(options.maps),
+            Path(options.out),
+            label_sources(options),
+            progress.count,
+            images=options.images,
+            scores=options.scores,
+            apart=options.apart,
+            fps=options.fps,
+            limit=options.limit,
+            blind=options.blind,
+            flag=read_thresholds(options.flag),
+        )
+    record = page_of(Path(options.out)) or {}
+    notes = tuple(record.get("notices", ()))
+    return ReviewResult(page.resolve(), notes=notes, failure=_failure(record))
+
+
+def _failure(record: Mapping[str, Any]) -> str:
+    """Return how many frames of a page could not be shown whole, in one line; empty where all
+    were.
+    """
+    problems = record.get("problems")
+    if not problems:
+        return ""
+    frame, reasons = next(iter(problems.items()))
+    return (
+        f"{len(problems)} of {record['frames']} frames could not be shown whole, "
+        f"first {frame} ({reasons[0]}); the page shows the rest, and says so of each"
+    )
+
+
+def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
+    """Merge and count verdicts and, where there is a page of the same run, let it show them."""
+    reader = open_maps(Path(options.maps))
+    run = run_id(reader)
+    lists = [read_verdicts(path, run, reader.frames) for path in paths]
+    verdicts = merge_verdicts(lists)
+    all_verdicts = list(itertools.chain.from_iterable(lists))
+    dates = note_on_dates(all_verdicts)
+    notes = (dates,) if dates else ()
+    tables = [summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)]
+    table = "\n\n".join(table for table in tables if table)
+    if not options.out:
+        return ReviewResult(verdicts=table, notes=notes)
+    out = Path(options.out)
+    if (page_of(out) or {}).get("run") != run:
+        raise InputError(
+            f"{out} is not a review page of the maps in {reader.folder}",
+            hint="give the --out of that page",
+        )
+    path = write_verdicts(out, run, verdicts)
+    return ReviewResult(verdicts=table, path=path, notes=notes)

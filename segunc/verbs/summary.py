@@ -1,0 +1,259 @@
+"""``segunc summary``: the worst moments of maps, the frames to label first, and flagged events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from segunc.core.errors import InputError
+from segunc.core.files import csv_text, write_file
+from segunc.decisions.events import (
+    COCO,
+    ENDINGS,
+    MAX_FOLLOWED_REGIONS,
+    Event,
+    find_events,
+    write_events,
+)
+from segunc.decisions.flags import Threshold, check_promises, read_thresholds
+from segunc.gallery.pictures import write_crops
+from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import open_maps
+from segunc.maps.manifest import Manifest, read_manifest, what_is_missing
+from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
+from segunc.maps.shards import FrameRecords, all_shards, frame_times
+from segunc.options import SummaryOptions, takes
+from segunc.scores import first_shown
+
+
+class SummaryResult(NamedTuple):
+    """Moments, the worst first."""
+
+    moments: tuple[Moment, ...]  # by ``statistic``
+    statistic: str  # SCORE.STATISTIC
+    label: tuple[Moment, ...]  # the frames that are worth a label, by ``label_statistic``
+    label_statistic: str  # SCORE.mean
+    apart: str  # how two of one list differ, in words
+    notes: tuple[str, ...] = ()  # what a user should know
+    path: Path | None = None  # of the table
+    failure: str = ""  # which frames have no maps, in one line; empty where all have
+    events: tuple[Event, ...] = ()  # flagged regions over time, in the order in which they begin
+
+
+@takes(SummaryOptions)
+def summary(options: SummaryOptions) -> SummaryResult:
+    """List the worst moments of one or several maps folders, and the frames to label first.
+
+    Raises:
+        InputError: there are no such maps or statistics.
+
+    >>> len(summary(SummaryOptions(maps=maps, top=3)).moments)
+    3
+    """
+    folders = maps_folders(Path(options.maps))
+    manifests = {folder: read_manifest(folder) or {} for folder in folders}
+    notes = _gaps(manifests)
+    ranking = _choose_ranking(options, manifests, notes)
+    events = _follow(options, folders, notes)
+
+    settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
+    moments = worst_moments(folders, ranking.score, ranking.statistic, **settings)
+    label = worst_moments(folders, ranking.label_score, "mean", **settings)
+    if not moments:
+        raise InputError(
+            f"{options.maps} holds no finished frame", hint="let the prediction finish one first"
+        )
+    untimed = [moment.name for moment in moments if moment.time is None]
+    if untimed:
+        notes.append(
+            f"no time is recorded of {untimed[0]}, so neighbours may be listed; "
+            "--fps gives images their times"
+        )
+    result = SummaryResult(
+        moments=tuple(moments),
+        statistic=f"{ranking.score}.{ranking.statistic}",
+        label=tuple(label),
+        label_statistic=f"{ranking.label_score}.mean",
+        apart=f"at least {options.apart:g} s apart" if len(untimed) < len(moments) else "",
+        notes=tuple(notes),
+        path=Path(options.out) if options.out else None,
+        failure=_failure(manifests),
+        events=tuple(events),
+    )
+    if result.path:
+        write_file(result.path, _table(result))
+    return result
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """By what frames are ranked."""
+
+    score: str
+    statistic: str  # of the score: the worst frames have its highest values
+    label_score: str  # frames with a high mean of it are worth a label
+
+
+def _choose_ranking(
+    options: SummaryOptions, manifests: Mapping[Path, Manifest], notes: list[str]
+) -> Ranking:
+    """Choose by what frames are ranked, and add ``notes`` where that is not the usual choice."""
+    shared_scores = _shared_scores(manifests)
+    score = options.score or first_shown(shared_scores or ["entropy"])
+    label_score = "epistemic" if "epistemic" in shared_scores else score
+    if label_score != "epistemic":
+        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
+    if options.statistic:
+        return Ranking(score, options.statistic, label_score)
+    statistic = usual_statistic(list(manifests), score)
+    if statistic != "region":
+        notes.append(
+            f"the maps record no regions of {score}, so frames are ranked by its {statistic}"
+        )
+    return Ranking(score, statistic, label_score)
+
+
+def _gaps(manifests: Mapping[Path, Manifest]) -> list[str]:
+    """Return a line on each maps folder that lacks frames."""
+    lines = []
+    for folder, manifest in manifests.items():
+        finished = len(FrameRecords(folder, all_shards(manifest)))
+        missing = what_is_missing(folder, manifest, finished)
+        if missing:
+            lines.append(f"{missing}; the list is of what is there")
+    return lines
+
+
+def _shared_scores(manifests: Mapping[Path, Manifest]) -> list[str]:
+    """Return the scores that all maps folders have, sorted."""
+    scores = [set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()]
+    return sorted(set.intersection(*scores))
+
+
+def _failure(manifests: Mapping[Path, Manifest]) -> str:
+    """Return which frames have no maps, in one line; empty where all have."""
+    lost: list[tuple[Path, dict[str, Any]]] = []
+    for folder, manifest in manifests.items():
+        lost.extend((folder, frame) for frame in manifest.get("failed", []))
+    if not lost:
+        return ""
+    folder, frame = lost[0]
+    first = f"{frame['name']} of {folder} ({frame['reason']})"
+    return (
+        f"{len(lost)} frames have no maps and are in no list, first {first}; "
+        "the same predict tries them again"
+    )
+
+
+def _table(result: SummaryResult) -> bytes:
+    """Return both lists of a summary as CSV."""
+    header = ("list", "rank", "maps", "frame", "time", "statistic", "value")
+    rows: list[tuple[object, ...]] = [header]
+    lists = (
+        ("moments", result.statistic, result.moments),
+        ("label", result.label_statistic, result.label),
+    )
+    for name, statistic, moments in lists:
+        for rank, moment in enumerate(moments, start=1):
+            maps = moment.folder.as_posix()
+            rows.append((name, rank, maps, moment.name, moment.time, statistic, moment.value))
+    return csv_text(rows).encode()
+
+
+@dataclass
+class FlaggedRegions:
+    """What a threshold flags in maps folders."""
+
+    events: list[Event] = field(default_factory=list)  # of one folder whose frames have times
+    frames: int = 0
+    flagged: int = 0  # frames with a region
+    crowded: int = 0  # frames with more regions than are followed
+
+
+def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) -> list[Event]:
+    """Follow what each threshold flags in maps folders, write the events, of one folder, and return
+    them; add ``notes`` on what is flagged.
+    """
+    if options.events:
+        _check_events(options, folders)
+    events: list[Event] = []
+    for score, threshold in read_thresholds(options.flag).items():
+        regions = _follow_score(options, folders, score, threshold, first=len(events) + 1)
+        events += regions.events
+        flagged = f"at least {threshold.smallest} pixels with {score} >= {threshold.value:g}"
+        notes.append(f"{regions.flagged} of {regions.frames} frames have a region of {flagged}")
+        if threshold.promise:
+            notes.append(f"{threshold.source}: {threshold.statement}")
+        if regions.crowded:
+            notes.append(
+                f"{regions.crowded} frames have more than {MAX_FOLLOWED_REGIONS}; "
+                "the strongest of them are followed"
+            )
+    if options.events:
+        path = Path(options.events)
+        if not path.name.endswith(COCO):
+            crops = path.with_name(f"{path.stem}_crops")
+            missing_images = write_crops(open_maps(folders[0]), events, crops)
+            if missing_images:
+                notes.append(missing_images)
+        write_events(path, events)
+    return events
+
+
+def _check_events(options: SummaryOptions, folders: Sequence[Path]) -> None:
+    """Raise InputError where no events can be written as they are asked for."""
+    if not options.flag:
+        raise InputError(
+            "--events needs a threshold from which on regions are flagged",
+            hint="--flag entropy=0.5",
+        )
+    if len(folders) > 1:
+        raise InputError(
+            f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}"
+        )
+    if not Path(str(options.events)).name.endswith(ENDINGS):
+        raise InputError(
+            f"--events {options.events} ends in none of {', '.join(ENDINGS)}",
+            hint="--events events.json",
+        )
+
+
+def _follow_score(
+    options: SummaryOptions,
+    folders: Sequence[Path],
+    score: str,
+    threshold: Threshold,
+    first: int,
+) -> FlaggedRegions:
+    """Follow what a threshold flags in maps folders; events are numbered from ``first`` on."""
+    regions = FlaggedRegions()
+    masks = bool(options.events) and Path(str(options.events)).name.endswith(COCO)
+    for folder in folders:
+        reader = open_maps(folder)
+        check_promises({score: threshold}, (reader.manifest or {}).get("run", {}))
+        times = list(frame_times(reader.frames, reader.records, reader.manifest, options.fps))
+        if options.events and None in times:
+            untimed = reader.frames[times.index(None)]
+            raise InputError(
+                f"no time is known of the frame {untimed} of {folder}, so events have no order",
+                hint="--fps 25 for images that are a video in the order of their names",
+            )
+        events, crowded = find_events(
+            reader,
+            score,
+            threshold.value,
+            times,
+            smallest=threshold.smallest,
+            masks=masks,
+            first=first,
+        )
+        frames = {name for event in events for name in event.boxes}
+        regions.frames += len(times)
+        regions.flagged += len(frames)
+        regions.crowded += crowded
+        # Images without times need be no sequence, and numbers are those of one folder.
+        if len(folders) == 1 and None not in times:
+            regions.events = events
+    return regions
