@@ -45,17 +45,17 @@ def with_reasons() -> Sampler:
     names = ["dark"] * len(of_dark) + ["noise"] * len(of_noise)
     bank = Neighbours(torch.cat([of_dark, of_noise]), names)
     total = ScoreSum(
-        ("deterministic-energy", "knn"),
-        (1.0, 1.0),
-        (Standard(-1.0, 0.3), Standard(0.0005, 0.001)),
-        Surprise((-1.0, 0.0, 1.0), 0.1),
-        {},
-        1,
-        4,
-        1.0,
-        "",
-        None,
-        None,
+        parts=("deterministic-energy", "knn"),
+        weights=(1.0, 1.0),
+        scales=(Standard(-1.0, 0.3), Standard(0.0005, 0.001)),
+        surprise=Surprise((-1.0, 0.0, 1.0), 0.1),
+        fitted_on={},
+        frames=1,
+        draws=4,
+        temperature=1.0,
+        base_sha256="",
+        posterior_sha256=None,
+        features_sha256=None,
         part_surprises=(
             Surprise((-2.0, -1.0, 1.0), 0.4),
             Surprise((0.0, 0.0005, 0.002), 0.01),

@@ -202,29 +202,64 @@ class OfFeatures:
         return {name: images.mean(1) for name in needs}
 
 
-def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
-    scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
-    surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
+SURPRISE = Surprise((-1.0, 0.0, 4.0), 0.5)
+
+
+@pytest.fixture(scope="module")
+def every_score() -> Prediction:
+    """Maps of all scores at the frames' own size."""
     total = ScoreSum(
-        ("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None
+        parts=("entropy", "knn"),
+        weights=(1.0, 2.0),
+        scales=(Standard(0.1, 0.5), Standard(0.2, 0.25)),
+        surprise=SURPRISE,
+        fitted_on={},
+        frames=1,
+        draws=4,
+        temperature=1.0,
+        base_sha256="",
+        posterior_sha256=None,
+        features_sha256=None,
     )
-    sets = ClassSets(0.9, 0.1, 20, 0.05, 2.0, "", "", 4, 0, {}, "", None, 1.0, None)
+    sets = ClassSets(
+        threshold=0.9,
+        level=0.1,
+        frames=20,
+        risk=0.05,
+        mean_size=2.0,
+        promise="",
+        condition="",
+        draws=4,
+        seed=0,
+        fitted_on={},
+        base_sha256="",
+        posterior_sha256=None,
+        temperature=1.0,
+        calibrator_sha256=None,
+    )
     fitted = Fitted(providers=[OfFeatures(), total, sets])
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
-    result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
-    found = result.scores
-    assert list(found) == list(SCORES)
-    for name, values in found.items():
-        assert values.shape == result.prediction.shape == (3, 37, 51)
+    return sampler(IMAGES, size=(37, 51), keep_probabilities=True)
+
+
+def test_every_score_is_within_its_bounds(every_score: Prediction) -> None:
+    assert list(every_score.scores) == list(SCORES)
+    assert every_score.prediction.shape == (3, 37, 51)
+    for name, values in every_score.scores.items():
+        score = SCORES[name]
+        assert values.shape == (3, 37, 51)
         assert torch.isfinite(values).all(), name
-        assert SCORES[name].lower is None or float(values.min()) >= 0, name
-        assert SCORES[name].upper is None or float(values.max()) <= SCORES[name].upper, name
-    expected = surprise((found["entropy"] - 0.1) / 0.5 + 2 * (found["knn"] - 0.2) / 0.25)
-    torch.testing.assert_close(found["anomaly"], expected)
-    torch.testing.assert_close(found["msp"], 1 - result.probabilities.amax(1))  # type: ignore[union-attr]
-    torch.testing.assert_close(
-        found["epistemic"], (found["entropy"] - found["aleatoric"]).clamp_min(0)
-    )
+        assert score.lower is None or float(values.min()) >= 0, name
+        assert score.upper is None or float(values.max()) <= score.upper, name
+
+
+def test_scores_of_one_frame_belong_together(every_score: Prediction) -> None:
+    maps = every_score.scores
+    expected = SURPRISE((maps["entropy"] - 0.1) / 0.5 + 2 * (maps["knn"] - 0.2) / 0.25)
+    torch.testing.assert_close(maps["anomaly"], expected)
+    torch.testing.assert_close(maps["msp"], 1 - every_score.probabilities.amax(1))  # type: ignore[union-attr]
+    difference = maps["entropy"] - maps["aleatoric"]
+    torch.testing.assert_close(maps["epistemic"], difference.clamp_min(0))
 
 
 def test_nan_weights_and_dead_alpha_are_errors() -> None:
