@@ -188,12 +188,12 @@ class Score:
         """Return its values ``[n, H, W]``, of any floating type."""
         formula: Any = self.formula
         if formula is None:
-            values: Tensor = evidence[self.needs[0]]
-            return values
+            only: Tensor = evidence[self.needs[0]]
+            return only
         if isinstance(formula, str):
             module, _, attribute = formula.partition(":")
             formula = getattr(importlib.import_module(module), attribute)
-        values = formula(*(evidence[name] for name in self.needs))
+        values: Tensor = formula(*(evidence[name] for name in self.needs))
         return values
 
 
@@ -481,5 +481,5 @@ def check_scores(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def stored_as_codes(name: str) -> bool:
-    """Return whether a score of this name is stored as codes; False for a name that no score has."""
+    """Return whether there is a score of this name, and it is stored as codes."""
     return name in SCORES and SCORES[name].stored == "unit16"

@@ -90,8 +90,8 @@ def shifted_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 LEAST_SHIFT = -104.0
-"""Lowest difference of a logit from the largest one of its pixel that a softmax can tell: in float32
-``exp`` of it is 0.
+"""A logit that lies so far below the largest one of its pixel has no probability: ``exp`` of the
+difference is 0 in float32.
 """
 
 
@@ -132,7 +132,7 @@ def per_ln(classes: int) -> float:
 
 
 STRIP_NUMBERS = 1 << 18
-"""Probabilities that a calibrator works on at a time: their intermediate results stay in the cache."""
+"""Probabilities that a calibrator works on at a time, so that they stay in the cache."""
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,9 @@ def _rows(values: Tensor, x: Tensor, rows: int, channels_last: bool, layer: nn.M
 
 
 def classify(layer: nn.Module) -> tuple[Kind | None, str]:
-    """Return the kind of a normalisation layer whose affine can be drawn, else None with the reason;
-    the reason is "" for a module that is not a normalisation.
+    """Return the kind of a normalisation layer whose affine can be drawn, else None and the reason.
+
+    The reason is "" for a module that is not a normalisation.
 
     Raises:
         InputError: BatchNorm without running statistics.

@@ -235,7 +235,7 @@ class AffineLayout:
 
     @torch.no_grad()
     def store(self, weight: Tensor, bias: Tensor) -> None:
-        """Make gamma and beta ``[T]`` those of the network's layers; one without beta keeps none."""
+        """Make gamma and beta ``[T]`` those of the layers; a layer without beta keeps none."""
         gammas = torch.split(weight, list(self.channels))
         betas = torch.split(bias, list(self.channels))
         for layer, gamma, beta in zip(self._layers, gammas, betas, strict=True):

@@ -1,4 +1,8 @@
-"""The random numbers of draws: each a function of (seed, draw number) alone, in one of three schemes."""
+"""The random numbers of draws, in one of three schemes.
+
+Those of a draw are a function of (seed, draw number) alone, or of (seed, draw number, S) for a
+Latin hypercube of S draws.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ of entropy (docs/mechanisms.md, "How to spread draws").
 
 
 def mix_seed(*parts: int) -> int:
-    """Return one 63-bit seed from several integers (numpy's SeedSequence hash); their order matters."""
+    """Return one 63-bit seed of several integers in their order (numpy's SeedSequence hash)."""
     sequence = np.random.SeedSequence([part & 0xFFFFFFFFFFFFFFFF for part in parts])
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 

@@ -269,9 +269,7 @@ def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -
     steps_of_a_member = int(min(batches * epochs, settings.max_steps or math.inf))
     steps = steps_of_a_member * settings.members
     optimizer, schedule = tuner.optimizer(steps)
-    passes = math.ceil(steps / batches)
-    all_batches = chain.from_iterable(train for _ in range(passes))
-    for step, batch in enumerate(islice(all_batches, steps)):
+    for step, batch in enumerate(_first_batches(train, batches, steps)):
         images, labels = unpack_batch(batch)
         loss = tuner.loss(images.to(device), labels.to(device), step)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -279,6 +277,12 @@ def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -
         optimizer.zero_grad()
         schedule.step()
     return tuner.posterior()
+
+
+def _first_batches(train: Iterable[Any], batches: int, steps: int) -> Iterator[Any]:
+    """Yield one batch for each step, from as many passes over a loader of batches as they need."""
+    passes = math.ceil(steps / batches)
+    return islice(chain.from_iterable(train for _ in range(passes)), steps)
 
 
 class Members(Trainable[ABNNPosterior]):

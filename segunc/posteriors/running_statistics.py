@@ -19,7 +19,7 @@ HINT = "--abnn.statistics frozen"
 
 
 class RunningStatistics(ABC):
-    """Gathers what a layer sees over all of its calls: a network may call a layer more than once."""
+    """Gathers what a layer sees over all of its calls; a network may call it more than once."""
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer

@@ -45,7 +45,7 @@ from segunc.uncertainty import largest_logit, relative_difference
 T = TypeVar("T")
 MAX_CHECK_SIDE = 256  # of the image of the self-check, which runs some twenty passes
 TOLERANCE = 1e-3
-"""Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
+"""Difference of float32 logits, relative to the largest logit, up to which it is rounding."""
 SHARING_ERRORS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a network raises where results are taken from another pass than its own."""
 BRANCHING_NOTE = (

@@ -648,8 +648,9 @@ class Sampler:
     def one_frame(
         self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False
     ) -> Prediction:
-        """Return the maps of one frame by plain operators of torch which look at no values, with all
-        draws as a batch, so that a graph can be traced.
+        """Return the maps of one frame in a form that can be traced as a graph.
+
+        Only plain operators of torch run, none of which looks at values, with all draws as a batch.
 
         The sampler has been called on a frame before, of this size unless the graph is for
         ``any_size``.
@@ -686,7 +687,7 @@ class Sampler:
         return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
-        """Return how many draws are in a batch for ``frames`` frames of (height, width) ``size``."""
+        """Return how many draws are in a batch, for frames of (height, width) ``size``."""
         if not self.report.batched:
             return 1
         pixels = frames * size[0] * size[1]
@@ -845,8 +846,8 @@ class Sampler:
     def _add_branch(
         self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]
     ) -> list[Tensor]:
-        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of each
-        frame.
+        """Run the draws of a branch over images, a chunk at a time, and add them to each frame's
+        sums.
 
         Returns:
             The smallest and the largest logit of each chunk, ``[2]`` float32: a tail may hide NaN,

@@ -412,7 +412,7 @@ class SharePrefix(InterpolationCounter):
                 self._needed[place] = output() if isinstance(output, weakref.ref) else output
 
     def _repeat(self, value: Any, in_place: bool) -> Any:
-        """Return an argument with one row for each draw and frame in place of one for each frame."""
+        """Return an argument, in which rows of frames are repeated for each draw."""
         if isinstance(value, Tensor) and getattr(value, ORIGIN, None) == FRAMES:
             # cat keeps the memory format, repeat does not.
             return torch.cat([value] * self._draws) if self._draws > 1 or in_place else value
@@ -437,8 +437,8 @@ class SharePrefix(InterpolationCounter):
 def _call_of(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """Return what tells one operation from another: the function, the shapes of its tensors, and its
-    numbers and texts.
+    """Return what tells one operation from another: the function, the shapes of its tensors, its
+    numbers and its texts.
     """
     return (func, _form(args), _form(kwargs))
 

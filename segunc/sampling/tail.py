@@ -101,7 +101,7 @@ class DrawAccumulator:
         return tuple(self.probabilities.shape)
 
     def add(self, logits: Tensor, upsampling: Upsampling) -> None:
-        """Add draws ``[S, C, h, w]`` of any floating type, whose (h, w) is upsampled to the frame."""
+        """Add draws ``[S, C, h, w]`` of any floating type, which are upsampled to the frame."""
         if self.backend == "native":
             native_tail().add_draws(
                 logits,
@@ -244,7 +244,7 @@ class LogitSums:
 
 
 def base_evidence(logits: Tensor, upsampling: Upsampling, temperature: float) -> dict[str, Any]:
-    """Return the evidence that the base network gives of one frame, from its logits ``[C, h, w]``."""
+    """Return the evidence of one frame from logits ``[C, h, w]`` of the base network."""
     full = upsampling.apply(logits[None].float())
     if upsampling.source != upsampling.full:
         # PyTorch interpolates the largest float to infinity, by rounding.

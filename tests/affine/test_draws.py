@@ -2,6 +2,9 @@
 corrections.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +17,9 @@ from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior, reestimate
 from tests.affine.networks import layout_of, small_network, with_affine
 
-S, M, T = 24, 3, 500
+S = 24  # draws
+M = 3  # members
+T = 500  # channels
 
 
 def source(scheme: str, seed: int = 0) -> NoiseSource:
@@ -45,18 +50,21 @@ def test_every_draw_is_standard_normal_and_members_are_independent(scheme):
     assert stats.kstest(uniform[7], "uniform").pvalue > 1e-4
 
 
-def test_a_latin_hypercube_covers_every_stratum_of_every_channel_and_bad_schemes_are_refused():
+def test_a_latin_hypercube_covers_every_stratum_of_every_channel() -> None:
     noise = source("latin-hypercube").normal(range(S), T, members=M).double()
     uniform = torch.special.ndtr(noise).view(S // M, M, T)
     strata = (uniform * (S // M)).floor().long().sort(0).values
     assert torch.equal(strata, torch.arange(S // M)[:, None, None].expand(-1, M, T))
+
+
+def test_members_of_a_latin_hypercube_may_have_other_numbers_of_draws() -> None:
     # 7 draws of 3 members: the first member has three, the others two.
-    odd = torch.special.ndtr(
-        NoiseSource(0, "latin-hypercube", 7).normal([0, 3, 6], T, members=3).double()
-    )
-    assert torch.equal(
-        (odd * 3).floor().sort(0).values[:, 0], torch.tensor([0.0, 1.0, 2.0]).double()
-    )
+    noise = NoiseSource(0, "latin-hypercube", 7).normal([0, 3, 6], T, members=3).double()
+    strata = (torch.special.ndtr(noise) * 3).floor().sort(0).values[:, 0]
+    assert torch.equal(strata, torch.tensor([0.0, 1.0, 2.0]).double())
+
+
+def test_bad_schemes_are_refused() -> None:
     with pytest.raises(InputError, match="none of independent, antithetic, latin-hypercube"):
         NoiseSource(0, "sobol")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="number of draws"):
@@ -80,9 +88,7 @@ def test_the_formula() -> None:
         assert torch.equal(draws.bias[s], beta[s % 2])
 
 
-def test_draws_end_with_their_context_fit_the_network_and_its_batch_and_see_no_training_mode() -> (
-    None
-):
+def test_draws_end_with_their_context() -> None:
     network, layout = converted()
     x = torch.randn(1, 3, 8, 8)
     before = network(x)
@@ -90,18 +96,35 @@ def test_draws_end_with_their_context_fit_the_network_and_its_batch_and_see_no_t
     with pytest.raises(RuntimeError), layout.active(draws):
         raise RuntimeError
     assert torch.equal(network(x), before)
+
+
+def test_draws_within_draws_are_refused() -> None:
+    _, layout = converted()
+    draws = ABNNPosterior.around(layout, 0.5).affine(layout, [0], seed=1)
     with (
         layout.active(draws),
         pytest.raises(InputError, match="active already"),
         layout.active(draws),
     ):
         pass
+
+
+def test_draws_of_another_layout_are_refused() -> None:
+    _, layout = converted()
     wrong = AffineDraws(torch.ones(1, 5), torch.ones(1, 5))
     with pytest.raises(InputError, match=r"\[S, 16\]"), layout.active(wrong):
         pass
+
+
+def test_a_batch_that_is_not_a_multiple_of_the_draws_is_refused() -> None:
+    network, layout = converted()
     draws = ABNNPosterior.around(layout, 0.1).affine(layout, [0, 1], 0)
     with layout.active(draws), pytest.raises(InputError, match="2 draws"):
         network(torch.randn(3, 3, 8, 8))
+
+
+def test_draws_do_not_see_training_mode() -> None:
+    network, layout = converted()
     draws = ABNNPosterior.around(layout, 0.2).affine(layout, [0, 1], 0)
     x = torch.randn(2, 3, 8, 8)
     statistics = network.encoder[1].running_mean.clone()
@@ -127,24 +150,23 @@ NAMES = ["encoder.bn1", "encoder.layer1.bn", "decoder.block.bn", "head.norm"]
     ],
 )
 def test_scopes(scope: str, flags: list[int]) -> None:
-    assert in_scope(scope, NAMES) == [bool(f) for f in flags]
+    assert in_scope(scope, NAMES) == [bool(flag) for flag in flags]
 
 
 @pytest.mark.parametrize("scope", ["nowhere", "last:0", "([", "encoder"])
 def test_bad_scopes(scope: str) -> None:
     with pytest.raises(InputError, match="scope"):
         in_scope(scope, NAMES[2:])
-    with pytest.raises(
-        InputError,
-        match="scope 'last:1' has no normalisation layer within the model's own, 'encoder'",
-    ):
+
+
+def test_a_narrower_scope_outside_of_the_scope_is_refused() -> None:
+    message = "scope 'last:1' has no normalisation layer within the model's own, 'encoder'"
+    with pytest.raises(InputError, match=message):
         in_scope("encoder", NAMES, "last:1")
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(
-    alpha: float,
-) -> None:
+def test_reestimated_statistics_fold_into_the_affine(alpha: float) -> None:
     network, layout = converted()
     posterior = ABNNPosterior(layout.weight[None] * 1.3, layout.bias[None] + 0.2, alpha)
     generator = torch.Generator().manual_seed(0)
@@ -156,25 +178,35 @@ def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(
     x = torch.randn(2, 3, 16, 16)
     with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
         folded = network(x)
-    # By hand: what every layer is given over all batches, each drawn anew and normalised with its
-    # batch, as one sample.
-    plain, given = small_network(), {}
-    layers = (plain.encoder[1], plain.decoder[1])
-    for layer in layers:
-        given[layer] = []
-        layer.register_forward_pre_hook(
-            lambda layer, x: given[layer].append(x[0]) if layer.training else None
-        )
-    with torch.no_grad():
-        for number, batch in enumerate(batches):
-            draw = posterior.affine(layout, [number], 5)
-            with_affine(plain, draw.weight[0], draw.bias[0]).train()(batch)
-        for layer in layers:
-            sample = torch.cat(given[layer])
-            layer.running_mean.copy_(sample.mean((0, 2, 3)))
-            layer.running_var.copy_(sample.var((0, 2, 3), unbiased=False))
-        by_hand = with_affine(plain, posterior.gamma[0], posterior.beta[0]).eval()(x)
+    by_hand = with_statistics_by_hand(layout, posterior, batches)(x)
     assert torch.allclose(by_hand, folded, atol=1e-4)
+
+
+@torch.no_grad()
+def with_statistics_by_hand(
+    layout: AffineLayout, posterior: ABNNPosterior, batches: Sequence[torch.Tensor]
+) -> Any:
+    """Return the plain network with a member's affine. Its statistics are of what every layer gets
+    over all batches, each drawn anew and normalised with its batch, as one sample.
+    """
+    plain = small_network()
+    layers = (plain.encoder[1], plain.decoder[1])
+    inputs: dict[Any, list[torch.Tensor]] = {layer: [] for layer in layers}
+
+    def keep(layer: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+        if layer.training:
+            inputs[layer].append(arguments[0])
+
+    for layer in layers:
+        layer.register_forward_pre_hook(keep)
+    for number, batch in enumerate(batches):
+        draw = posterior.affine(layout, [number], 5)
+        with_affine(plain, draw.weight[0], draw.bias[0]).train()(batch)
+    for layer in layers:
+        sample = torch.cat(inputs[layer])
+        layer.running_mean.copy_(sample.mean((0, 2, 3)))
+        layer.running_var.copy_(sample.var((0, 2, 3), unbiased=False))
+    return with_affine(plain, posterior.gamma[0], posterior.beta[0]).eval()
 
 
 def test_statistics_outside_of_the_scope_stay_those_of_the_base() -> None:
@@ -190,16 +222,20 @@ def test_statistics_outside_of_the_scope_stay_those_of_the_base() -> None:
 def test_gradients_within_a_scope_are_those_of_all_sites_and_zero_elsewhere() -> None:
     network, layout = converted()
     x = torch.randn(2, 3, 16, 16)
-    found = []
-    for chosen in ([True, True], [False, True]):
+
+    def gradients(chosen: list[bool]) -> tuple[torch.Tensor, torch.Tensor]:
         weight = layout.weight.repeat(2, 1).requires_grad_()
         bias = layout.bias.repeat(2, 1).requires_grad_()
-        with layout.active(layout.fold(AffineDraws(weight, bias)).frozen_outside(chosen)):
+        folded = layout.fold(AffineDraws(weight, bias)).frozen_outside(chosen)
+        with layout.active(folded):
             network(x).square().mean().backward()
-        found.append((weight.grad, bias.grad))
-    for whole, scoped in zip(*found, strict=True):
-        assert whole is not None
-        assert scoped is not None
+        assert weight.grad is not None
+        assert bias.grad is not None
+        return weight.grad, bias.grad
+
+    of_all = gradients([True, True])
+    of_scope = gradients([False, True])
+    for whole, scoped in zip(of_all, of_scope, strict=True):
         assert torch.equal(whole[:, 8:], scoped[:, 8:])
         assert whole[:, :8].any()
         assert not scoped[:, :8].any()

@@ -66,16 +66,17 @@ def test_the_regulariser_is_the_log_prior_of_a_member_over_n_eff() -> None:
     assert float(task.trained.regulariser(task.layout, 0)) == 0.0
 
 
-def test_random_classes_are_weighted_for_their_member_only_and_trained_members_keep_their_statistics() -> (
-    None
-):
+def test_random_classes_are_weighted_for_their_member_only() -> None:
     task = abnn_task(small_network(), members=3, random_classes=2, random_class_weight=5.0, seed=3)
     for member, chosen in enumerate(task.trained.random_classes):
         assert len(chosen) == 2
         expected = torch.ones(4)
         expected[chosen] = 5.0
         assert torch.equal(task.trained.class_weights(task.class_weights, member), expected)
-    assert len({tuple(c) for c in task.trained.random_classes}) > 1
+    assert len({tuple(classes) for classes in task.trained.random_classes}) > 1
+
+
+def test_trained_members_keep_their_statistics() -> None:
     assert ABNN().reestimates
     assert ABNN(epochs=1, statistics="reestimated").reestimates
     assert not ABNN(epochs=1).reestimates
@@ -105,28 +106,36 @@ def test_statistics_of_batches_of_one_are_those_of_all_frames_and_calls(
     sizes: list[int], calls: int
 ) -> None:
     torch.manual_seed(0)
-    network, batches = Pooled(calls).eval(), [torch.rand(n, 3, 8, 8) for n in sizes]
-    pooled = torch.cat(
-        [
-            call * network.stem(images).mean((2, 3))
-            for images in batches
-            for call in range(1, calls + 1)
-        ]
-    )
-    mean, square = pooled.mean(0), pooled.square().mean(0)
+    network = Pooled(calls).eval()
+    batches = [torch.rand(size, 3, 8, 8) for size in sizes]
+    inputs = []
+    for images in batches:
+        features = network.stem(images).mean((2, 3))
+        inputs += [call * features for call in range(1, calls + 1)]
+    pooled = torch.cat(inputs)
+    mean = pooled.mean(0)
+    square = pooled.square().mean(0)
     convert(network)
     posterior = ABNNPosterior.around(AffineLayout(network), 0.0)
     rescale, reshift = reestimate(network, posterior, 0, batches)
     deviation = (square - mean.square() + 1e-5).sqrt()
     torch.testing.assert_close(rescale, (1 + 1e-5) ** 0.5 / deviation, rtol=1e-3, atol=0)
     torch.testing.assert_close(reshift, -mean / deviation, rtol=1e-3, atol=1e-5)
-    network.calls = 1
-    for few, said in (
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
         ([torch.rand(1, 3, 8, 8)], "of one frame, and needs two"),
         ([], "there is no batch"),
-    ):
-        with pytest.raises(InputError, match=said):
-            reestimate(network, posterior, 0, few)
+    ],
+)
+def test_too_few_frames_for_statistics_are_refused(batches: list[torch.Tensor], said: str) -> None:
+    network = Pooled(1).eval()
+    convert(network)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.0)
+    with pytest.raises(InputError, match=said):
+        reestimate(network, posterior, 0, batches)
 
 
 class Checkpointed(torch.nn.Sequential):
@@ -148,10 +157,8 @@ def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(
         torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 1)
     )
     tuner = abnn_task(layers.eval(), members=1)
-    images, labels = (
-        torch.rand(2, 3, 8, 8, requires_grad=True),
-        torch.zeros(2, 8, 8, dtype=torch.long),
-    )
+    images = torch.rand(2, 3, 8, 8, requires_grad=True)
+    labels = torch.zeros(2, 8, 8, dtype=torch.long)
     layers.reentrant = reentrant
     with pytest.raises(InputError, match="checkpointing"):
         tuner.loss(images, labels, 0).backward()

@@ -150,33 +150,56 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
         make_sampler(model, SamplingOptions(device="cpu", alpha=3.0))
 
 
-def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None:
+@pytest.fixture
+def earlier() -> Model:
+    """A model whose attachments were written by an earlier version."""
     nothing: Any = None
     model = Model(nothing, nothing, "base", "posterior", None, {}, EARLIER)
     for kind in attachments_in(EARLIER):
         model.attachments[Path(kind.file).stem] = kind.load(EARLIER, model)
-    *others, last = model.attachments  # of which the last alone depends on others
-    assert (sorted(others), last) == (["calibration", "features"], "anomaly")
-    assert (model.temperature, model.calibrator) == (1.0, Calibrator(1.25))
-    assert model.attachments["features"].gives == {"feature distance"}
-    summed = model.attachments["anomaly"].record()["anomaly"]
-    assert (summed["parts"], summed["weights"]) == (("deterministic-energy", "knn"), (1.0, 2.0))
+    return model
+
+
+def test_what_depends_on_others_is_loaded_last(earlier: Model) -> None:
+    *others, last = earlier.attachments
+    assert sorted(others) == ["calibration", "features"]
+    assert last == "anomaly"
+
+
+def test_a_calibration_of_an_earlier_version_is_read(earlier: Model) -> None:
+    assert earlier.temperature == 1.0
+    assert earlier.calibrator == Calibrator(1.25)
+
+
+def test_a_sum_of_an_earlier_version_is_read(earlier: Model) -> None:
+    assert earlier.attachments["features"].gives == {"feature distance"}
+    summed = earlier.attachments["anomaly"].record()["anomaly"]
+    assert summed["parts"] == ("deterministic-energy", "knn")
+    assert summed["weights"] == (1.0, 2.0)
     assert summed["scales"] == ({"mean": 0.25, "std": 0.5}, {"mean": 0.5, "std": 0.125})
     assert summed["surprise"] == {"levels": (0.0, 1.0), "excess": 0.5}
-    assert [one.record() for one in model.used(["knn"])] == [{"features_sha256": "tensors"}]
-    assert [one.file for one in model.used(["anomaly"])] == ["features.json", "anomaly.json"]
-    for name in (
-        "base_sha256",
-        "posterior_sha256",
-        "features_sha256",
-        "temperature",
-        "calibrator_sha256",
-    ):
-        changed = {"temperature": 1.5, "features_sha256": None}.get(
-            name, "other"
-        )  # None: a sum without the bank of its parts
-        other: Any = SimpleNamespace(hashes=model.hashes | {name: changed})
-        with pytest.raises(
-            InputError, match=r"anomaly\.json was fitted (on another model|with other features)"
-        ):
-            ATTACHMENTS["anomaly"].load(EARLIER, other)
+
+
+def test_only_what_scores_need_is_recorded(earlier: Model) -> None:
+    assert [used.record() for used in earlier.used(["knn"])] == [{"features_sha256": "tensors"}]
+    files = [used.file for used in earlier.used(["anomaly"])]
+    assert files == ["features.json", "anomaly.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("base_sha256", "other"),
+        ("posterior_sha256", "other"),
+        ("features_sha256", None),  # a sum without the bank of its parts
+        ("temperature", 1.5),
+        ("calibrator_sha256", "other"),
+    ],
+)
+def test_a_sum_is_refused_where_one_hash_is_another(
+    earlier: Model, name: str, changed: Any
+) -> None:
+    other: Any = SimpleNamespace(hashes=earlier.hashes | {name: changed})
+    refusal = r"anomaly\.json was fitted (on another model|with other features)"
+    with pytest.raises(InputError, match=refusal):
+        ATTACHMENTS["anomaly"].load(EARLIER, other)

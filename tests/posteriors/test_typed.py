@@ -24,7 +24,8 @@ MODULE = """
 from torch import nn
 
 def build(width=8):
-    return nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, 3, 1))
+    stem = [nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+    return nn.Sequential(*stem, nn.Conv2d(width, 3, 1))
 """
 
 
@@ -39,37 +40,45 @@ def module() -> nn.Module:
 
 def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [
-        (
-            torch.rand(2, 3, 16, 16, generator=generator),
-            torch.randint(0, 3, (2, 16, 16), generator=generator),
-        )
-        for _ in range(count)
-    ]
+    loader = []
+    for _ in range(count):
+        images = torch.rand(2, 3, 16, 16, generator=generator)
+        labels = torch.randint(0, 3, (2, 16, 16), generator=generator)
+        loader.append((images, labels))
+    return loader
 
 
-def test_noise_alone_gives_the_maps_of_the_sampler_and_leaves_the_module_alone() -> None:
-    mine = module().eval()
-    before = pickle.dumps(mine)
-    model = segunc.ABNN(members=2, alpha=0.1).fit(
-        segunc.wrap(mine, CLASSES, mean=(0.5, 0.4, 0.3), std=(1, 1, 2))
-    )
-    maps = model(IMAGE, draws=6, seed=3)
-    assert pickle.dumps(mine) == before
-    images = (
-        torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255
-        - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)
-    ) / (torch.tensor([1, 1, 2]).view(3, 1, 1))
+def noisy_model() -> segunc.Model:
+    wrapped = segunc.wrap(module().eval(), CLASSES, mean=(0.5, 0.4, 0.3), std=(1, 1, 2))
+    return segunc.ABNN(members=2, alpha=0.1).fit(wrapped)
+
+
+def test_noise_alone_gives_the_maps_of_the_sampler() -> None:
+    maps = noisy_model()(IMAGE, draws=6, seed=3)
+    mean = torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)
+    deviation = torch.tensor([1, 1, 2]).view(3, 1, 1)
+    images = (torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255 - mean) / deviation
     converted = module().eval()
     segunc.convert(converted)
     posterior = ABNNPosterior.around(AffineLayout(converted), 0.1, 2)
     expected = segunc.Sampler(converted, posterior, draws=6, seed=3)(images)
+    energy = expected.scores["deterministic-energy"][0]
     assert expected.scores["epistemic"].max() > 0
     np.testing.assert_allclose(maps.entropy, expected.scores["entropy"][0], atol=1e-5)
-    np.testing.assert_allclose(
-        maps.deterministic_energy, expected.scores["deterministic-energy"][0], atol=1e-5
-    )
+    np.testing.assert_allclose(maps.deterministic_energy, energy, atol=1e-5)
     np.testing.assert_array_equal(maps.prediction, expected.prediction[0])
+
+
+def test_a_fit_and_a_call_leave_the_module_alone() -> None:
+    mine = module().eval()
+    before = pickle.dumps(mine)
+    wrapped = segunc.wrap(mine, CLASSES, mean=(0.5, 0.4, 0.3), std=(1, 1, 2))
+    segunc.ABNN(members=2, alpha=0.1).fit(wrapped)(IMAGE, draws=6, seed=3)
+    assert pickle.dumps(mine) == before
+
+
+def test_maps_of_an_image_are_attributes_and_can_be_pickled() -> None:
+    maps = noisy_model()(IMAGE, draws=6, seed=3)
     assert np.array_equal(pickle.loads(pickle.dumps(maps)).epistemic, maps.epistemic)
     with pytest.raises(AttributeError, match=r"no score 'entropie'; there are msp, entropy"):
         _ = maps.entropie

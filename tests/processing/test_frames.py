@@ -25,9 +25,9 @@ from tests.support.sampled import random_frames, small_sampler
 
 
 def computed(process: FrameProcess, given: list[Frame]) -> list[Maps]:
-    found = [process(frame) for frame in given]
-    assert not [result for result in found if isinstance(result, Exception)]
-    return found
+    results = [process(frame) for frame in given]
+    assert not [result for result in results if isinstance(result, Exception)]
+    return results
 
 
 def with_reasons() -> Sampler:
@@ -37,21 +37,30 @@ def with_reasons() -> Sampler:
     plain = small_sampler()
     network = plain.network
     extractor = FeatureExtractor(network, ["body.2"])
-    kinds = [np.full((40, 56, 3), 30, np.uint8), random_frames(1)[0].image]
+    dark = np.full((40, 56, 3), 30, np.uint8)
+    noise = cast(Any, random_frames(1)[0].image)
     with torch.no_grad():
-        rows = [
-            unit_features(extractor(network_input([cast(Any, kind)], (40, 56)))[0])
-            for kind in kinds
-        ]
-    bank = Neighbours(
-        torch.cat([rows[0][:50], rows[1][::7]]), ["dark"] * 50 + ["noise"] * len(rows[1][::7])
-    )
-    parts = Surprise((-2.0, -1.0, 1.0), 0.4), Surprise((0.0, 0.0005, 0.002), 0.01)
-    scales = (Standard(-1.0, 0.3), Standard(0.0005, 0.001))
+        of_dark = unit_features(extractor(network_input([dark], (40, 56)))[0])[:50]
+        of_noise = unit_features(extractor(network_input([noise], (40, 56)))[0])[::7]
+    names = ["dark"] * len(of_dark) + ["noise"] * len(of_noise)
+    bank = Neighbours(torch.cat([of_dark, of_noise]), names)
     total = ScoreSum(
-        ("deterministic-energy", "knn"), (1.0, 1.0), scales, Surprise((-1.0, 0.0, 1.0), 0.1), {}, 1, 4, 1.0, "", None, None,
-        part_surprises=parts,
-    )  # fmt: skip
+        parts=("deterministic-energy", "knn"),
+        weights=(1.0, 1.0),
+        scales=(Standard(-1.0, 0.3), Standard(0.0005, 0.001)),
+        surprise=Surprise((-1.0, 0.0, 1.0), 0.1),
+        fitted_on={},
+        frames=1,
+        draws=4,
+        temperature=1.0,
+        base_sha256="",
+        posterior_sha256=None,
+        features_sha256=None,
+        part_surprises=(
+            Surprise((-2.0, -1.0, 1.0), 0.4),
+            Surprise((0.0, 0.0005, 0.002), 0.01),
+        ),
+    )
     fitted = Fitted(providers=[FeatureDensity(extractor, [bank]), total])
     return Sampler(network, plain.posterior, draws=4, scores=REASONED, fitted=fitted)
 
@@ -65,7 +74,9 @@ def written(
     """The lines of a folder of maps; with ``killed`` the run ends at that frame and is
     continued.
     """
-    run = {"input": "here", "seed": 0} | ({"compact": True} if compact else {})
+    run: dict[str, Any] = {"input": "here", "seed": 0}
+    if compact:
+        run["compact"] = True
     manifest = build_manifest(
         run, REASONED, device="cpu", classes=("road", "car", "sky"), palette=[(0, 0, 0)] * 3
     )
@@ -74,48 +85,74 @@ def written(
         with MapsWriter(out, manifest) as writer:
             for frame in given[:end]:
                 if frame.index not in writer.lines:
-                    writer.commit(
-                        writer.store(frame.name, computed(process, [frame])[0], place=frame.index)
-                    )
+                    (maps,) = computed(process, [frame])
+                    writer.commit(writer.store(frame.name, maps, place=frame.index))
     return [json.loads(line) for line in (out / "frames.jsonl").read_text().splitlines()]
 
 
-def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> None:
-    given = random_frames(2)
-    cast(Any, given[1].image)[:, :28] = 30
-    lines = written(tmp_path / "maps", given)
-    reader, process = MapsReader(tmp_path / "maps"), with_reasons()
-    density, total = cast(Any, process.fitted.providers)
-    (bank,), named = density.banks, list[str]()
-    for frame, line in zip(given, lines, strict=True):
-        maps = {name: reader.read(frame.name, name) for name in REASONED}
-        with torch.no_grad():
-            ((features,),) = density.extractor(network_input([cast(Any, frame.image)], (40, 56)))
+@pytest.fixture(scope="module")
+def half_dark(tmp_path_factory: pytest.TempPathFactory) -> tuple[MapsReader, list[Any]]:
+    """Maps of two frames, the second of which is dark on its left half; and the frames, each with
+    its line.
+    """
+    folder = tmp_path_factory.mktemp("half_dark") / "maps"
+    pair = random_frames(2)
+    cast(Any, pair[1].image)[:, :28] = 30
+    lines = written(folder, pair)
+    return MapsReader(folder), list(zip(pair, lines, strict=True))
+
+
+def test_peaks_are_the_strongest_pixels_of_alarms(half_dark: tuple[MapsReader, list[Any]]) -> None:
+    reader, pairs = half_dark
+    for frame, line in pairs:
+        anomaly = reader.read(frame.name, "anomaly")
         peaks = line["peaks"]["anomaly"]
         assert 1 <= len(peaks) <= 5
-        assert peaks[0]["strength"] == pytest.approx(line["region"]["anomaly"])
-        assert [peak["strength"] for peak in peaks] == sorted(
-            (peak["strength"] for peak in peaks), reverse=True
-        )
-        assert (
-            max(float(maps["anomaly"][y, x]) for x, y in (peak["at"] for peak in peaks))
-            == maps["anomaly"].max()
-        )
-        for peak in peaks:
+        strengths = [peak["strength"] for peak in peaks]
+        assert strengths == sorted(strengths, reverse=True)
+        assert strengths[0] == pytest.approx(line["region"]["anomaly"])
+        values = [float(anomaly[y, x]) for x, y in (peak["at"] for peak in peaks)]
+        assert min(values) >= 3
+        assert max(values) == anomaly.max()
+
+
+def test_the_parts_of_a_peak_are_those_of_the_maps(
+    half_dark: tuple[MapsReader, list[Any]],
+) -> None:
+    reader, pairs = half_dark
+    _, total = cast(Any, with_reasons().fitted.providers)
+    for frame, line in pairs:
+        maps = {name: reader.read(frame.name, name) for name in total.parts}
+        for peak in line["peaks"]["anomaly"]:
             x, y = peak["at"]
-            assert maps["anomaly"][y, x] >= 3
             for name, surprise in zip(total.parts, total.part_surprises, strict=True):
                 stored = torch.tensor(np.float16(maps[name][y, x])).view(1)
                 step = float(np.spacing(stored.numpy())[0])  # of a map that is stored as float16
-                low, high = (float(surprise(stored.float() + by * step)) for by in (-1, 1))
+                low = float(surprise(stored.float() - step))
+                high = float(surprise(stored.float() + step))
                 assert low - 1e-3 <= peak["parts"][name] <= high + 1e-3
-            assert peak["nearest"]["distance"] == pytest.approx(float(maps["knn"][y, x]), abs=2e-3)
-            feature = (
-                features[:, y, x].double() / features[:, y, x].double().norm()
-            )  # the layer is as large as the frame
-            named.append(bank.frames[int((bank.bank.double() @ feature).argmax())])
-            assert peak["nearest"]["frame"] == named[-1]
-    assert {*named} == {"dark", "noise"}
+
+
+def test_a_peak_names_the_training_frame_of_the_nearest_feature(
+    half_dark: tuple[MapsReader, list[Any]],
+) -> None:
+    reader, pairs = half_dark
+    density, _ = cast(Any, with_reasons().fitted.providers)
+    (bank,) = density.banks
+    named = set()
+    for frame, line in pairs:
+        distances = reader.read(frame.name, "knn")
+        with torch.no_grad():
+            ((features,),) = density.extractor(network_input([frame.image], (40, 56)))
+        for peak in line["peaks"]["anomaly"]:
+            x, y = peak["at"]
+            nearest = peak["nearest"]
+            assert nearest["distance"] == pytest.approx(float(distances[y, x]), abs=2e-3)
+            feature = features[:, y, x].double()  # the layer is as large as the frame
+            similarities = bank.bank.double() @ (feature / feature.norm())
+            assert nearest["frame"] == bank.frames[int(similarities.argmax())]
+            named.add(nearest["frame"])
+    assert named == {"dark", "noise"}
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -136,48 +173,53 @@ def test_peaks_of_a_killed_run_are_continued_to_the_same_bytes(
         assert compact or [alarm.reasons for alarm in alarms] == line["peaks"]["anomaly"]
 
 
-def test_a_frame_of_a_size_that_memory_or_network_does_not_take_fails_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Any other failure of the network, or of the device, ends the run."""
-    process, plain, errors = (
-        FrameProcess(small_sampler(), ("entropy",)),
-        Engine.logits,
-        [Exception()],
-    )
-    dark = Frame("dark", 9, np.zeros((40, 56, 3), np.uint8))
-    expected = [maps for frame in random_frames() for maps in computed(process, [frame])]
+LACK_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+OTHER_SHAPES = "The size of tensor a (9) must match the size of tensor b (8)"
+DARK = Frame("dark", 9, np.zeros((40, 56, 3), np.uint8))
 
-    def limited(self: Engine, images: torch.Tensor, *rest: Any) -> Any:
+
+def fail_on_dark_frames(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    plain = Engine.logits
+
+    def logits(self: Engine, images: torch.Tensor, *rest: Any) -> Any:
         if images[0].max() == images[0].min():
-            raise errors[-1]
+            raise error
         return plain(self, images, *rest)
 
-    monkeypatch.setattr(Engine, "logits", limited)
-    for error, said in (
+    monkeypatch.setattr(Engine, "logits", logits)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
         (NotFiniteError("the network returns NaN"), "the network returns NaN"),
         (MemoryError(), "there is not enough memory for a frame of 56 x 40 pixels"),
-        (
-            RuntimeError(
-                "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
-            ),
-            "not enough memory for a frame",
-        ),
-        (
-            RuntimeError("The size of tensor a (9) must match the size of tensor b (8)"),
-            "the network fails on a frame of 56 x 40 pixels",
-        ),
-    ):
-        errors.append(error)
-        results: list[Any] = [process(frame) for frame in (dark, *random_frames())]
-        assert said in str(results[0])
-        for found, frame in zip(results[1:], expected, strict=True):
-            np.testing.assert_array_equal(found["entropy"], frame["entropy"])
-    for bug in (
+        (RuntimeError(LACK_OF_MEMORY), "not enough memory for a frame"),
+        (RuntimeError(OTHER_SHAPES), "the network fails on a frame of 56 x 40 pixels"),
+    ],
+)
+def test_a_frame_that_memory_or_network_does_not_take_fails_alone(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = FrameProcess(small_sampler(), ("entropy",))
+    expected = computed(process, random_frames())
+    fail_on_dark_frames(monkeypatch, error)
+    assert said in str(process(DARK))
+    for maps, before in zip(computed(process, random_frames()), expected, strict=True):
+        np.testing.assert_array_equal(maps["entropy"], before["entropy"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
         ZeroDivisionError(),
         RuntimeError("CUDA error: an illegal memory access was encountered"),
         NotImplementedError(),
-    ):
-        errors.append(bug)
-        with pytest.raises(type(bug)):
-            process(dark)
+    ],
+)
+def test_any_other_failure_ends_the_run(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = FrameProcess(small_sampler(), ("entropy",))
+    computed(process, random_frames())
+    fail_on_dark_frames(monkeypatch, error)
+    with pytest.raises(type(error)):
+        process(DARK)

@@ -14,7 +14,7 @@ from segunc.affine.posterior import Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.core.errors import InputError
-from segunc.sampling import Sampler
+from segunc.sampling import Prediction, Sampler
 from segunc.sampling.branches import AnyPosterior, Branch
 from tests.affine.networks import small_network
 from tests.sampling.plain import assert_mean_of, draw_logits, posterior_of
@@ -84,20 +84,31 @@ def test_sums_have_the_same_bits_in_any_chunk() -> None:
     """
     members = [stochastic(seed) for seed in (0, 1)]
     for member in members:
-        for name, module in list(member.network.named_modules()):
-            if isinstance(module, nn.Conv2d):
-                parent = member.network.get_submodule(name.rpartition(".")[0])
-                setattr(parent, name.rpartition(".")[2], Broadcast(module))
+        broadcast_convolutions(member.network)
     posteriors: list[AnyPosterior] = [
         Ensemble(members),
         TestTimeAugmentation(members[0].posterior, (1.0, 0.75)),
     ]
     for posterior in posteriors:
-        samplers = (Sampler(members[0].network, posterior, draws=9, chunk=c) for c in (1, 2, 3, 9))
-        first, *others = (sampler(IMAGES, keep_probabilities=True) for sampler in samplers)
-        for other in others:
-            assert torch.equal(other.probabilities, first.probabilities)  # type: ignore[arg-type]
-            assert all(torch.equal(other.scores[name], first.scores[name]) for name in other.scores)
+        results = []
+        for chunk in (1, 2, 3, 9):
+            sampler = Sampler(members[0].network, posterior, draws=9, chunk=chunk)
+            results.append(sampler(IMAGES, keep_probabilities=True))
+        for other in results[1:]:
+            assert_same_bits(other, results[0])
+
+
+def assert_same_bits(first: Prediction, second: Prediction) -> None:
+    assert torch.equal(first.probabilities, second.probabilities)  # type: ignore[arg-type]
+    for name in first.scores:
+        assert torch.equal(first.scores[name], second.scores[name])
+
+
+def broadcast_convolutions(network: nn.Module) -> None:
+    for name, module in list(network.named_modules()):
+        if isinstance(module, nn.Conv2d):
+            parent, _, attribute = name.rpartition(".")
+            setattr(network.get_submodule(parent), attribute, Broadcast(module))
 
 
 class Broadcast(nn.Module):

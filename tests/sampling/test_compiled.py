@@ -115,8 +115,8 @@ def test_a_graph_with_other_numbers_is_left_out_and_said(monkeypatch: pytest.Mon
     network = Headed(upsampled)
     messages = assert_same(network, posterior(network)).report.messages
     assert any(
-        "could not be compiled and runs as it is (ValueError: its logits change by 1.0e-02 of the largest)"
-        in text
+        "could not be compiled and runs as it is (ValueError: its logits change by 1.0e-02 of "
+        "the largest)" in text
         for text in messages
     )
 

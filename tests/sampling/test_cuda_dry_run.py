@@ -43,7 +43,10 @@ from tests.support.sampled import random_frames
 CLASSES, SIZE = 4, (40, 56)
 FINITE = ("sampling/engine.py", "require_finite")
 FRAME_LOOP: dict[Place, str] = {
-    FINITE: "one flag a frame, and one a network, right behind its first pass: the draws are queued behind it"
+    FINITE: (
+        "one flag a frame, and one a network, right behind its first pass: the draws are queued "
+        "behind it"
+    )
 }
 """Where the host waits for every frame, whatever is asked for."""
 FIRST_USE: dict[Place, str] = {

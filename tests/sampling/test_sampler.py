@@ -79,36 +79,48 @@ def dense(calibrator: Calibrator, p: torch.Tensor) -> torch.Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
+OF_DRAWS_OR_BASE = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
+
+
+def calibrated(calibrator: Calibrator | None, size: tuple[int, int] | None) -> Prediction:
+    fitted = Fitted(calibrator=calibrator)
+    sampler = Sampler(*model(), draws=6, seed=3, scores=OF_DRAWS_OR_BASE, fitted=fitted)
+    return sampler(IMAGES, size=size, keep_probabilities=True)
+
+
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=str)
 @pytest.mark.parametrize("size", [None, (37, 51)])
-def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
+def test_a_calibrator_does_not_act_on_the_draws(
     calibrator: Calibrator, size: tuple[int, int] | None
 ) -> None:
-    network, posterior = model()
-    names = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
-    plain, found = (
-        Sampler(network, posterior, draws=6, seed=3, scores=names, fitted=Fitted(calibrator=c))(
-            IMAGES, size=size, keep_probabilities=True
-        )
-        for c in (None, calibrator)
-    )
-    for name in set(names) - {"msp", "entropy"}:
-        assert torch.equal(found.scores[name], plain.scores[name]), name
-    p = torch.stack(
-        [z.double().softmax(1) for z in draw_logits(network, posterior, IMAGES, 6, 3)]
-    ).mean(0)
-    expected = dense(calibrator, p.movedim(1, -1)).movedim(-1, 1)
+    with_calibrator = calibrated(calibrator, size)
+    plain = calibrated(None, size)
+    for name in set(OF_DRAWS_OR_BASE) - {"msp", "entropy"}:
+        assert torch.equal(with_calibrator.scores[name], plain.scores[name]), name
+    if size is None:
+        assert torch.equal(with_calibrator.prediction, plain.prediction)
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS, ids=str)
+@pytest.mark.parametrize("size", [None, (37, 51)])
+def test_a_calibrator_acts_on_the_mean(
+    calibrator: Calibrator, size: tuple[int, int] | None
+) -> None:
+    draws = [logits.double().softmax(1) for logits in draw_logits(*model(), IMAGES, 6, 3)]
+    mean = torch.stack(draws).mean(0)
+    expected = dense(calibrator, mean.movedim(1, -1)).movedim(-1, 1)
     entropy = entropy_from_probabilities(expected) / math.log(4)
     if size is not None:
         expected = interpolate(expected, size, mode="bilinear", align_corners=False)
         entropy = interpolate(entropy[None], size, mode="bilinear", align_corners=False)[0]
-    torch.testing.assert_close(found.probabilities, expected.float(), rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found.scores["entropy"], entropy.float(), rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found.scores["msp"], max_softmax(found.probabilities))
-    moved = not torch.equal(found.prediction, plain.prediction)
-    chosen = found.probabilities.gather(1, found.prediction.long()[:, None])[:, 0]
-    assert torch.equal(chosen, found.probabilities.amax(1))
-    assert size is not None or not moved
+    result = calibrated(calibrator, size)
+    probabilities = result.probabilities
+    assert probabilities is not None
+    torch.testing.assert_close(probabilities, expected.float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.scores["entropy"], entropy.float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.scores["msp"], max_softmax(probabilities))
+    chosen = probabilities.gather(1, result.prediction.long()[:, None])[:, 0]
+    assert torch.equal(chosen, probabilities.amax(1))
 
 
 @pytest.mark.parametrize("backend", ["reference", "native"])
@@ -166,14 +178,15 @@ def test_without_noise_the_draws_are_the_deterministic_network() -> None:
     assert not found["logit-variance"].any()
 
 
-def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so_as_of_unreached_sites() -> (
-    None
-):
+def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time() -> None:
     network = randomise(Pixelwise(SequenceFirst()).eval())
     sampler = Sampler(network, posterior_of(network, 0.4, 1), draws=4)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert not sampler.report.batched
     assert any("one at a time" in message for message in sampler.report.messages)
+
+
+def test_layers_that_are_never_called_are_reported() -> None:
     network = small_network()
     network.forward = lambda x: network.head(network.decoder(network.encoder(x)))  # type: ignore[method-assign]
     network.add_module("unused", nn.BatchNorm2d(4))
@@ -189,29 +202,64 @@ class OfFeatures:
         return {name: images.mean(1) for name in needs}
 
 
-def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
-    scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
-    surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
+SURPRISE = Surprise((-1.0, 0.0, 4.0), 0.5)
+
+
+@pytest.fixture(scope="module")
+def every_score() -> Prediction:
+    """Maps of all scores at the frames' own size."""
     total = ScoreSum(
-        ("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None
+        parts=("entropy", "knn"),
+        weights=(1.0, 2.0),
+        scales=(Standard(0.1, 0.5), Standard(0.2, 0.25)),
+        surprise=SURPRISE,
+        fitted_on={},
+        frames=1,
+        draws=4,
+        temperature=1.0,
+        base_sha256="",
+        posterior_sha256=None,
+        features_sha256=None,
     )
-    sets = ClassSets(0.9, 0.1, 20, 0.05, 2.0, "", "", 4, 0, {}, "", None, 1.0, None)
+    sets = ClassSets(
+        threshold=0.9,
+        level=0.1,
+        frames=20,
+        risk=0.05,
+        mean_size=2.0,
+        promise="",
+        condition="",
+        draws=4,
+        seed=0,
+        fitted_on={},
+        base_sha256="",
+        posterior_sha256=None,
+        temperature=1.0,
+        calibrator_sha256=None,
+    )
     fitted = Fitted(providers=[OfFeatures(), total, sets])
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
-    result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
-    found = result.scores
-    assert list(found) == list(SCORES)
-    for name, values in found.items():
-        assert values.shape == result.prediction.shape == (3, 37, 51)
+    return sampler(IMAGES, size=(37, 51), keep_probabilities=True)
+
+
+def test_every_score_is_within_its_bounds(every_score: Prediction) -> None:
+    assert list(every_score.scores) == list(SCORES)
+    assert every_score.prediction.shape == (3, 37, 51)
+    for name, values in every_score.scores.items():
+        score = SCORES[name]
+        assert values.shape == (3, 37, 51)
         assert torch.isfinite(values).all(), name
-        assert SCORES[name].lower is None or float(values.min()) >= 0, name
-        assert SCORES[name].upper is None or float(values.max()) <= SCORES[name].upper, name
-    expected = surprise((found["entropy"] - 0.1) / 0.5 + 2 * (found["knn"] - 0.2) / 0.25)
-    torch.testing.assert_close(found["anomaly"], expected)
-    torch.testing.assert_close(found["msp"], 1 - result.probabilities.amax(1))  # type: ignore[union-attr]
-    torch.testing.assert_close(
-        found["epistemic"], (found["entropy"] - found["aleatoric"]).clamp_min(0)
-    )
+        assert score.lower is None or float(values.min()) >= 0, name
+        assert score.upper is None or float(values.max()) <= score.upper, name
+
+
+def test_scores_of_one_frame_belong_together(every_score: Prediction) -> None:
+    maps = every_score.scores
+    expected = SURPRISE((maps["entropy"] - 0.1) / 0.5 + 2 * (maps["knn"] - 0.2) / 0.25)
+    torch.testing.assert_close(maps["anomaly"], expected)
+    torch.testing.assert_close(maps["msp"], 1 - every_score.probabilities.amax(1))  # type: ignore[union-attr]
+    difference = maps["entropy"] - maps["aleatoric"]
+    torch.testing.assert_close(maps["epistemic"], difference.clamp_min(0))
 
 
 def test_nan_weights_and_dead_alpha_are_errors() -> None:
@@ -275,7 +323,10 @@ def write_maps(path: Path) -> None:
 
 
 def made_by(environment: dict[str, str], folder: Path) -> dict[str, np.ndarray]:
-    code = "import sys; from pathlib import Path; from tests.sampling.test_sampler import write_maps; write_maps(Path(sys.argv[1]))"
+    code = (
+        "import sys; from pathlib import Path; "
+        "from tests.sampling.test_sampler import write_maps; write_maps(Path(sys.argv[1]))"
+    )
     path = folder / "maps.safetensors"
     subprocess.run(
         [sys.executable, "-c", code, str(path)], check=True, env={**os.environ, **environment}

@@ -106,7 +106,8 @@ def test_draws_in_any_chunks_and_threads_give_the_same_bits(backend: Backend) ->
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_certain_and_uniform_pixels(backend: Backend) -> None:
     logits = torch.zeros(2, 4, 1, 3)
-    logits[0, 1, 0, 0], logits[1, 2, 0, 0] = 1e4, 1e4
+    logits[0, 1, 0, 0] = 1e4
+    logits[1, 2, 0, 0] = 1e4
     sums = sums_of(logits, Upsampling.none((1, 3)), backend)
     summed = sums.probabilities.clone()
     prediction, evidence = sums.finish()
@@ -399,7 +400,9 @@ def test_a_spread_of_1e_4_beside_logits_of_30_keeps_three_digits(backend: Backen
 
 TRITON = """
 import torch
-from tests.sampling.test_tail import CPU, DrawAccumulator, Upsampling, by_hand, logits_for, logits_of_any_size, oracle
+from tests.sampling.test_tail import (
+    CPU, DrawAccumulator, Upsampling, by_hand, logits_for, logits_of_any_size, oracle,
+)
 for dtype in (torch.float32, torch.bfloat16):
     logits = logits_of_any_size(dtype, pixels=40)
     sums = DrawAccumulator(6, (1, 40), CPU, "triton", temperature=0.25)
@@ -420,16 +423,12 @@ print("equal")
 
 
 def run_script(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    own, folder = (
-        {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-        Path(__file__).parents[2],
-    )
     return subprocess.run(
         [sys.executable, "-c", text],
         capture_output=True,
         text=True,
-        env=own,
-        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        cwd=Path(__file__).parents[2],
         check=False,
     )
 
@@ -450,14 +449,20 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from segunc.sampling.tail_triton import _add_draws
 names = _add_draws.arg_names
-pointers = {"logits": "*bf16", "probabilities": "*fp32", "entropy": "*fp64", "down": "*fp32", "across": "*fp32", "factor": "fp32"}
-pointers |= dict.fromkeys(("above", "below", "left", "right"), "*i32")
+kinds = dict.fromkeys(("above", "below", "left", "right"), "*i32")
+kinds |= dict.fromkeys(("down", "across", "probabilities"), "*fp32")
+kinds |= {"logits": "*bf16", "entropy": "*fp64", "factor": "fp32"}
 fixed = {"STRIDE_CLASS": 1, "CLASSES": 19, "PADDED": 32, "COLUMNS": 32, "UPSAMPLED": True}
-signature = {name: "constexpr" if name in fixed else pointers.get(name, "i32") for name in names}
-aligned = {(p.num,): [["tt.divisibility", 16]] for p in _add_draws.params if not (p.name in {"factor", *fixed} or p.do_not_specialize)}
-source = ASTSource(_add_draws, signature, {(names.index(name),): value for name, value in fixed.items()}, aligned)
+signature = {name: "constexpr" if name in fixed else kinds.get(name, "i32") for name in names}
+constants = {(names.index(name),): value for name, value in fixed.items()}
+aligned = {}
+for parameter in _add_draws.params:
+    if parameter.name not in {"factor", *fixed} and not parameter.do_not_specialize:
+        aligned[parameter.num,] = [["tt.divisibility", 16]]
+source = ASTSource(_add_draws, signature, constants, aligned)
 code = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1}).asm["ptx"]
-assert ".reg" in code and "shfl" not in code and "bar.sync" not in code  # a thread holds all classes of its pixels
+assert ".reg" in code
+assert "shfl" not in code and "bar.sync" not in code  # a thread holds all classes of its pixels
 print("compiled")
 """
 
@@ -485,42 +490,79 @@ def test_the_triton_kernel_on_a_device(name: str) -> None:
     torch.testing.assert_close(sums.entropy.cpu(), entropy, atol=2e-5, rtol=1e-5)
 
 
-@native
-@pytest.mark.parametrize("planted", ["folder", "above", "link", "file", "owner", "none"])
-def test_no_library_is_loaded_that_another_user_could_have_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str
-) -> None:
-    cache, built, loaded = tmp_path / "cache" / "segunc", list[Path](), list[Path]()
-    cache.mkdir(mode=0o700, parents=True)
-    for folder in (cache.parent, tmp_path):
-        folder.chmod(0o700)
+class Cache:
+    """The folder of compiled tails, with a compiler that writes ``ours`` in place of a library."""
 
-    def build(compiler: str, path: Path) -> None:
-        built.append(path)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, parent: Path) -> None:
+        self.folder = parent / "cache" / "segunc"
+        self.built: list[Path] = []
+        self.loaded: list[Path] = []
+        self.folder.mkdir(mode=0o700, parents=True)
+        self.folder.parent.chmod(0o700)
+        parent.chmod(0o700)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(self.folder.parent))
+        monkeypatch.setattr(tail_native, "_build", self.build)
+        monkeypatch.setattr(tail_native, "_load", self.load)
+
+    def build(self, compiler: str, path: Path) -> None:
+        self.built.append(path)
         path.unlink(missing_ok=True)
         path.write_text("ours")
 
-    def load(path: Path) -> Any:
+    def load(self, path: Path) -> Any:
         assert path.read_text() == "ours"
-        return loaded.append(path)
+        self.loaded.append(path)
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
-    monkeypatch.setattr(tail_native, "_build", build)
-    monkeypatch.setattr(tail_native, "_load", load)
-    assert native_tail.__wrapped__().reason == ""
-    (path,) = loaded
-    assert (path.parent, built) == (cache, [path])
-    path.write_text("ours" if planted == "none" else "theirs")
-    if planted in ("folder", "above"):
-        (cache if planted == "folder" else cache.parent).chmod(0o777)
+
+def plant(cache: Cache, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    """Replace the library as another user could."""
+    (path,) = cache.built
+    path.write_text("theirs")
+    if planted == "folder":
+        cache.folder.chmod(0o777)
+    elif planted == "above":
+        cache.folder.parent.chmod(0o777)
     elif planted == "file":
         path.chmod(0o666)
     elif planted == "owner":
         monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
-    elif planted == "link":
-        cache.rename(tmp_path / "elsewhere")
-        cache.symlink_to(tmp_path / "elsewhere")
-    reason = native_tail.__wrapped__().reason
-    assert len(built) == (1 if planted == "none" else 2)
-    assert (loaded[-1] == path) == (reason == "") == (planted in ("none", "file"))
-    assert reason == "" or not loaded[-1].parent.exists()
+    else:
+        elsewhere = cache.folder.parents[1] / "elsewhere"
+        cache.folder.rename(elsewhere)
+        cache.folder.symlink_to(elsewhere)
+
+
+@native
+def test_a_library_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache = Cache(monkeypatch, tmp_path)
+    assert native_tail.__wrapped__().reason == ""
+    assert native_tail.__wrapped__().reason == ""
+    (path,) = cache.built
+    assert path.parent == cache.folder
+    assert cache.loaded == [path, path]
+
+
+@native
+def test_a_library_that_others_can_write_is_built_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache = Cache(monkeypatch, tmp_path)
+    native_tail.__wrapped__()
+    plant(cache, monkeypatch, "file")
+    assert native_tail.__wrapped__().reason == ""
+    assert len(cache.built) == 2
+    assert cache.loaded[-1] == cache.loaded[0]
+
+
+@native
+@pytest.mark.parametrize("planted", ["folder", "above", "link", "owner"])
+def test_no_library_is_loaded_from_a_folder_that_others_can_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str
+) -> None:
+    cache = Cache(monkeypatch, tmp_path)
+    native_tail.__wrapped__()
+    plant(cache, monkeypatch, planted)
+    assert native_tail.__wrapped__().reason != ""
+    assert len(cache.built) == 2
+    assert cache.loaded[-1] != cache.loaded[0]
+    assert not cache.loaded[-1].parent.exists()

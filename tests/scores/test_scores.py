@@ -22,7 +22,8 @@ from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, SET_THRESHOLD, SUM, 
 from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
 from tests.sampling.plain import decompose_draws
 
-T, LAMBDA = 1.4, 0.9
+T = 1.4
+LAMBDA = 0.9
 LOGITS = torch.randn(6, 5, 9, 11, generator=torch.Generator().manual_seed(0)) * 3
 """Six draws; the base network's are the first."""
 
@@ -67,42 +68,56 @@ def closed_forms() -> dict[str, Tensor]:
 
 
 def test_evidence_is_all_that_the_table_asks_for() -> None:
-    assert (
-        set(evidence())
-        == set(EVIDENCE)
-        == {need for score in SCORES.values() for need in score.needs}
-    )
-    # In tests/posteriors/test_features.py:
+    needs = set()
+    for score in SCORES.values():
+        needs.update(score.needs)
+    assert set(EVIDENCE) == needs
+    assert set(evidence()) == needs
+
+
+def test_every_score_of_draws_or_base_has_a_closed_form() -> None:
+    # The others are tested in tests/baselines.
     elsewhere = {name for name, score in SCORES.items() if score.sources & {"scores", "frame"}}
     assert SCORES.keys() - closed_forms().keys() == elsewhere
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_an_entry_is_complete_and_its_values_are_within_its_bounds(name: str) -> None:
+def test_an_entry_is_complete(name: str) -> None:
     score = SCORES[name]
-    assert (score.name, bool(score.meaning), bool(score.source), bool(score.unit)) == (
-        name,
-        True,
-        True,
-        True,
-    )
+    assert score.name == name
+    assert score.meaning
+    assert score.source
+    assert score.unit
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_stored_values_are_within_the_bounds(name: str) -> None:
+    score = SCORES[name]
     values = score(evidence())
     assert values.shape == (1, 9, 11)
     assert values.std() > 0
     stored = encode_score(name, values.numpy())
-    assert stored.dtype == (np.uint16 if score.stored == "unit16" else np.float16)
-    shown = decode_unit(stored) if score.stored == "unit16" else stored.astype(np.float32)
+    if score.stored == "unit16":
+        assert stored.dtype == np.uint16
+        shown = decode_unit(stored)
+    else:
+        assert stored.dtype == np.float16
+        shown = stored.astype(np.float32)
     np.testing.assert_allclose(shown, values.float().numpy(), rtol=1e-3, atol=2e-5)
     assert score.lower is None or shown.min() >= score.lower
     assert score.upper is None or shown.max() <= score.upper
-    assert (
-        score.colours or score.upper is None
-    )  # where values may be anything, colours may still be fixed
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_the_colour_bar_ends_where_the_table_says(name: str) -> None:
+    score = SCORES[name]
+    # Where values may be anything, colours may still be fixed.
+    assert score.colours or score.upper is None
     if score.colours:
-        assert display_range(name).low == score.colours[0]
-        assert display_range(name).ticks[-1] == (
-            "1" if score.colours[1] == score.upper else f">= {score.colours[1]}"
-        )
+        low, high = score.colours
+        bar = display_range(name)
+        assert bar.low == low
+        assert bar.ticks[-1] == ("1" if high == score.upper else f">= {high}")
 
 
 @pytest.mark.parametrize("name", closed_forms())
@@ -111,18 +126,25 @@ def test_a_formula_is_its_closed_form(name: str) -> None:
     torch.testing.assert_close(found, closed_forms()[name].float(), rtol=1e-4, atol=2e-6)
 
 
-def test_names_are_checked() -> None:
-    assert check_scores(["deterministic-energy", "msp", "deterministic-energy"]) == (
-        "deterministic-energy",
-        "msp",
-    )
+def test_a_name_that_is_given_twice_counts_once() -> None:
+    names = ["deterministic-energy", "msp", "deterministic-energy"]
+    assert check_scores(names) == ("deterministic-energy", "msp")
     assert check_scores(DEFAULT_SCORES) == DEFAULT_SCORES
-    for names, said in (
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
         (["sharpness"], "no score 'sharpness'. Hint: choose one of msp, "),
         ([], "no score is named"),
-    ):
-        with pytest.raises(InputError, match=said):
-            check_scores(names)
+    ],
+)
+def test_names_without_a_score_are_refused(names: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_scores(names)
+
+
+def test_a_second_score_of_one_name_is_refused() -> None:
     with pytest.raises(InputError, match="a score 'msp' already"):
         SCORES.register("msp", replace(SCORES["msp"]))
 
@@ -140,15 +162,17 @@ def test_an_entry_that_cannot_be_is_refused(changed: dict[str, object], said: st
 
 
 def test_the_table_needs_no_torch() -> None:
-    code = "import sys; from segunc.scores import SCORES; [*SCORES.values()]; print('torch' in sys.modules)"
+    code = (
+        "import sys; from segunc.scores import SCORES; [*SCORES.values()]; "
+        "print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
 def test_entropy_equals_scipy() -> None:
-    probabilities = (
-        (torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(0)) * 3).double().softmax(1)
-    )
+    logits = torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(0)) * 3
+    probabilities = logits.double().softmax(1)
     probabilities[0, :, 0] = torch.eye(7)[2]  # certain
     expected = torch.from_numpy(scipy_entropy(probabilities.numpy(), axis=1)).float()
     torch.testing.assert_close(
@@ -163,27 +187,45 @@ def test_scores_of_known_values() -> None:
     assert float(energy(2 * logits, temperature=2.0)) == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("classes", [1, 3])
-def test_a_calibrator_of_probabilities_that_underflowed(
-    classes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """0 and denormal numbers count as the smallest normal one; strips of any height are the whole;
-    the identity changes nothing.
-    """
+def probabilities_that_underflow(classes: int) -> Tensor:
     logits = torch.randn(2, classes, 9, 5, generator=torch.Generator().manual_seed(0)) * 60
-    given = logits.softmax(1)
-    assert classes == 1 or bool((given == 0).any())
-    calibrator = Calibrator(1.3)
-    found, entropy = calibrator(given)
-    logs = given.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+    probabilities = logits.softmax(1)
+    assert classes == 1 or bool((probabilities == 0).any())
+    return probabilities
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_calibrator_takes_0_as_the_smallest_normal_number(classes: int) -> None:
+    probabilities = probabilities_that_underflow(classes)
+    calibrated, entropy = Calibrator(1.3)(probabilities)
+    logs = probabilities.double().clamp_min(torch.finfo(torch.float32).tiny).log()
     expected = (logs / 1.3).softmax(1)
-    torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(calibrated, expected.float(), rtol=1e-4, atol=1e-7)
     share = torch.from_numpy(scipy_entropy(expected.numpy(), axis=1)) / max(math.log(classes), 1e-9)
     torch.testing.assert_close(entropy, share.float(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_strips_of_any_height_are_calibrated_as_the_whole(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probabilities = probabilities_that_underflow(classes)
+    calibrator = Calibrator(1.3)
+    whole = calibrator(probabilities)
     monkeypatch.setattr("segunc.uncertainty.STRIP_NUMBERS", 2 * 5 * classes)
-    for part, whole in zip(calibrator(given), (found, entropy), strict=True):
-        torch.testing.assert_close(part, whole, rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(Calibrator(1.0)(given)[0], given, rtol=1e-5, atol=1e-7)
+    in_strips = calibrator(probabilities)
+    torch.testing.assert_close(in_strips[0], whole[0], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(in_strips[1], whole[1], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_temperature_of_1_changes_no_probability(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probabilities = probabilities_that_underflow(classes)
+    monkeypatch.setattr("segunc.uncertainty.STRIP_NUMBERS", 2 * 5 * classes)
+    calibrated, _ = Calibrator(1.0)(probabilities)
+    torch.testing.assert_close(calibrated, probabilities, rtol=1e-5, atol=1e-7)
 
 
 def test_the_scores_of_stacked_draws_that_others_are_compared_with() -> None:
