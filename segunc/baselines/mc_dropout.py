@@ -64,7 +64,9 @@ class ChannelDropout:
     members = 1
 
     def __init__(self, affine: Tensor, p: float, scope: str = "all") -> None:
-        self.gamma_beta, self.p, self.scope = affine, float(p), scope
+        self.gamma_beta = affine
+        self.p = float(p)
+        self.scope = scope
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None

@@ -65,29 +65,40 @@ def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
     return posterior.base + scale * noise
 
 
-def test_the_value_is_scikit_learns_log_loss_and_the_prior_and_the_gradient_its_slope() -> None:
+def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     posterior = target(temperature=0.5)
     images, labels = data()
     theta = moved(posterior)
-    layout = posterior.layout
     gamma, beta = posterior.expand(theta)
+    network = with_affine(small_network().double(), gamma, beta)
     with torch.no_grad():
-        p = (
-            with_affine(small_network().double(), gamma, beta)(images.double())
-            .softmax(1)
-            .movedim(1, -1)
-        )
+        probabilities = network(images.double()).softmax(1).movedim(1, -1)
     valid = labels != 255
-    mean = -log_loss(labels[valid].numpy(), p[valid].numpy(), labels=[0, 1, 2, 3])
+    loss = log_loss(labels[valid].numpy(), probabilities[valid].numpy(), labels=[0, 1, 2, 3])
+    layout = posterior.layout
     offset = torch.cat([gamma - layout.weight, beta - layout.bias])
-    expected = (N_EFF * mean - float(offset.square().sum()) / (2 * S**2)) / 0.5
+    log_prior = -float(offset.square().sum()) / (2 * S**2)
+    value, _ = posterior.on([(images, labels)])(theta)
+    assert value == pytest.approx((-N_EFF * loss + log_prior) / 0.5, rel=1e-9)
+
+
+def test_streaming_in_batches_of_several_sizes_changes_nothing() -> None:
+    posterior = target(temperature=0.5)
+    images, labels = data()
+    theta = moved(posterior)
     value, gradient = posterior.on([(images, labels)])(theta)
-    assert value == pytest.approx(expected, rel=1e-9)
-    # Streaming in batches of several sizes changes nothing.
-    parts = posterior.on([(images[i:k], labels[i:k]) for i, k in ((0, 1), (1, 4), (4, 6))])(theta)
-    assert parts[0] == pytest.approx(value, rel=1e-12)
-    torch.testing.assert_close(parts[1], gradient, rtol=1e-10, atol=1e-10)
-    density = posterior.on([(images, labels)])
+    sizes = [1, 3, 2]
+    batches = list(zip(images.split(sizes), labels.split(sizes), strict=True))
+    of_batches, gradient_of_batches = posterior.on(batches)(theta)
+    assert of_batches == pytest.approx(value, rel=1e-12)
+    torch.testing.assert_close(gradient_of_batches, gradient, rtol=1e-10, atol=1e-10)
+
+
+def test_the_gradient_is_the_slope_of_the_value() -> None:
+    posterior = target(temperature=0.5)
+    density = posterior.on([data()])
+    theta = moved(posterior)
+    _, gradient = density(theta)
     for index in (0, 5, 9, 20, 31):
         step = torch.zeros_like(theta)
         step[index] = 1e-5
@@ -100,17 +111,18 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     images, labels = data()
     theta = moved(posterior)
     _, exact = posterior.on([(images, labels)])(theta)
-    pixels = float((labels != 255).sum()) / len(images)
-    mean, ratio = (
-        torch.stack(
-            [
-                posterior.energy_gradient(theta, images[i : i + 1], labels[i : i + 1], counts[i])
-                for i in range(6)
-            ]
-        ).mean(0)
-        for counts in ([pixels] * 6, (labels != 255).sum((1, 2)).tolist())
-    )
+
+    def mean_gradient(pixels: list[float]) -> Tensor:
+        gradients = []
+        for i, count in enumerate(pixels):
+            part = slice(i, i + 1)
+            gradients.append(posterior.energy_gradient(theta, images[part], labels[part], count))
+        return torch.stack(gradients).mean(0)
+
+    labelled = (labels != 255).sum((1, 2))
+    mean = mean_gradient([float(labelled.sum()) / 6] * 6)
     torch.testing.assert_close(mean, -0.5 * exact, rtol=1e-10, atol=1e-10)
+    ratio = mean_gradient(labelled.tolist())
     assert not torch.allclose(ratio, mean, rtol=1e-3), (
         "dividing by the pixels of each batch is another estimate"
     )
@@ -149,33 +161,62 @@ def frames(root: Path, *, augment: bool) -> SegmentationDataset:
     return SegmentationDataModule("toy", str(root), crop=(32, 32)).dataset("train", augment=augment)
 
 
-def test_each_pass_shows_every_frame_once_in_an_order_that_the_seed_decides(toy_set: Path) -> None:
-    class Numbers:
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            return {"image": torch.tensor(float(index)), "label": torch.rand(())}
+class Numbers:
+    """Frames that are their own number, with a random label."""
 
-    def shown(seed: int, steps: int = 12) -> list[Tensor]:
-        return [torch.stack(batch) for batch in minibatches(Numbers(), range(6), 2, seed, steps)]  # type: ignore[arg-type]
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": torch.tensor(float(index)), "label": torch.rand(())}
 
+
+def numbered_batches(seed: int, steps: int = 12) -> list[Tensor]:
+    """Batches of two of six frames: their numbers and their labels, ``[2, 2]``."""
+    batches = minibatches(Numbers(), range(6), 2, seed, steps)  # type: ignore[arg-type]
+    return [torch.stack(batch) for batch in batches]
+
+
+def test_each_pass_shows_every_frame_once_in_another_order() -> None:
+    batches = numbered_batches(seed=1)
+    passes = []
+    for first in range(0, 12, 3):
+        numbers, _ = torch.cat(batches[first : first + 3], 1)
+        passes.append(numbers.int().tolist())
+    for numbers in passes:
+        assert sorted(numbers) == list(range(6))
+    assert len({tuple(numbers) for numbers in passes}) > 1
+
+
+def test_batches_depend_on_seed_and_step_alone() -> None:
+    batches = numbered_batches(seed=1)
+    assert all(map(torch.equal, batches[:5], numbered_batches(seed=1, steps=5)))
+    assert not all(map(torch.equal, batches, numbered_batches(seed=2)))
+    assert not torch.equal(batches[0][1], batches[1][1]), "augmentation differs from step to step"
+
+
+def test_batches_leave_the_global_generator_alone() -> None:
     torch.manual_seed(123)
     state = torch.get_rng_state()
-    batches = shown(1)
-    assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
-    passes = [torch.cat(batches[i : i + 3], 1)[0].int().tolist() for i in range(0, 12, 3)]
-    assert all(sorted(numbers) == list(range(6)) for numbers in passes)
-    assert len({tuple(numbers) for numbers in passes}) > 1
-    assert all(map(torch.equal, batches[:5], shown(1, 5)))
-    assert not all(map(torch.equal, batches, shown(2)))
-    assert not torch.equal(batches[0][1], batches[1][1]), "augmentation differs from step to step"
+    numbered_batches(seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_frames_that_do_not_fill_a_batch_are_refused(toy_set: Path) -> None:
     with pytest.raises(InputError, match="do not fill a batch of 9"):
         minibatches(frames(toy_set, augment=False), range(8), 9, 0, 1)
+
+
+def test_batches_of_all_data_hold_the_frames_that_are_named(toy_set: Path) -> None:
     data = frames(toy_set, augment=False)
-    held = load_batches(data, [1, 3, 6], 2)
-    assert [len(images) for images, _ in held] == [2, 1]
-    assert torch.equal(held[1][0][0], data[6]["image"])
-    assert torch.equal(held[0][1][1], data[3]["label"])
+    first, last = load_batches(data, [1, 3, 6], 2)
+    assert len(first[0]) == 2
+    assert len(last[0]) == 1
+    assert torch.equal(last[0][0], data[6]["image"])
+    assert torch.equal(first[1][1], data[3]["label"])
+
+
+def test_minibatches_of_a_data_set_have_its_crop(toy_set: Path) -> None:
     ((images, labels),) = minibatches(frames(toy_set, augment=True), range(8), 3, 0, 1)
-    assert (images.shape, labels.shape) == ((3, 3, 32, 32), (3, 32, 32))
+    assert images.shape == (3, 3, 32, 32)
+    assert labels.shape == (3, 32, 32)
 
 
 DOUBLE = torch.float64
@@ -184,12 +225,10 @@ DOUBLE = torch.float64
 def covariance(dimensions: int = 5) -> Tensor:
     """Correlated, with standard deviations from 0.3 to 2."""
     generator = torch.Generator().manual_seed(0)
-    rotation, _ = torch.linalg.qr(
-        torch.randn(dimensions, dimensions, generator=generator, dtype=DOUBLE)
-    )
-    return (
-        rotation @ torch.diag(torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE) ** 2) @ rotation.T
-    )
+    random = torch.randn(dimensions, dimensions, generator=generator, dtype=DOUBLE)
+    rotation, _ = torch.linalg.qr(random)
+    variances = torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE) ** 2
+    return rotation @ torch.diag(variances) @ rotation.T
 
 
 MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0, 3.0], dtype=DOUBLE)
@@ -207,11 +246,10 @@ def gaussian(cov: Tensor, mean: Tensor) -> LogDensity:
 
 def banana(theta: Tensor) -> tuple[float, Tensor]:
     """x ~ N(0, 1), y | x ~ N(x^2, 0.5^2)."""
-    x, y = float(theta[0]), float(theta[1])
+    x, y = theta.tolist()
     rest = (y - x * x) / 0.25
-    return -0.5 * x * x - 0.5 * (y - x * x) * rest, torch.tensor(
-        [-x + 2 * x * rest, -rest], dtype=DOUBLE
-    )
+    value = -0.5 * x * x - 0.5 * (y - x * x) * rest
+    return value, torch.tensor([-x + 2 * x * rest, -rest], dtype=DOUBLE)
 
 
 def chain_on(
@@ -243,10 +281,15 @@ def test_hmc_has_mean_and_covariance_of_a_correlated_gaussian() -> None:
     assert bool(((pooled.T.cov() - cov).abs() < 4 * error).all())
 
 
-START, MOMENTUM = torch.tensor([0.5, 0.3], dtype=DOUBLE), torch.tensor([0.4, -0.7], dtype=DOUBLE)
+START = torch.tensor([0.5, 0.3], dtype=DOUBLE)
+MOMENTUM = torch.tensor([0.4, -0.7], dtype=DOUBLE)
 
 
-def test_leapfrog_is_reversible_and_follows_the_flow_with_an_error_of_second_order() -> None:
+def hamiltonian(momentum: Tensor, value: float) -> float:
+    return 0.5 * float(momentum.square().sum()) - value
+
+
+def test_leapfrog_follows_the_flow_with_an_error_of_second_order() -> None:
     """The flow is that of SciPy's Runge-Kutta integrator of order 8."""
 
     def rate(_: float, state: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -256,20 +299,26 @@ def test_leapfrog_is_reversible_and_follows_the_flow_with_an_error_of_second_ord
     first = torch.cat([START, MOMENTUM]).numpy()
     expected = solve_ivp(rate, (0, 1), first, "DOP853", rtol=1e-11, atol=1e-12).y[:, -1]
     value, gradient = banana(START)
-    energy = 0.5 * float(MOMENTUM.square().sum()) - value
-    places, energies = [], []
+    place_errors = []
+    energy_errors = []
     for steps in (50, 100, 200):
-        theta, after, end, _ = leapfrog(banana, START, MOMENTUM, gradient, 1.0 / steps, steps)
-        places.append(float(np.abs(torch.cat([theta, after]).numpy() - expected).max()))
-        energies.append(abs(0.5 * float(after.square().sum()) - end - energy))
-    for errors in (places, energies):
+        end = leapfrog(banana, START, MOMENTUM, gradient, 1.0 / steps, steps)
+        state = torch.cat([end.theta, end.momentum])
+        place_errors.append(float(np.abs(state.numpy() - expected).max()))
+        energy = hamiltonian(end.momentum, end.value)
+        energy_errors.append(abs(energy - hamiltonian(MOMENTUM, value)))
+    for errors in (place_errors, energy_errors):
         assert errors[0] / errors[1] == pytest.approx(4.0, rel=0.1)
         assert errors[1] / errors[2] == pytest.approx(4.0, rel=0.1)
-    theta, after, _, gradient = leapfrog(banana, START, MOMENTUM, banana(START)[1], 0.05, 40)
-    assert not torch.allclose(theta, START, atol=0.1)
-    back, reversed_momentum, _, _ = leapfrog(banana, theta, -after, gradient, 0.05, 40)
-    torch.testing.assert_close(back, START, atol=1e-12, rtol=0)
-    torch.testing.assert_close(-reversed_momentum, MOMENTUM, atol=1e-12, rtol=0)
+
+
+def test_leapfrog_is_reversible() -> None:
+    _, gradient = banana(START)
+    end = leapfrog(banana, START, MOMENTUM, gradient, 0.05, 40)
+    assert not torch.allclose(end.theta, START, atol=0.1)
+    back = leapfrog(banana, end.theta, -end.momentum, end.gradient, 0.05, 40)
+    torch.testing.assert_close(back.theta, START, atol=1e-12, rtol=0)
+    torch.testing.assert_close(-back.momentum, MOMENTUM, atol=1e-12, rtol=0)
 
 
 def test_the_step_size_is_adapted_to_the_target() -> None:
@@ -303,11 +352,12 @@ def test_divergent_trajectories_are_rejected_and_counted() -> None:
     assert float(x.mean()) == pytest.approx(-0.2876, abs=0.12)
 
 
-def test_a_chain_that_only_diverges_ends_and_long_trajectories_are_cut_short(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_chain_that_only_diverges_ends() -> None:
     with pytest.raises(PartialFailure, match=r"smaller hmc\.step_size"):
         gaussian_chain(step_size=50.0).sample()
+
+
+def test_long_trajectories_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamics, "MAX_LEAPFROG_STEPS", 20)
     chain = gaussian_chain(step_size=0.01, warmup=1, samples=4)
     chain.sample()
@@ -382,14 +432,15 @@ def test_every_cycle_keeps_its_number_of_states_and_its_last_one(
             cyclical(cycles, length, exploration, states)
         return
     settings = cyclical(cycles, length, exploration, states)
-    kept = [settings.is_kept(step) for step in range(settings.total_steps)]
-    assert all(settings.is_noisy(step) for step in range(settings.total_steps) if kept[step])
+    kept = [step for step in range(settings.total_steps) if settings.is_kept(step)]
+    assert all(settings.is_noisy(step) for step in kept)
     for cycle in range(cycles):
-        part = kept[cycle * length : (cycle + 1) * length]
-        assert sum(part) == states
-        assert part[-1]
-        places = np.flatnonzero(part)
-        assert np.ptp(np.diff(places)) <= 1 if states > 2 else True, "evenly spaced"
+        last = (cycle + 1) * length - 1
+        of_cycle = [step for step in kept if last - length < step <= last]
+        assert len(of_cycle) == states
+        assert of_cycle[-1] == last
+        if states > 2:
+            assert np.ptp(np.diff(of_cycle)) <= 1, "evenly spaced"
 
 
 def test_the_cosine_of_a_cycle() -> None:
@@ -400,20 +451,30 @@ def test_the_cosine_of_a_cycle() -> None:
     assert cyclical(2, 100, 0.5, 1, lr=0.4, shape="constant").step_size(99) == 0.4
 
 
-def test_a_chain_that_breaks_says_where() -> None:
+def test_a_gradient_that_breaks_is_reported_with_its_step() -> None:
     slopes = iter([1.0] * 7 + [math.nan])
+
+    def gradient(theta: Tensor) -> Tensor:
+        return next(slopes) * exact(theta)
+
     with pytest.raises(PartialFailure, match="gradient became NaN or infinite at step 7"):
-        sample_langevin(lambda theta: next(slopes) * exact(theta), CENTRE, constant(0.1, 20, 0), 0)
-    with pytest.raises(
-        PartialFailure, match=r"state became NaN or infinite .* lower the learning rate"
-    ):
+        sample_langevin(gradient, CENTRE, constant(0.1, 20, 0), 0)
+
+
+def test_a_state_that_breaks_is_reported() -> None:
+    said = r"state became NaN or infinite .* lower the learning rate"
+    with pytest.raises(PartialFailure, match=said):
         sample_langevin(exact, CENTRE, constant(1e6, 200, 0), 0)
+
+
+def test_a_start_without_a_density_is_refused() -> None:
     with pytest.raises(InputError, match="log density is nan"):
         chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
 
 
 def test_finished_chains_are_not_run_again_and_one_that_fails_says_which(tmp_path: Path) -> None:
-    last, started = tmp_path / "last.ckpt", list[int]()
+    last = tmp_path / "last.ckpt"
+    started: list[int] = []
 
     def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         started.append(number)
@@ -421,9 +482,8 @@ def test_finished_chains_are_not_run_again_and_one_that_fails_says_which(tmp_pat
             raise PartialFailure(
                 "the gradient became NaN or infinite. Hint: lower the learning rate"
             )
-        return sample_langevin(exact, CENTRE, cyclical(2, 10, 0.3, 3), number, show), {
-            "number": number
-        }
+        states = sample_langevin(exact, CENTRE, cyclical(2, 10, 0.3, 3), number, show)
+        return states, {"number": number}
 
     with pytest.raises(
         PartialFailure, match=r"chain 2 of 3 stopped: the gradient became NaN.*give another --out"
@@ -482,17 +542,28 @@ def test_both_agree_with_arviz(
     assert rank_normalised_rhat(x) == pytest.approx(expected, rel=1e-9)
 
 
-def test_r_hat_notices_drift_and_another_scale_and_is_no_number_where_nothing_varies() -> None:
+def test_r_hat_notices_drift() -> None:
+    steady = np.random.default_rng(0).normal(size=(1, 400))
+    assert rank_normalised_rhat(steady) < 1.05
     drifting = np.arange(100.0)[None] + np.random.default_rng(0).normal(size=(1, 100))
     assert rank_normalised_rhat(drifting) > 1.5
-    assert rank_normalised_rhat(np.random.default_rng(0).normal(size=(1, 400))) < 1.05
-    x = np.random.default_rng(0).normal(size=(2, 400)) * np.array([[1.0], [5.0]])
+
+
+def test_r_hat_notices_another_scale() -> None:
+    scales = np.array([[1.0], [5.0]])
+    x = np.random.default_rng(0).normal(size=(2, 400)) * scales
     assert rank_normalised_rhat(x) > 1.1, "their means agree, their spreads do not"
+
+
+def test_r_hat_of_chains_that_stand_still_elsewhere_is_infinite() -> None:
+    stuck = np.repeat([[0.0], [1.0]], 10, 1)
+    assert rank_normalised_rhat(stuck) == math.inf
+
+
+def test_what_does_not_vary_or_is_not_finite_has_no_number() -> None:
     assert math.isnan(rank_normalised_rhat(np.ones((2, 10))))
     assert math.isnan(effective_sample_size(np.ones((2, 10))))
     assert math.isnan(rank_normalised_rhat(np.array([[0.0, 1.0, np.nan, 2.0]])))
-    stuck = np.repeat([[0.0], [1.0]], 10, 1)
-    assert rank_normalised_rhat(stuck) == math.inf, "two chains that each stand still, elsewhere"
 
 
 def test_convergence_over_the_parameters() -> None:
@@ -508,10 +579,16 @@ def test_convergence_over_the_parameters() -> None:
     assert bad["rhat_below_1.1"] == 0.8
     states[:, :, 0] = 1.0  # a parameter that never moves has no R-hat, and spoils no other's
     assert convergence(states)["rhat_below_1.1"] == 0.75
-    for length, reason in ((3, "3 states a chain"), (8, "none of 5 parameters varies")):
-        found = convergence(np.zeros((2, length, 5)))
-        assert found["rhat_max"] is found["ess_min"] is None
-        assert reason in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("length", "reason"), [(3, "3 states a chain"), (8, "none of 5 parameters varies")]
+)
+def test_chains_without_convergence_have_a_reason(length: int, reason: str) -> None:
+    record = convergence(np.zeros((2, length, 5)))
+    assert record["rhat_max"] is None
+    assert record["ess_min"] is None
+    assert reason in record["reason"]
 
 
 LAYOUT = layout_of(small_network())
@@ -529,24 +606,27 @@ def states_of(posterior: ChainStates, draws: range | list[int], seed: int = 0) -
     return [int(row[0]) for row in affine.weight]
 
 
-@given(chains=st.integers(1, 4), each=st.integers(1, 6), seed=st.integers(0, 1000))
+@given(chains=st.integers(1, 4), length=st.integers(1, 6), seed=st.integers(0, 1000))
 def test_draws_go_round_the_chains_and_take_every_state_once(
-    chains: int, each: int, seed: int
+    chains: int, length: int, seed: int
 ) -> None:
-    posterior = numbered(chains * each, chains)
-    drawn = states_of(posterior, range(chains * each), seed)
-    assert sorted(drawn) == list(range(chains * each)), "S = K is the whole sample"
-    assert [s // each for s in drawn] == [s % chains for s in range(chains * each)]
-    assert states_of(posterior, range(chains * each, 2 * chains * each), seed) == drawn, (
-        "then they come again"
-    )
-    assert states_of(posterior, [len(drawn) - 1, 0], seed) == [drawn[-1], drawn[0]], (
-        "each draw by its number alone"
-    )
+    count = chains * length
+    posterior = numbered(count, chains)
     assert posterior.members == chains
-    assert states_of(numbered(24, 2), range(24), seed) != states_of(
-        numbered(24, 2), range(24), seed + 1
-    )
+    drawn = states_of(posterior, range(count), seed)
+    assert sorted(drawn) == list(range(count)), "S = K is the whole sample"
+    chain_of_draw = [state // length for state in drawn]
+    assert chain_of_draw == [draw % chains for draw in range(count)]
+    again = states_of(posterior, range(count, 2 * count), seed)
+    assert again == drawn, "then they come again"
+    alone = states_of(posterior, [count - 1, 0], seed)
+    assert alone == [drawn[-1], drawn[0]], "each draw by its number alone"
+
+
+@given(seed=st.integers(0, 1000))
+def test_the_seed_decides_the_order_of_the_states(seed: int) -> None:
+    posterior = numbered(24, 2)
+    assert states_of(posterior, range(24), seed) != states_of(posterior, range(24), seed + 1)
 
 
 def test_outside_a_narrower_scope_a_draw_is_the_mean_of_its_chain() -> None:

@@ -59,21 +59,30 @@ def density(own: SegmentationNetwork, images: Tensor) -> FeatureDensity:
     return FeatureDensity(extractor, banks)
 
 
-def test_distances_are_at_the_size_of_the_frame_and_maps_without_a_place_are_one_line(
-    images: Tensor,
-) -> None:
-    found = density(network(), images)
-    assert found.gives == {FEATURE_DISTANCE}
-    evidence = found(images, found.gives)
-    assert {name: values.shape for name, values in evidence.items()} == {
-        FEATURE_DISTANCE: (5, 18, 23)
-    }
-    second = SecondEncoder("vit_tiny_patch16_224", HALF, HALF)
-    for small, layer in ((nn.Sequential(Beyond()), "0"), (second, "encoder.norm")):
-        with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):
-            FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
-    found.banks = [Neighbours(random(4, 5))] * 2
-    with pytest.raises(
-        InputError, match="a bank of features of 5 numbers does not fit a layer of 8"
-    ):
-        found(images, found.gives)
+def test_distances_are_at_the_size_of_the_frame(images: Tensor) -> None:
+    own = density(network(), images)
+    assert own.gives == {FEATURE_DISTANCE}
+    evidence = own(images, own.gives)
+    assert evidence.keys() == {FEATURE_DISTANCE}
+    assert evidence[FEATURE_DISTANCE].shape == (5, 18, 23)
+
+
+def test_a_bank_of_other_features_is_refused(images: Tensor) -> None:
+    own = density(network(), images)
+    own.banks = [Neighbours(random(4, 5))] * 2
+    said = "a bank of features of 5 numbers does not fit a layer of 8"
+    with pytest.raises(InputError, match=said):
+        own(images, own.gives)
+
+
+def no_place(encoder: nn.Module, layer: str) -> None:
+    with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):
+        FeatureExtractor(encoder, [layer])(torch.zeros(1, 3, 12, 40))
+
+
+def test_maps_without_a_place_are_refused() -> None:
+    no_place(nn.Sequential(Beyond()), "0")
+
+
+def test_an_image_smaller_than_a_patch_is_refused() -> None:
+    no_place(SecondEncoder("vit_tiny_patch16_224", HALF, HALF), "encoder.norm")

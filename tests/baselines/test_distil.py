@@ -62,50 +62,71 @@ def frames(height: int, width: int, count: int = 1) -> Tensor:
     return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(height))
 
 
+# Several frames, another size between, and other frames of the same size.
+SOME_FRAMES = (
+    frames(64, 96, 2),
+    frames(96, 64),
+    frames(50, 70),
+    frames(64, 96, 2).flip(0, -1),
+)
+
+
+def with_shared_encoder(base: SegmentationNetwork) -> list[SegmentationNetwork]:
+    """A network, and one with another decoder on its very encoder."""
+    encoder: Any = base.body.encoder
+    second = copy.deepcopy(base, {id(module): module for module in encoder.modules()})
+    state = network(1).body.state_dict()
+    for name, tensor in encoder.state_dict().items():
+        state[f"encoder.{name}"] = tensor
+    second.body.load_state_dict(state)
+    return [base, second]
+
+
+def sampler_of(networks: list[SegmentationNetwork], precision: Any) -> Sampler:
+    ensemble = Ensemble([Branch(part, Deterministic()) for part in networks])
+    return Sampler(networks[0], ensemble, precision=precision)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_networks_that_share_their_encoder_run_it_once_a_frame(precision: Any) -> None:
-    """Another decoder on the very encoder of the first network, beside two networks with nothing in
-    common.
-    """
-    base, other = network(0), network(1)
-    encoder: Any = base.body.encoder
-    shared = [base, copy.deepcopy(base, {id(module): module for module in encoder.modules()})]
-    state = other.body.state_dict() | {
-        f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()
-    }
-    shared[1].body.load_state_dict(state)
-    both = (shared, [copy.deepcopy(part) for part in shared])
-    samplers = [
-        Sampler(
-            parts[0],
-            Ensemble([Branch(part, Deterministic()) for part in parts]),
-            precision=precision,
-        )
-        for parts in both
-    ]
-    # Several frames, another size between, and other frames of the same size.
-    for images in (
-        frames(64, 96, 2),
-        frames(96, 64),
-        frames(50, 70),
-        frames(64, 96, 2).flip(0, -1),
-    ):
-        made, expected = (sampler(images, keep_probabilities=True) for sampler in samplers)
+    """They are compared with two networks that have nothing in common."""
+    base = network(0)
+    shared = with_shared_encoder(base)
+    sampler = sampler_of(shared, precision)
+    apart = sampler_of([copy.deepcopy(part) for part in shared], precision)
+    for images in SOME_FRAMES:
+        made = sampler(images, keep_probabilities=True)
+        expected = apart(images, keep_probabilities=True)
         assert torch.equal(made.probabilities, expected.probabilities)  # type: ignore[arg-type]
         assert float(made.scores["epistemic"].mean()) > 1e-6
-    one, common = flops(lambda: base(images)), flops(lambda: encoder(images))
-    assert [flops(lambda run=run: run(images)) for run in samplers] == [2 * one - common, 2 * one]
-    gc.collect()
-    assert not [held for held in gc.get_objects() if type(held) is Prefix], (
-        "features go with their frame"
-    )
-    assert not any(hasattr(tensor, ORIGIN) for part in shared for tensor in part.parameters())
-    assert (names := own_tensors(shared))
-    assert not any("encoder" in name or name in ("mean", "std") for name in names)
-    assert own_tensors([base, other]) == frozenset()
+    whole = flops(lambda: base(images))
+    encoder: Any = base.body.encoder
+    common = flops(lambda: encoder(images))
+    assert flops(lambda: sampler(images)) == 2 * whole - common
+    assert flops(lambda: apart(images)) == 2 * whole
     if precision == "bfloat16":
-        copies = {id(engine._run.body.encoder) for engine in samplers[0]._engines.values()}  # type: ignore[union-attr]
+        copies = {id(engine._run.body.encoder) for engine in sampler._engines.values()}  # type: ignore[union-attr]
         assert len(copies) == 1, "one copy of the encoder"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_was_shared_goes_with_its_frame(precision: Any) -> None:
+    shared = with_shared_encoder(network(0))
+    sampler = sampler_of(shared, precision)
+    sampler(frames(64, 96, 2))
+    gc.collect()
+    assert not [kept for kept in gc.get_objects() if type(kept) is Prefix]
+    for part in shared:
+        assert not any(hasattr(tensor, ORIGIN) for tensor in part.parameters())
+
+
+def test_tensors_of_a_shared_encoder_are_not_own() -> None:
+    base = network(0)
+    names = own_tensors(with_shared_encoder(base))
+    assert names
+    assert not any("encoder" in name for name in names)
+    assert not names & {"mean", "std"}
+    assert own_tensors([base, network(1)]) == frozenset()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -114,48 +135,58 @@ def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
     base = copy.deepcopy(learner.network)
     student = Student(learner.network, learner.head, learner.logit_layer.module)
     sampler = Sampler(student.network, student, scores=SCORES, precision=precision)
-    close = partial(
-        torch.testing.assert_close, atol=1e-4 if precision == "float32" else 0.1, rtol=0
-    )
+    tolerance = 1e-4 if precision == "float32" else 0.1
+    close = partial(torch.testing.assert_close, atol=tolerance, rtol=0)
     for images in (frames(64, 96, 2), frames(50, 70), frames(64, 96, 2).flip(0, -1)):
         made = sampler(images, keep_probabilities=True)
         with torch.inference_mode():
             plus, minus = learner.logits(images).chunk(2)
             mean = (plus.softmax(1) + minus.softmax(1)) / 2
-            expected = (entropy_share_of_logits(plus) + entropy_share_of_logits(minus)) / 2
+            aleatoric = (entropy_share_of_logits(plus) + entropy_share_of_logits(minus)) / 2
         close(made.scores["deterministic-energy"], energy(plus))
         close(made.probabilities, mean)
-        close(made.scores["epistemic"], entropy_share(mean) - expected)
+        close(made.scores["epistemic"], entropy_share(mean) - aleatoric)
         close(made.scores["mean-energy"], (energy(plus) + energy(minus)) / 2)
         assert float(made.scores["epistemic"].mean()) > 1e-6
     head = flops(lambda: learner.head(torch.zeros(2, 16, 16, 24)))
-    assert 0 < head == flops(lambda: sampler(images)) - flops(lambda: base(images)), (
-        "one pass and the head"
-    )
+    assert head > 0
+    one_pass = flops(lambda: base(images))
+    assert flops(lambda: sampler(images)) == one_pass + head
 
 
-def test_the_loss_is_nothing_for_the_teacher_itself_and_crops_keep_pixels_in_place() -> None:
-    """Two draws of (.9, .1) and (.5, .5): a mean of (.7, .3), .6109 - (.3251 + .6931) / 2 = .1018
-    nats of epistemic, energies of 0.
-    """
-    draws = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()[:, :, None, None].expand(2, 2, 96, 128)
-    image: Any = np.arange(96 * 128).reshape(96, 128, 1).repeat(3, 2)
-    numbers = torch.from_numpy(image[3::4, 1::4, 0])
-    means, zero = torch.tensor([0.7, 0.3])[:, None, None].expand(2, 24, 32), torch.zeros(24, 32)
+# Two draws of (.9, .1) and (.5, .5): a mean of (.7, .3), .6109 - (.3251 + .6931) / 2 = .1018 nats
+# of epistemic, energies of 0.
+TWO_DRAWS = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()[:, :, None, None].expand(2, 2, 96, 128)
+MEANS = torch.tensor([0.7, 0.3])[:, None, None].expand(2, 24, 32)
+EPISTEMIC = torch.full((24, 32), 0.10175)
+# The value of a pixel is its number.
+NUMBERED: Any = np.arange(96 * 128).reshape(96, 128, 1).repeat(3, 2)
+
+
+def test_the_loss_is_0_for_the_teacher_itself() -> None:
     settings = DistilConfig(epistemic_weight=1.0, energy_weight=0.5)
-    parts = distillation_loss(draws, Lesson(image, (3, 1), means, zero + 0.10175, zero), settings)
-    assert all(abs(float(part)) < 1e-3 for part in parts.values())
-    parts = distillation_loss(
-        draws, Lesson(image, (3, 1), means, zero + 0.10175 * math.e, zero + 3), settings
-    )
-    assert (float(parts["epistemic"]), float(parts["energy"])) == pytest.approx(
-        (0.5, 0.5 * 2.5), abs=1e-2
-    )
-    random, lesson = np.random.default_rng(0), Lesson(image, (3, 1), means, zero, numbers)
-    for share, shape in (*[(0.7, (68, 88))] * 20, (1.0, (96, 128))):
-        part = lesson.part(share, random)
-        assert part.image.shape[:2] == shape
-        assert np.array_equal(part.image[3::4, 1::4, 0], part.energy.numpy())
+    lesson = Lesson(NUMBERED, (3, 1), MEANS, EPISTEMIC, energy=torch.zeros(24, 32))
+    for part in distillation_loss(TWO_DRAWS, lesson, settings).values():
+        assert abs(float(part)) < 1e-3
+
+
+def test_the_loss_of_other_epistemic_and_energy() -> None:
+    settings = DistilConfig(epistemic_weight=1.0, energy_weight=0.5)
+    lesson = Lesson(NUMBERED, (3, 1), MEANS, EPISTEMIC * math.e, energy=torch.full((24, 32), 3.0))
+    parts = distillation_loss(TWO_DRAWS, lesson, settings)
+    assert float(parts["epistemic"]) == pytest.approx(0.5, abs=1e-2)
+    assert float(parts["energy"]) == pytest.approx(0.5 * 2.5, abs=1e-2)
+
+
+@pytest.mark.parametrize(("share", "shape"), [(0.7, (68, 88)), (1.0, (96, 128))])
+def test_crops_keep_pixels_in_place(share: float, shape: tuple[int, int]) -> None:
+    random = np.random.default_rng(0)
+    numbers = torch.from_numpy(NUMBERED[3::4, 1::4, 0])
+    lesson = Lesson(NUMBERED, (3, 1), MEANS, EPISTEMIC, energy=numbers)
+    for _ in range(20):
+        crop = lesson.part(share, random)
+        assert crop.image.shape[:2] == shape
+        assert np.array_equal(crop.image[3::4, 1::4, 0], crop.energy.numpy())
 
 
 @pytest.fixture(scope="module")
@@ -176,37 +207,46 @@ def made(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneOpt
     return options
 
 
-def test_a_student_is_trained_stored_and_read_by_the_verbs(
-    made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_student_records_what_it_was_made_of(made: FinetuneOptions) -> None:
+    model = load_model(Path(made.out))
+    assert model.posterior.method == "distil"
+    assert model.posterior.members == 2
+    provenance = model.record["provenance"]
+    assert provenance["teacher"] == "tta"
+    assert provenance["frames"] == 8
+    assert provenance["settings"]["corruptions"][1] == "fog:3"
+
+
+def test_last_layer_and_affine_parameters_are_trained(made: FinetuneOptions) -> None:
     out = Path(made.out)
-    model, base = load_model(out), load_network(out.parent / "base").body
-    assert (model.posterior.method, model.posterior.members) == ("distil", 2)
-    made_of = model.record["provenance"]
-    assert (made_of["teacher"], made_of["frames"], made_of["settings"]["corruptions"][1]) == (
-        "tta",
-        8,
-        "fog:3",
-    )
-    trained, before = load_network(out, ignore_posterior=True).body.state_dict(), base.state_dict()
+    base = load_network(out.parent / "base").body
+    before = base.state_dict()
+    trained = load_network(out, ignore_posterior=True).body.state_dict()
     changed = {name for name, tensor in trained.items() if not torch.equal(tensor, before[name])}
     norms = {name for name, module in base.named_modules() if isinstance(module, nn.BatchNorm2d)}
-    assert (last := {"segmentation_head.0.weight", "segmentation_head.0.bias"}) <= changed
-    assert all(
-        name.rpartition(".")[0] in norms and "running" not in name for name in changed - last
-    )
-    maps = model(np.full((64, 96, 3), 99, np.uint8), scores=SCORES)
+    last = {"segmentation_head.0.weight", "segmentation_head.0.bias"}
+    assert last <= changed
+    for name in changed - last:
+        assert name.rpartition(".")[0] in norms
+        assert "running" not in name
+
+
+def test_a_student_is_read_by_the_verbs(
+    made: FinetuneOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps = load_model(Path(made.out))(np.full((64, 96, 3), 99, np.uint8), scores=SCORES)
     assert 0 < maps.epistemic.mean() < maps.entropy.mean()
     monkeypatch.setattr(torch, "compile", None)
-    checked = doctor(DoctorOptions(model=out, size=(64, 96), device="cpu", compile=True))
-    assert (checked.failure, ["could not be compiled" in note for note in checked.notes]) == (
-        "",
-        [True],
-    )
+    options = DoctorOptions(model=made.out, size=(64, 96), device="cpu", compile=True)
+    checked = doctor(options)
+    assert checked.failure == ""
+    assert ["could not be compiled" in note for note in checked.notes] == [True]
+
+
+def test_a_second_training_gives_the_same_bytes(made: FinetuneOptions, tmp_path: Path) -> None:
     finetune(replace(made, out=tmp_path / "again"))
-    assert (tmp_path / "again" / "posterior.safetensors").read_bytes() == (
-        out / "posterior.safetensors"
-    ).read_bytes()
+    again = (tmp_path / "again" / "posterior.safetensors").read_bytes()
+    assert again == (Path(made.out) / "posterior.safetensors").read_bytes()
 
 
 def test_training_on_frames_without_labels_brings_the_student_nearer(
@@ -223,43 +263,82 @@ def test_training_on_frames_without_labels_brings_the_student_nearer(
         settings = {**paths, "distil.epochs": epochs, "distil.batch_size": 4, "distil.lr": 0.01}
         finetune(replace(made, out=tmp_path / f"{epochs}", settings=settings))
         made_of = load_model(tmp_path / f"{epochs}").record["provenance"]
-        assert (made_of["dataset"], made_of["frames"]) == (None, 6)
+        assert made_of["dataset"] is None
+        assert made_of["frames"] == 6
         losses.append(made_of["loss"])
-    assert all(
-        losses[1][part] < 0.7 * losses[0][part] for part in ("divergence", "epistemic", "energy")
-    )
+    for part in ("divergence", "epistemic", "energy"):
+        assert losses[1][part] < 0.7 * losses[0][part]
 
 
-def test_what_cannot_be_a_student_is_one_sentence(
-    made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def refused(made: FinetuneOptions, said: str, **changed: Any) -> None:
+    """``changed`` are options, or settings in the place of those of the small run."""
+    small: Any = made.settings
+    settings = {**small, **changed.pop("settings", {})}
+    with pytest.raises(InputError, match=said):
+        finetune(replace(made, settings=settings, **changed))
+
+
+def test_a_student_in_the_folder_of_its_teacher_is_refused(made: FinetuneOptions) -> None:
+    refused(made, "is the teacher", out=made.base)
+
+
+def test_a_student_of_a_student_is_refused(
+    made: FinetuneOptions, tmp_path: Path, out: Path
 ) -> None:
-    out, settings, augmented = tmp_path / "out", dict(made.settings), tmp_path / "augmented"  # type: ignore[call-overload]
-    (tmp_path / "empty").mkdir()
+    refused(made, "is a student, which cannot be a teacher", base=made.out, out=out)
+    augmented = tmp_path / "augmented"
+    finetune(FinetuneOptions(base=made.out, out=augmented, method="tta"))
+    refused(made, "is a student, which cannot be a teacher", base=augmented, out=out)
+    assert not out.exists()
+
+
+def test_a_start_of_other_classes_is_refused(
+    made: FinetuneOptions, tmp_path: Path, out: Path
+) -> None:
     turned = network(1)
     turned.description = replace(turned.description, classes=turned.description.classes[::-1])
     save_network(turned, tmp_path / "classes")
-    finetune(FinetuneOptions(base=made.out, out=augmented, method="tta"))
+    settings = {"distil.start": str(tmp_path / "classes")}
+    refused(made, "has the classes", out=out, settings=settings)
+    assert not out.exists()
 
-    def refused(said: str, more: dict[str, Any], **changed: Any) -> None:
-        with pytest.raises(InputError, match=said):
-            finetune(replace(made, **{"out": out, **changed}, settings={**settings, **more}))
-        assert not out.exists()
 
-    refused("is the teacher", {}, out=made.base)
-    refused("is a student, which cannot be a teacher", {}, base=made.out)
-    refused("is a student, which cannot be a teacher", {}, base=augmented)
-    refused("has the classes", {"distil.start": str(tmp_path / "classes")})
-    refused("holds no image", {"distil.input": str(tmp_path / "empty")})
-    refused("corruption 'rain'", {"distil.corruptions": ["rain:3"]})
+def test_a_folder_without_images_is_refused(
+    made: FinetuneOptions, tmp_path: Path, out: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    settings = {"distil.input": str(tmp_path / "empty")}
+    refused(made, "holds no image", out=out, settings=settings)
+    assert not out.exists()
 
-    whole = SegmentationNetwork.forward  # LogitLayer looks at it with 64 x 64 pixels
-    monkeypatch.setattr(
-        SegmentationNetwork,
-        "forward",
-        lambda net, x: whole(net, x if x.shape[-1] == 64 else x.view(7)),
-    )
-    refused("the teacher takes no frames of 128 x 64 pixels", {})
 
+def test_an_unknown_corruption_is_refused(made: FinetuneOptions, out: Path) -> None:
+    refused(made, "corruption 'rain'", out=out, settings={"distil.corruptions": ["rain:3"]})
+    assert not out.exists()
+
+
+def test_a_teacher_of_other_sizes_is_refused(
+    made: FinetuneOptions, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = SegmentationNetwork.forward
+
+    def of_64_columns(network: SegmentationNetwork, images: Tensor) -> Tensor:
+        # LogitLayer looks at the network with 64 x 64 pixels.
+        return whole(network, images if images.shape[-1] == 64 else images.view(7))
+
+    monkeypatch.setattr(SegmentationNetwork, "forward", of_64_columns)
+    refused(made, "the teacher takes no frames of 128 x 64 pixels", out=out)
+    assert not out.exists()
+
+
+def test_a_lack_of_memory_is_not_called_a_wrong_size(
+    made: FinetuneOptions, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 

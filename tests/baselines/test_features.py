@@ -6,7 +6,7 @@ told as.
 import math
 import re
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,20 +120,18 @@ def fitted(base: Job, out: Path, **options: Any) -> Any:
 def test_what_was_seen_is_near_and_noise_is_far(
     base: Job, weights: Path, tmp_path: Path, encoder: str
 ) -> None:
-    own = {
-        "layers": ["body.encoder.features.3"]
-    }  # deeper ones of so small a network say the same everywhere
-    given = (
-        own
-        if encoder == "own"
-        else {"encoder": encoder, "weights": str(weights), "sizes": [1.0, 0.5]}
-    )
-    model = fitted(base, tmp_path / "model", bank=10_000, **given)
+    if encoder == "own":
+        # Deeper layers of so small a network say the same everywhere.
+        options: dict[str, Any] = {"layers": ["body.encoder.features.3"]}
+    else:
+        options = {"encoder": encoder, "weights": str(weights), "sizes": [1.0, 0.5]}
+    model = fitted(base, tmp_path / "model", bank=10_000, **options)
     density = density_of(model)
     first = sorted(base.data.glob("leftImg8bit/train/*/*.png"))[0]
     seen = network_input([load_image(first)], (64, 128))
-    other = torch.rand(seen.shape, generator=torch.Generator().manual_seed(0))
-    near, far = (density(images, FEATURES)[FEATURE_DISTANCE] for images in (seen, other))
+    noise = torch.rand(seen.shape, generator=torch.Generator().manual_seed(0))
+    near = density(seen, FEATURES)[FEATURE_DISTANCE]
+    far = density(noise, FEATURES)[FEATURE_DISTANCE]
     assert near.shape == (1, 64, 128)
     assert float(near.max()) < 2e-4  # the bank is stored in half precision
     assert float(far.median()) > 3 * float(near.max())
@@ -161,50 +159,61 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
         density_of(model, FEATURES, {"another"})
 
 
-def test_the_nearest_frame_is_that_whose_feature_is_nearest_at_the_place() -> None:
-    """The second map covers more than the frame, which a network pads below and at the right."""
-    bank = Neighbours(
-        torch.eye(4).repeat(3, 1)[:9], [*"abcdABCDx"]
-    )  # a feature that comes again is that of the first
-    features = torch.eye(4)[torch.tensor([[0, 1], [2, 3]])].permute(2, 0, 1)
-    covered = [("a", 0.1, 0.1), ("b", 0.1, 0.9), ("c", 0.9, 0.1), ("d", 1.0, 1.0)]
-    found = nearest_frames(
-        [(features, bank, (1.0, 1.0))], [(row, column) for _, row, column in covered]
-    )
-    assert found == [(0.0, name) for name, *_ in covered]
-    assert nearest_frames([(features, bank, (2.0, 2.0))], [(0.9, 0.9)]) == [(0.0, "a")]
-    other = Neighbours(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), ["far"])
-    assert nearest_frames([(features, other, (1.0, 1.0))], [(0.1, 0.1)]) == [
-        (pytest.approx(1 - 0.5**0.5), "far")
-    ]
-    assert nearest_frames([(features, m, (1.0, 1.0)) for m in (other, bank)], [(0.9, 0.9)]) == [
-        (0.0, "d")
-    ]
+# A map of 2 x 2 places, each of which has the feature of one training frame. A feature that comes
+# again in the bank is that of the first.
+CORNERS = torch.eye(4)[torch.tensor([[0, 1], [2, 3]])].permute(2, 0, 1)
+CORNER_BANK = Neighbours(torch.eye(4).repeat(3, 1)[:9], [*"abcdABCDx"])
+FAR_BANK = Neighbours(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), ["far"])
+WHOLE = (1.0, 1.0)
 
 
-def test_a_frame_of_the_bank_is_its_own_nearest_and_older_banks_name_none(
-    base: Job, tmp_path: Path
-) -> None:
+def test_the_nearest_frame_is_that_of_the_place() -> None:
+    places = [(0.1, 0.1), (0.1, 0.9), (0.9, 0.1), (1.0, 1.0)]
+    nearest = nearest_frames([(CORNERS, CORNER_BANK, WHOLE)], places)
+    assert nearest == [(0.0, "a"), (0.0, "b"), (0.0, "c"), (0.0, "d")]
+
+
+def test_the_nearest_frame_of_a_map_that_covers_more_than_the_frame() -> None:
+    """As of a network that pads below and at the right."""
+    assert nearest_frames([(CORNERS, CORNER_BANK, (2.0, 2.0))], [(0.9, 0.9)]) == [(0.0, "a")]
+
+
+def test_the_nearest_frame_has_its_distance() -> None:
+    nearest = nearest_frames([(CORNERS, FAR_BANK, WHOLE)], [(0.1, 0.1)])
+    assert nearest == [(pytest.approx(1 - 0.5**0.5), "far")]
+
+
+def test_the_nearest_frame_of_several_maps() -> None:
+    maps = [(CORNERS, FAR_BANK, WHOLE), (CORNERS, CORNER_BANK, WHOLE)]
+    assert nearest_frames(maps, [(0.9, 0.9)]) == [(0.0, "d")]
+
+
+def test_a_frame_of_the_bank_is_its_own_nearest(base: Job, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"], bank=10_000)
+    places = []
+    for row in (0.2, 0.6, 0.9):
+        places += [(row, column) for column in (0.1, 0.5, 0.8)]
     for name in model.attachments["features"].frames:
         (path,) = base.data.glob(f"leftImg8bit/train/{name}.png")
-        (nearest,) = density_of(model)(network_input([load_image(path)], (64, 128)), FEATURES)[
-            NEAREST
-        ]
-        found = nearest([(row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)])
-        assert {frame for _, frame in found} == {name}
-        assert max(distance for distance, _ in found) < 1e-3
+        image = network_input([load_image(path)], (64, 128))
+        (nearest_of,) = density_of(model)(image, FEATURES)[NEAREST]
+        nearest = nearest_of(places)
+        assert {frame for _, frame in nearest} == {name}
+        assert max(distance for distance, _ in nearest) < 1e-3
+
+
+def test_a_bank_of_an_earlier_version_names_no_frames(base: Job, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    model = fitted(base, folder, layers=["body.encoder.features.3"], bank=10_000)
     images = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
     before = density_of(model)(images, FEATURES)
-    tensors = load_file(tmp_path / "model" / "features.safetensors")
-    save_file(
-        {name: v for name, v in tensors.items() if "origins" not in name},
-        tmp_path / "model" / "old",
-    )
-    (tmp_path / "model" / "old").rename(tmp_path / "model" / "features.safetensors")
-    digest = file_sha256(tmp_path / "model" / "features.safetensors")
-    change_record(tmp_path / "model" / "features.json", tensors_sha256=digest)
-    older = load_model(tmp_path / "model")
+    stored = folder / "features.safetensors"
+    tensors = load_file(stored)
+    without = {name: tensor for name, tensor in tensors.items() if "origins" not in name}
+    save_file(without, folder / "old")
+    (folder / "old").rename(stored)
+    change_record(folder / "features.json", tensors_sha256=file_sha256(stored))
+    older = load_model(folder)
     evidence = density_of(older)(images, FEATURES)
     assert evidence.keys() == {FEATURE_DISTANCE} == before.keys() - {NEAREST}
     assert torch.equal(evidence[FEATURE_DISTANCE], before[FEATURE_DISTANCE])
@@ -216,18 +225,21 @@ def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: P
     layers = ["body.encoder.features.3"]
     clean = fitted(base, tmp_path / "clean", layers=layers)
     both = fitted(base, tmp_path / "both", layers=layers, corruptions=["noise:4", "jpeg:5"])
-    assert both.attachments["features"].frames == clean.attachments["features"].frames
+    names = clean.attachments["features"].frames
+    assert both.attachments["features"].frames == names
+    clean_density = density_of(clean)
+    density = density_of(both)
+    assert len(density.banks[0].bank) == 3 * len(clean_density.banks[0].bank)
     samples = SegmentationDataModule("toy", str(base.data)).dataset("train").samples
-    sample = next(one for one in samples if one.name == clean.attachments["features"].frames[0])
-    noisy = network_input(
-        [Corruption.parse("noise:4")(load_image(sample.image), sample.name)], (64, 128)
-    )
-    densities = [density_of(model) for model in (clean, both)]
-    first, second = (density.banks[0].bank for density in densities)
-    assert len(second) == 3 * len(first)
-    far, near = (density(noisy, FEATURES)[FEATURE_DISTANCE].mean() for density in densities)
-    assert far > 0.1
-    assert near < 1e-3  # what is stored is rounded
+    sample = next(sample for sample in samples if sample.name == names[0])
+    image = Corruption.parse("noise:4")(load_image(sample.image), sample.name)
+    noisy = network_input([image], (64, 128))
+    assert clean_density(noisy, FEATURES)[FEATURE_DISTANCE].mean() > 0.1
+    # What is stored is rounded.
+    assert density(noisy, FEATURES)[FEATURE_DISTANCE].mean() < 1e-3
+
+
+def test_an_unknown_corruption_is_refused() -> None:
     with pytest.raises(InputError, match="corruption 'rain'"):
         FeaturesConfig(corruptions=["rain:1"])
 
@@ -295,66 +307,101 @@ def known(count: int = 200_000, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).exponential(size=count)).float()
 
 
-def test_surprise_is_the_share_of_known_pixels_that_score_as_high_in_their_order_and_with_equal_levels() -> (
-    None
-):
+def test_surprise_is_the_share_of_pixels_that_score_as_high() -> None:
     values = known()
     surprise = Surprise.of(values)
     for share in (1.0, 0.5, 0.1, 0.03, 0.001):
-        at = torch.quantile(values[:100_000].double(), 1 - share).float()
-        measured = -math.log10(float((values >= at).float().mean()))
-        assert float(surprise(at[None])) == pytest.approx(measured, abs=0.05)
-    # exp(-x) of the pixels of an exponential law exceed x, and its tail goes on as it must where
-    # none was seen.
+        value = torch.quantile(values[:100_000].double(), 1 - share).float()
+        measured = -math.log10(float((values >= value).float().mean()))
+        assert float(surprise(value[None])) == pytest.approx(measured, abs=0.05)
+
+
+def test_surprise_beyond_the_last_level() -> None:
+    """exp(-x) of the pixels of an exponential law exceed x, and its tail goes on as it must where
+    none was seen.
+    """
     far = torch.tensor([9.0, 14.0, 30.0])
+    surprise = Surprise.of(known())
     np.testing.assert_allclose(surprise(far).numpy(), far.numpy() / math.log(10), rtol=0.1)
-    surprise = Surprise.of(
-        torch.cat([torch.zeros(90_000), known(10_000)])
-    )  # nine in ten are one value
+
+
+def test_surprise_keeps_the_order_where_levels_are_equal() -> None:
+    nine_in_ten_are_0 = torch.cat([torch.zeros(90_000), known(10_000)])
+    surprise = Surprise.of(nine_in_ten_are_0)
     assert len(set(surprise.levels)) < len(surprise.levels)
     values = torch.linspace(-1, 20, 2001).reshape(3, 23, 29)
-    found = surprise(values)
-    assert float(found.min()) >= 0
-    assert (found.flatten().diff() >= 0).all()
-    assert (found[values > 1e-3].diff() > 0).all()
-    assert float(found[values <= 0].max()) == 0  # all pixels reach the value that nine in ten have
+    decades = surprise(values)
+    assert float(decades.min()) >= 0
+    assert (decades.flatten().diff() >= 0).all()
+    assert (decades[values > 1e-3].diff() > 0).all()
+    # All pixels reach the value that nine in ten have.
+    assert float(decades[values <= 0].max()) == 0
 
 
-def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(
-    base: Job, toy_set: Path, tmp_path: Path
-) -> None:
-    parts, data = (
-        ["deterministic-energy", "deterministic-entropy"],
-        {"dataset": "toy", "root": str(toy_set)},
-    )
-    config = FitConfig(AnomalyConfig(parts=parts, weights=[2.0, 1.0], frames=3), data)
-    total = fit_sum(base.base, config, tmp_path, device="cpu")
-    assert (total.parts, total.weights, total.frames, total.features_sha256) == (
-        tuple(parts),
-        (2.0, 1.0),
-        3,
-        None,
-    )
-    model, module = load_model(base.base), SegmentationDataModule(**data)
-    sampler, pixels = Sampler(model.network, scores=parts), []
-    for _, image, labels, *_ in frames_as_seen(model, module, "val", 3, "test"):
-        maps = sampler(image).scores
-        pixels.append(
-            torch.stack([maps[name][0][torch.from_numpy(labels != 255)] for name in parts])
-        )
-    values = torch.cat(pixels, 1)
-    for scale, of_part in zip(total.scales, values.double().numpy(), strict=True):
-        assert (scale.mean, scale.std) == pytest.approx((of_part.mean(), of_part.std()), rel=1e-5)
-    surprise = total(dict(zip(parts, values[:, None, None], strict=True)))[SUM].flatten()
-    for decades in (1, 2, 3):
-        assert float((surprise >= decades).float().mean()) == pytest.approx(10.0**-decades, rel=0.2)
-    reached = [int((surprise >= total.measured_to + more).sum()) for more in (0, 0.1)]
-    assert reached[1] < 10 <= reached[0]
-    assert total.pixels == values.shape[1]
-    for name, of_part, part in zip(parts, values, total.part_surprises, strict=True):
-        rare = total.decades({one: float(of_part.max()) for one in parts})[name]
-        assert rare == pytest.approx(float(part(of_part.max()[None])), abs=1e-3)
-        assert float((part(of_part) >= 2).float().mean()) == pytest.approx(0.01, rel=0.2)
+PARTS = ("deterministic-energy", "deterministic-entropy")
+
+
+@dataclass(frozen=True)
+class MeasuredSum:
+    """A sum of PARTS, and the values ``[P, N]`` of the pixels that it was fitted on."""
+
+    total: ScoreSum
+    values: Tensor
+
+    def surprise(self) -> Tensor:
+        maps = dict(zip(PARTS, self.values[:, None, None], strict=True))
+        return self.total(maps)[SUM].flatten()
+
+
+@pytest.fixture(scope="module")
+def measured(base: Job, toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> MeasuredSum:
+    data = {"dataset": "toy", "root": str(toy_set)}
+    config = FitConfig(AnomalyConfig(parts=list(PARTS), weights=[2.0, 1.0], frames=3), data)
+    total = fit_sum(base.base, config, tmp_path_factory.mktemp("sum"), device="cpu")
+    model = load_model(base.base)
+    sampler = Sampler(model.network, scores=list(PARTS))
+    pixels = []
+    for frame in frames_as_seen(model, SegmentationDataModule(**data), "val", 3, "test"):
+        scores = sampler(frame.image).scores
+        labelled = torch.from_numpy(frame.labels != 255)
+        pixels.append(torch.stack([scores[name][0][labelled] for name in PARTS]))
+    return MeasuredSum(total, torch.cat(pixels, 1))
+
+
+def test_a_sum_records_what_it_was_fitted_on(measured: MeasuredSum) -> None:
+    assert measured.total.parts == PARTS
+    assert measured.total.weights == (2.0, 1.0)
+    assert measured.total.frames == 3
+    assert measured.total.features_sha256 is None
+    assert measured.total.pixels == measured.values.shape[1]
+
+
+def test_parts_are_scaled_by_mean_and_deviation_over_normal_scenes(measured: MeasuredSum) -> None:
+    for scale, values in zip(measured.total.scales, measured.values.double().numpy(), strict=True):
+        assert scale.mean == pytest.approx(values.mean(), rel=1e-5)
+        assert scale.std == pytest.approx(values.std(), rel=1e-5)
+
+
+@pytest.mark.parametrize("decades", [1, 2, 3])
+def test_3_is_one_pixel_in_a_thousand(measured: MeasuredSum, decades: int) -> None:
+    share = float((measured.surprise() >= decades).float().mean())
+    assert share == pytest.approx(10.0**-decades, rel=0.2)
+
+
+def test_ten_pixels_reach_what_is_called_measured(measured: MeasuredSum) -> None:
+    assert measured.total.measured_to is not None
+    surprise = measured.surprise()
+    assert int((surprise >= measured.total.measured_to).sum()) >= 10
+    assert int((surprise >= measured.total.measured_to + 0.1).sum()) < 10
+
+
+def test_each_part_has_a_surprise_of_its_own(measured: MeasuredSum) -> None:
+    parts = zip(PARTS, measured.values, measured.total.part_surprises, strict=True)
+    for name, values, surprise in parts:
+        highest = values.max()
+        decades = measured.total.decades(dict.fromkeys(PARTS, float(highest)))[name]
+        assert decades == pytest.approx(float(surprise(highest[None])), abs=1e-3)
+        assert float((surprise(values) >= 2).float().mean()) == pytest.approx(0.01, rel=0.2)
 
 
 @pytest.mark.parametrize(("held_out", "left_out"), [(None, list("01234567")), ("3", ["3"])])
@@ -385,28 +432,37 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
     assert pixels.frames == len(left_out)
 
 
-def test_sums_of_sums_and_scores_without_spread_are_refused(
-    base: Job, toy_set: Path, tmp_path: Path
-) -> None:
-    data = {"dataset": "toy", "root": str(toy_set)}
-    config = FitConfig(AnomalyConfig(parts=["deterministic-entropy"]), data)
-    with pytest.raises(InputError, match="'anomaly' is a sum"):
-        fit_sum(
-            base.base,
-            FitConfig(AnomalyConfig(parts=["anomaly", "knn"]), data),
-            tmp_path / "out",
-            device="cpu",
-        )
-    unweighted = FitConfig(AnomalyConfig(parts=["deterministic-entropy"], weights=[]), data)
-    with pytest.raises(InputError, match="weights has 0 numbers for 1 parts"):
-        fit_sum(base.base, unweighted, tmp_path / "out", device="cpu")
+def refused_sum(model: Path, data: Path, out: Path, said: str, **settings: Any) -> None:
+    config = FitConfig(AnomalyConfig(**settings), {"dataset": "toy", "root": str(data)})
+    with pytest.raises(InputError, match=said):
+        fit_sum(model, config, out, device="cpu")
+
+
+def test_a_sum_of_sums_is_refused(base: Job, tmp_path: Path) -> None:
+    parts = ["anomaly", "knn"]
+    refused_sum(base.base, base.data, tmp_path / "out", "'anomaly' is a sum", parts=parts)
+
+
+def test_a_sum_without_weights_is_refused(base: Job, tmp_path: Path) -> None:
+    refused_sum(
+        base.base,
+        base.data,
+        tmp_path / "out",
+        "weights has 0 numbers for 1 parts",
+        parts=["deterministic-entropy"],
+        weights=[],
+    )
+
+
+def test_a_score_without_spread_is_refused(base: Job, tmp_path: Path) -> None:
     with torch.no_grad():
         network = load_network(base.base)
         network.body.segmentation_head[0].weight.zero_()
         network.body.segmentation_head[0].bias.zero_()
-    save_network(network, tmp_path / "flat")
-    with pytest.raises(InputError, match="deterministic-entropy is 1 at every pixel"):
-        fit_sum(tmp_path / "flat", config, tmp_path / "out", device="cpu")
+    flat = tmp_path / "flat"
+    save_network(network, flat)
+    said = "deterministic-entropy is 1 at every pixel"
+    refused_sum(flat, base.data, tmp_path / "out", said, parts=["deterministic-entropy"])
 
 
 def of_hashes(temperature: float = 1.0, bank: str | None = "bank") -> Any:
@@ -417,46 +473,77 @@ def of_hashes(temperature: float = 1.0, bank: str | None = "bank") -> Any:
 def total() -> ScoreSum:
     values = torch.stack([known(seed=0), known(seed=1)])
     scales = (Standard.of(values[0]), Standard.of(values[1]))
-    surprise = Surprise.of(weighted_sum(values, (1.0, 2.0), scales))
-    parts = ("deterministic-energy", "knn")
-    made = ScoreSum(
-        parts, (1.0, 2.0), scales, surprise, {"dataset": "toy"}, 3, 1, 1.0, "base", None, "bank"
-    )
-    return replace(
-        made,
-        part_surprises=tuple(map(Surprise.of, values)),
+    return ScoreSum(
+        parts=("deterministic-energy", "knn"),
+        weights=(1.0, 2.0),
+        scales=scales,
+        surprise=Surprise.of(weighted_sum(values, (1.0, 2.0), scales)),
+        fitted_on={"dataset": "toy"},
+        frames=3,
+        draws=1,
+        temperature=1.0,
+        base_sha256="base",
+        posterior_sha256=None,
+        features_sha256="bank",
+        part_surprises=(Surprise.of(values[0]), Surprise.of(values[1])),
         pixels=values.shape[1],
         measured_to=4.1,
     )
 
 
-def test_a_sum_comes_back_and_tells_a_surprise(tmp_path: Path) -> None:
-    written = total()
-    write_record(tmp_path / written.file, asdict(written))
+@pytest.fixture
+def written(tmp_path: Path) -> ScoreSum:
+    made = total()
+    write_record(tmp_path / made.file, asdict(made))
+    return made
+
+
+def test_a_sum_comes_back(written: ScoreSum, tmp_path: Path) -> None:
     again = ScoreSum.load(tmp_path, of_hashes())
     assert again == written
     assert "part_surprises" in again.record()["anomaly"]
-    change_record(
-        tmp_path / written.file, without=["part_surprises", "pixels", "measured_to"]
-    )  # an older file
+
+
+def test_a_sum_tells_the_surprise_of_its_standardised_parts(written: ScoreSum) -> None:
+    energy = known(600, 5).view(1, 20, 30)
+    knn = known(600, 6).view(1, 20, 30)
+    energy_scale, knn_scale = written.scales
+    standard_energy = (energy - energy_scale.mean) / energy_scale.std
+    standard_knn = (knn - knn_scale.mean) / knn_scale.std
+    expected = written.surprise(standard_energy + 2 * standard_knn)
+    found = written({"deterministic-energy": energy, "knn": knn})
+    torch.testing.assert_close(found, {SUM: expected})
+
+
+def test_a_sum_of_an_earlier_version_has_no_surprises_of_its_parts(
+    written: ScoreSum, tmp_path: Path
+) -> None:
+    later_fields = ["part_surprises", "pixels", "measured_to"]
+    change_record(tmp_path / written.file, without=later_fields)
     older = ScoreSum.load(tmp_path, of_hashes())
-    assert (older.part_surprises, older.measured_to, older.decades({})) == ((), None, {})
+    assert older.part_surprises == ()
+    assert older.measured_to is None
+    assert older.decades({}) == {}
     assert older.record()["anomaly"].keys() == {"parts", "weights", "scales", "surprise"}
-    maps = {
-        "deterministic-energy": known(600, 5).view(1, 20, 30),
-        "knn": known(600, 6).view(1, 20, 30),
-    }
-    energy, knn = (
-        (values - scale.mean) / scale.std
-        for values, scale in zip(maps.values(), again.scales, strict=True)
-    )
-    torch.testing.assert_close(again(maps), {SUM: written.surprise(energy + 2 * knn)})
-    for other, said in (
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
         (of_hashes(1.5), "whose temperature is"),
         (of_hashes(bank=None), "with other features"),
-    ):
-        with pytest.raises(InputError, match=said):
-            ScoreSum.load(tmp_path, other)
+    ],
+)
+def test_a_sum_of_another_model_is_refused(
+    written: ScoreSum, tmp_path: Path, other: Any, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        ScoreSum.load(tmp_path, other)
+
+
+def test_a_sum_of_surprises_of_an_earlier_version_is_refused(
+    written: ScoreSum, tmp_path: Path
+) -> None:
     change_record(tmp_path / written.file, scales=[{"levels": [0, 1], "excess": 1}] * 2)
     with pytest.raises(InputError, match="earlier version"):
         ScoreSum.load(tmp_path, of_hashes())

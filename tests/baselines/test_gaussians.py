@@ -35,11 +35,9 @@ def tiny_network() -> nn.Module:
     parameters.
     """
     torch.manual_seed(0)
-    head, stem, middle = (
-        nn.Conv2d(2, 3, 1),
-        nn.Conv2d(3, 2, 3, padding=1),
-        nn.Conv2d(2, 2, 3, padding=1),
-    )
+    head = nn.Conv2d(2, 3, 1)
+    stem = nn.Conv2d(3, 2, 3, padding=1)
+    middle = nn.Conv2d(2, 2, 3, padding=1)
     head.weight.data *= 3
     network = nn.Sequential(stem, nn.BatchNorm2d(2), nn.Tanh(), middle, nn.GroupNorm(1, 2), head)
     randomise(network.eval().requires_grad_(False))
@@ -59,18 +57,15 @@ def exact(network: nn.Module) -> Tensor:
     """
     layout = AffineLayout(network)
     total = torch.zeros(2 * layout.total, 2 * layout.total, dtype=torch.float64)
-    gamma, beta = (
-        layout.weight.clone()[None].requires_grad_(),
-        layout.bias.clone()[None].requires_grad_(),
-    )
+    gamma = layout.weight.clone()[None].requires_grad_()
+    beta = layout.bias.clone()[None].requires_grad_()
     for image, label in zip(IMAGES, LABELS, strict=True):
         with layout.active(AffineDraws(gamma, beta)):
             logs = network(image[None])[0].log_softmax(0)
         for y, x in (label != IGNORE).nonzero().tolist():
             for log in logs[:, y, x]:
-                gradient = torch.cat(torch.autograd.grad(log, (gamma, beta), retain_graph=True), 1)[
-                    0
-                ].double()
+                slopes = torch.autograd.grad(log, (gamma, beta), retain_graph=True)
+                gradient = torch.cat(slopes, 1)[0].double()
                 total += float(log.detach().exp()) * torch.outer(gradient, gradient)
     return total / PIXELS
 
@@ -91,7 +86,9 @@ def test_it_converges_to_the_exact_fisher_of_the_mean_pixel() -> None:
     assert fisher.pixels == samples * PIXELS
     assert fisher.gradients == samples * 3
     # gamma with gamma, beta with beta, gamma with beta; F_ii, F_jj and F_ij of each entry.
-    first, second, crossed = full.diagonal()[:4], full.diagonal()[4:], full[:4, 4:].diagonal()
+    first = full.diagonal()[:4]
+    second = full.diagonal()[4:]
+    crossed = full[:4, 4:].diagonal()
     expected = torch.stack([first, second, crossed])
     products = torch.stack([first.square(), second.square(), first * second])
     # Three images' gradients, each nearly Gaussian: an entry ij has a variance of at most (F_ii
@@ -104,11 +101,13 @@ def test_it_converges_to_the_exact_fisher_of_the_mean_pixel() -> None:
     assert torch.equal(summed("diagonal", 3).mean(), summed("block", 3).mean()[:2])
 
 
-def test_a_scope_leaves_the_other_sites_at_zero() -> None:
+def test_a_scope_leaves_the_other_layers_at_zero() -> None:
     block = summed("block", 2, scope="last:1").mean()
     assert torch.equal(block[:, :2], torch.zeros(3, 2))
     assert float(block[:2, 2:].min()) > 0
-    # Layers without beta have no entry for it.
+
+
+def test_layers_without_beta_have_no_entry_for_it() -> None:
     network = small_network(nn.LayerNorm([8, 4, 4], bias=False)).requires_grad_(False)
     fisher = FisherSum(network, layout_of(network).affine, "diagonal")
     fisher.add(torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64), 0)
@@ -128,18 +127,18 @@ def run(job: Job, out: Path, **settings: Any) -> Laplace:
     return posterior
 
 
-def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_network_and_its_scope(
-    trained: Job, tmp_path: Path
-) -> None:
-    base, tuned = (
-        run(trained, tmp_path / "base"),
-        run(trained, tmp_path / "tuned", epochs=1, scope="last:1"),
-    )
-    assert torch.equal(run(trained, tmp_path / "again").fisher, base.fisher)
+def test_a_second_fisher_is_the_same(trained: Job, tmp_path: Path) -> None:
+    first = run(trained, tmp_path / "base")
+    assert torch.equal(run(trained, tmp_path / "again").fisher, first.fisher)
+
+
+def test_the_fisher_is_of_the_tuned_network_and_its_scope(trained: Job, tmp_path: Path) -> None:
+    base = run(trained, tmp_path / "base")
+    tuned = run(trained, tmp_path / "tuned", epochs=1, scope="last:1")
     assert float((tuned.mean - base.mean).abs().max()) > 1e-4
-    moved = tuned.fisher[0] > 0
-    assert 0 < int(moved.sum()) < len(moved)
-    assert not torch.allclose(tuned.fisher[:, moved], base.fisher[:, moved], rtol=1e-3)
+    in_scope = tuned.fisher[0] > 0
+    assert 0 < int(in_scope.sum()) < len(in_scope)
+    assert not torch.allclose(tuned.fisher[:, in_scope], base.fisher[:, in_scope], rtol=1e-3)
 
 
 class Recorded(AffineTask[Any]):
@@ -230,24 +229,25 @@ MODULES = {
     "sghmc": "chains",
     "sgld": "chains",
     "swag": "swag",
+    "variational": "variational",
+    "mc-dropout": "mc_dropout",
+    "ensemble": "mixtures",
+    "tta": "mixtures",
+    "temperature": "temperature",
+    "distil": "distil",
+    "features": "features",
+    "anomaly": "anomaly",
+    "class-sets": "class_sets",
 }
-MODULES |= {"variational": "variational", "mc-dropout": "mc_dropout"}
-MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperature"}
 
 
 def test_each_baseline_is_found_under_its_name() -> None:
-    modules = {
-        name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS
-    }
-    expected = MODULES | {
-        "distil": "distil",
-        "features": "features",
-        "anomaly": "anomaly",
-        "class-sets": "class_sets",
-    }
-    assert {
-        name: module for name, module in modules.items() if not module.startswith("segunc.")
-    } == expected
+    modules = {}
+    for name in METHODS:
+        module = METHODS[name].fit.__module__
+        if module.startswith("segunc.baselines."):
+            modules[name] = module.removeprefix("segunc.baselines.")
+    assert modules == MODULES
 
 
 @pytest.mark.parametrize(

@@ -29,17 +29,21 @@ def drawn(made: nn.Sequential, draws: list[int], frames: int = 2, p: float | Non
     return out.view(len(draws), frames, 8, 6, 5)
 
 
-def test_masks_are_of_elements_or_channels_and_the_same_for_all_frames() -> None:
-    elements, channels = (
-        drawn(network(nn.Dropout(0.5)), [0, 1]),
-        drawn(network(nn.Dropout2d(0.5)), [0, 1]),
-    )
-    for values in (elements, channels):
-        assert set(values.unique().tolist()) == {0.0, 2.0}
-        assert torch.equal(values[:, 0], values[:, 1])
-        assert not torch.equal(values[0], values[1])
-    assert torch.equal(channels, channels[..., :1, :1].expand_as(channels))
+@pytest.mark.parametrize("layer", [nn.Dropout, nn.Dropout2d])
+def test_masks_are_the_same_for_all_frames_and_others_for_each_draw(
+    layer: type[nn.Dropout] | type[nn.Dropout2d],
+) -> None:
+    values = drawn(network(layer(0.5)), [0, 1])
+    assert set(values.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(values[:, 0], values[:, 1])
+    assert not torch.equal(values[0], values[1])
+
+
+def test_masks_are_of_elements_or_of_channels() -> None:
+    elements = drawn(network(nn.Dropout(0.5)), [0, 1])
     assert not torch.equal(elements, elements[..., :1, :1].expand_as(elements))
+    channels = drawn(network(nn.Dropout2d(0.5)), [0, 1])
+    assert torch.equal(channels, channels[..., :1, :1].expand_as(channels))
 
 
 @settings(max_examples=20, deadline=None)
@@ -54,13 +58,17 @@ def test_a_draw_depends_on_its_number_alone_and_larger_p_drops_more(
     assert bool(((together == 0) <= (more == 0)).all())
 
 
-def test_one_layer_in_two_places_drops_anew_and_only_while_it_is_drawn() -> None:
+def test_one_layer_in_two_places_drops_anew() -> None:
     layer = nn.Dropout(0.5)
-    first, again = (drawn(network(layer, layer), [0, 1]) for _ in range(2))
+    first = drawn(network(layer, layer), [0, 1])
+    again = drawn(network(layer, layer), [0, 1])
     # Two independent masks keep a quarter; one mask twice would keep a half.
     assert 0.15 < float((first > 0).float().mean()) < 0.35
     assert torch.equal(first, again)
     assert torch.equal(first[1], drawn(network(layer, layer), [1])[0])
+
+
+def test_a_layer_drops_only_while_it_is_drawn() -> None:
     made = network(nn.Dropout(0.5))
     images = torch.rand(2, 8, 6, 5)
     expected = made(images)
@@ -70,10 +78,16 @@ def test_one_layer_in_two_places_drops_anew_and_only_while_it_is_drawn() -> None
     assert isinstance(made[1], DropoutSite)
 
 
-def test_what_is_found_and_refused() -> None:
-    layers = nn.Dropout(0.1), nn.Dropout(0.0), nn.Dropout2d(0.2), nn.AlphaDropout(0.3)
+def test_layers_with_p_above_0_are_found() -> None:
+    layers = (nn.Dropout(0.1), nn.Dropout(0.0), nn.Dropout2d(0.2), nn.AlphaDropout(0.3))
     assert convert_dropout(network(*layers)) == {"1": 0.1, "3": 0.2}
+
+
+def test_a_network_without_dropout_is_refused() -> None:
     with pytest.raises(InputError, match=r"no dropout layer of its own.*mc_dropout\.sites norm"):
         convert_dropout(network(nn.Dropout(0.0)))
+
+
+def test_dropout_of_everything_is_refused() -> None:
     with pytest.raises(InputError, match=r"probability p 1\.0"):
         OwnDropout(convert_dropout(network(nn.Dropout(1.0))))

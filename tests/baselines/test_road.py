@@ -58,7 +58,8 @@ def write(folder: Path, *images: Any) -> Path:
 def mask(road: Path) -> Path:
     """Write labels beside: the left half is an anomaly, the lowest quarter is ignored."""
     labels = np.zeros((128, 256), np.uint8)
-    labels[:, :128], labels[96:] = 1, 255
+    labels[:, :128] = 1
+    labels[96:] = 255
     return write(road.parent / "labels_masks", *[labels] * 3)
 
 
@@ -81,7 +82,9 @@ def test_a_bank_of_images_alone_knows_them(base: Path, road: Path, tmp_path: Pat
     model = load_model(tmp_path / "model")
     assert model.attachments["features"].frames == ("0", "1", "2")
     near = model(load_image(road / "0.png"), scores=["knn"]).knn
-    assert near.max() < 2e-4 < model(np.zeros((128, 256, 3), np.uint8), scores=["knn"]).knn.min()
+    far = model(np.zeros((128, 256, 3), np.uint8), scores=["knn"]).knn
+    assert near.max() < 2e-4
+    assert far.min() > 2e-4
 
 
 def test_anomalies_and_ignored_pixels_stay_out(base: Path, road: Path, tmp_path: Path) -> None:
@@ -94,50 +97,72 @@ def test_anomalies_and_ignored_pixels_stay_out(base: Path, road: Path, tmp_path:
         assert column.min() > 0.5
 
 
-def test_bad_frames_are_one_sentence(base: Path, road: Path, tmp_path: Path) -> None:
-    def refused(said: str, images: object = road) -> None:
-        with pytest.raises(InputError, match=said):
-            fitted(base, tmp_path / "out", images)
-        assert not (tmp_path / "out").exists()
+def refused(base: Path, out: Path, images: object, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        fitted(base, out, images)
+    assert not out.exists()
 
-    one = write(tmp_path / "one" / "images", np.zeros((128, 256, 3), np.uint8))
-    mask(one)
-    refused("holds an anomaly, which features beside it have seen", one)
-    refused("does not exist", tmp_path / "nowhere")
-    refused("has no anomaly labels", f"camvid:{road}")
+
+def test_a_single_image_with_an_anomaly_is_refused(base: Path, tmp_path: Path) -> None:
+    single = write(tmp_path / "one" / "images", np.zeros((128, 256, 3), np.uint8))
+    mask(single)
+    said = "holds an anomaly, which features beside it have seen"
+    refused(base, tmp_path / "out", single, said)
+
+
+def test_a_folder_that_is_not_there_is_refused(base: Path, tmp_path: Path) -> None:
+    refused(base, tmp_path / "out", tmp_path / "nowhere", "does not exist")
+
+
+def test_a_data_set_without_anomaly_labels_is_refused(
+    base: Path, road: Path, tmp_path: Path
+) -> None:
+    refused(base, tmp_path / "out", f"camvid:{road}", "has no anomaly labels")
+
+
+def test_images_of_anomalies_alone_are_refused(base: Path, road: Path, tmp_path: Path) -> None:
     write(mask(road), *np.ones((3, 128, 256), np.uint8))
-    refused("0 features of .* are of normal pixels")
+    refused(base, tmp_path / "out", road, "0 features of .* are of normal pixels")
 
 
-def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_path: Path) -> None:
-    model = fitted(base, tmp_path / "model", road, resolution="frame")
-    total = fit_sum(
-        tmp_path / "model",
-        FitConfig(AnomalyConfig(images=str(road))),
-        tmp_path / "sum",
-        device="cpu",
-    )
-    assert (total.frames, total.fitted_on["dataset"]) == (3, str(road))
+@pytest.fixture
+def whole_frames(base: Path, road: Path, tmp_path: Path) -> Model:
+    return fitted(base, tmp_path / "model", road, resolution="frame")
+
+
+def test_a_sum_is_fitted_on_whole_frames(whole_frames: Model, road: Path, tmp_path: Path) -> None:
+    config = FitConfig(AnomalyConfig(images=str(road)))
+    total = fit_sum(tmp_path / "model", config, tmp_path / "sum", device="cpu")
+    assert total.frames == 3
+    assert total.fitted_on["dataset"] == str(road)
     assert total.scales[1].mean > 0.01  # a frame that is compared with itself has no distance
-    sampler = Sampler(model.network, scores=["knn"], fitted=model.fitted(["knn"]))
+
+
+def test_whole_frames_are_seen_at_their_own_size(whole_frames: Model, road: Path) -> None:
+    model = whole_frames
     image = load_image(road / "1.png")
     (density,) = model.fitted(["knn"]).providers
     distance = density(network_input([image]), density.gives)["feature distance"]
-    assert (len(density.banks[0].bank), distance.shape) == (3 * 32 * 64, (1, 128, 256))
+    assert len(density.banks[0].bank) == 3 * 32 * 64
+    assert distance.shape == (1, 128, 256)
+    sampler = Sampler(model.network, scores=["knn"], fitted=model.fitted(["knn"]))
     found = sample_frames(sampler, [image, load_image(road / "0.png")]).scores["knn"]
-    expected = F.interpolate(
-        F.interpolate(distance[None], (64, 128), mode="bilinear"), (128, 256), mode="bilinear"
-    )
+    as_network_sees = F.interpolate(distance[None], (64, 128), mode="bilinear")
+    expected = F.interpolate(as_network_sees, (128, 256), mode="bilinear")
     torch.testing.assert_close(found[:1], expected[0])
+
+
+def test_features_of_an_earlier_version_are_of_frames_as_the_network_sees_them(
+    whole_frames: Model, tmp_path: Path
+) -> None:
     change_record(tmp_path / "model" / "features.json", without=["resolution"])
-    assert (
-        not load_model(tmp_path / "model").fitted(["knn"]).providers[0].whole
-    )  # as in earlier folders
+    assert not load_model(tmp_path / "model").fitted(["knn"]).providers[0].whole
 
 
 def test_a_hull_joins_large_pieces_and_holds_what_lies_between_them() -> None:
     prediction = torch.full((40, 60), 2, dtype=torch.uint8)
-    prediction[20:, 10:25], prediction[20:, 35:50] = 0, 1
+    prediction[20:, 10:25] = 0
+    prediction[20:, 35:50] = 1
     prediction[2, 2] = 0  # too small to be road
     hull = drivable_hull(prediction, (0, 1))
     assert hull.nonzero().aminmax(dim=0).min.tolist() == [20, 10]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from segunc.baselines.fitted import frames_as_seen
 from segunc.baselines.temperature import (
+    Calibration,
     PixelSample,
     TemperatureConfig,
     check_temperature,
@@ -27,7 +28,7 @@ from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.posteriors.model import load_model
+from segunc.posteriors.model import Model, load_model
 from segunc.sampling import Sampler
 from segunc.training.config import FitConfig
 from tests.conftest import change_record
@@ -69,22 +70,30 @@ def test_the_temperature_is_that_of_scipy_and_near_the_one_of_the_labels(
     assert float(mean_nll(sample)) == pytest.approx(numpy_nll(sample), rel=1e-9)
 
 
-def test_weights_are_repeated_pixels_and_a_temperature_at_a_bound_is_refused() -> None:
+def test_weights_are_repeated_pixels() -> None:
     sample = synthetic(300, 5, 1.4, seed=0)
     repeats = torch.arange(300) % 3 + 1
-    weighted = sample._replace(weights=repeats.double())
-    repeated = PixelSample(*(p.repeat_interleave(repeats, 0) for p in sample))
-    assert fit_temperature(weighted) == pytest.approx(fit_temperature(repeated), rel=1e-6)
-    assert fit_temperature(weighted) != pytest.approx(fit_temperature(sample), rel=1e-3)
-    sample = synthetic(500, 5, 1.0, seed=0)
-    chance = torch.randint(0, 5, (500,), generator=torch.Generator().manual_seed(1))
-    for changed, said in (
-        (sample._replace(labels=sample.logs.argmax(1)), "T = 0.05"),
-        (sample._replace(logs=sample.logs * 50, labels=chance), "T = 20"),
-        (sample._replace(logs=torch.zeros_like(sample.logs)), "T = 0.05"),
-    ):
-        with pytest.raises(InputError, match=said):
-            check_temperature(fit_temperature(changed))
+    weighted = fit_temperature(sample._replace(weights=repeats.double()))
+    repeated = PixelSample(*(values.repeat_interleave(repeats, 0) for values in sample))
+    assert weighted == pytest.approx(fit_temperature(repeated), rel=1e-6)
+    assert weighted != pytest.approx(fit_temperature(sample), rel=1e-3)
+
+
+SAMPLE = synthetic(500, 5, 1.0, seed=0)
+CHANCE = torch.randint(0, 5, (500,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (SAMPLE._replace(labels=SAMPLE.logs.argmax(1)), "T = 0.05"),
+        (SAMPLE._replace(logs=SAMPLE.logs * 50, labels=CHANCE), "T = 20"),
+        (SAMPLE._replace(logs=torch.zeros_like(SAMPLE.logs)), "T = 0.05"),
+    ],
+)
+def test_a_temperature_at_a_bound_is_refused(sample: PixelSample, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_temperature(fit_temperature(sample))
 
 
 @pytest.fixture(scope="module")
@@ -103,73 +112,86 @@ def camvid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "abnn", miniatures.camvid(root / "data", {"val": 3})
 
 
-def pooled(sampler: Sampler, image: Tensor, truth: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Mean probabilities ``[P, C]`` and labels ``[P]`` of the labelled pixels of a frame."""
-    labels = torch.from_numpy(truth.astype(np.int64)).flatten()
-    probabilities = sampler(image, keep_probabilities=True).probabilities
-    assert probabilities is not None
-    return probabilities[0].flatten(1).T[labels != 255], labels[labels != 255]
+def pooled(
+    sampler: Sampler, model: Model, data: SegmentationDataModule, frames: int
+) -> tuple[Tensor, Tensor]:
+    """Mean probabilities ``[P, C]`` and labels ``[P]`` of the labelled pixels of frames of val."""
+    probabilities = []
+    labels = []
+    for frame in frames_as_seen(model, data, "val", frames, "test"):
+        of_frame = sampler(frame.image, keep_probabilities=True).probabilities
+        assert of_frame is not None
+        truth = torch.from_numpy(frame.labels.astype(np.int64)).flatten()
+        probabilities.append(of_frame[0].flatten(1).T[truth != 255])
+        labels.append(truth[truth != 255])
+    return torch.cat(probabilities), torch.cat(labels)
 
 
 def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Path, Path]) -> None:
     model = load_model(camvid[0])
     data = SegmentationDataModule("camvid", str(camvid[1]))
-    every = sample_pixels(model, data, TemperatureConfig(frames=0, pixels=10**6, draws=4, seed=5))
+    settings = TemperatureConfig(frames=0, pixels=10**6, draws=4, seed=5)
+    sample = sample_pixels(model, data, settings)
     sampler = Sampler(model.network, model.posterior, draws=4, seed=5)
-    found = [
-        pooled(sampler, image, truth)
-        for _, image, truth, *_ in frames_as_seen(model, data, "val", 0, "test")
-    ]
-    assert every.frames.unique().tolist() == [0, 1, 2]
-    assert torch.equal(every.labels, torch.cat([labels for _, labels in found]))
-    assert torch.equal(every.weights, torch.ones(len(every.labels), dtype=torch.float64))
-    torch.testing.assert_close(
-        every.logs.exp().float(), torch.cat([p for p, _ in found]), rtol=1e-4, atol=1e-5
-    )
+    probabilities, labels = pooled(sampler, model, data, frames=0)
+    assert sample.frames.unique().tolist() == [0, 1, 2]
+    assert torch.equal(sample.labels, labels)
+    assert torch.equal(sample.weights, torch.ones(len(labels), dtype=torch.float64))
+    torch.testing.assert_close(sample.logs.exp().float(), probabilities, rtol=1e-4, atol=1e-5)
 
 
-def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alone(
-    camvid: tuple[Path, Path],
-) -> None:
+def test_a_sample_depends_on_its_seed_alone(camvid: tuple[Path, Path]) -> None:
     model = load_model(camvid[0])
     data = SegmentationDataModule("camvid", str(camvid[1]))
     settings = TemperatureConfig(frames=1, pixels=30, draws=2, seed=1)
-    first, again = sample_pixels(model, data, settings), sample_pixels(model, data, settings)
+    first = sample_pixels(model, data, settings)
+    again = sample_pixels(model, data, settings)
     torch.testing.assert_close(first.logs, again.logs, rtol=1e-12, atol=0)
     other = sample_pixels(model, data, replace(settings, seed=2))
     assert not torch.equal(first.labels, other.labels)
-    every = sample_pixels(model, data, replace(settings, pixels=10**6))
-    assert first.logs.shape == (30, 11)
-    assert float(first.weights.sum()) == pytest.approx(len(every.labels))
 
 
-def test_what_is_written_is_what_the_sampler_applies(
-    camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The NLL of all pixels through the sampler is the one in the record; a calibration of another
-    kind is refused.
-    """
-    monkeypatch.setattr(
-        "segunc.baselines.temperature.check_temperature", lambda _: None
-    )  # an untrained network
+def test_a_sample_stands_for_all_labelled_pixels(camvid: tuple[Path, Path]) -> None:
+    model = load_model(camvid[0])
+    data = SegmentationDataModule("camvid", str(camvid[1]))
+    settings = TemperatureConfig(frames=1, pixels=30, draws=2, seed=1)
+    sample = sample_pixels(model, data, settings)
+    whole = sample_pixels(model, data, replace(settings, pixels=10**6))
+    assert sample.logs.shape == (30, 11)
+    assert float(sample.weights.sum()) == pytest.approx(len(whole.labels))
+
+
+def scaled(camvid: tuple[Path, Path], out: Path, monkeypatch: pytest.MonkeyPatch) -> Calibration:
+    """The calibration of an untrained network, whose temperature may lie at a bound."""
+    monkeypatch.setattr("segunc.baselines.temperature.check_temperature", lambda _: None)
     values = TemperatureConfig(frames=2, pixels=10**6, draws=2)
     config = FitConfig(values, {"dataset": "camvid", "root": str(camvid[1])})
-    record = scale_temperature(camvid[0], config, tmp_path, device="cpu", say=lambda line: None)
+    return scale_temperature(camvid[0], config, out, device="cpu", say=lambda line: None)
+
+
+def test_the_sampler_applies_what_is_written(
+    camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The NLL of all pixels through the sampler is the one in the record."""
+    calibration = scaled(camvid, tmp_path, monkeypatch)
     model = load_model(tmp_path)
-    assert model.attachments["calibration"] == record
-    assert (record.kind, record.applies) == ("scalar", "mean")
-    assert record.nll_after < record.nll_before
+    assert model.attachments["calibration"] == calibration
+    assert calibration.kind == "scalar"
+    assert calibration.applies == "mean"
+    assert calibration.nll_after < calibration.nll_before
     sampler = Sampler(
         model.network, model.posterior, draws=2, fitted=model.fitted(("msp",)), scores=("msp",)
     )
     data = SegmentationDataModule("camvid", str(camvid[1]))
-    found = [
-        pooled(sampler, image, truth)
-        for _, image, truth, *_ in frames_as_seen(model, data, "val", 2, "test")
-    ]
-    p, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
-    nll = -float(p.double().gather(1, labels[:, None]).log().mean())
-    assert nll == pytest.approx(record.nll_after, rel=1e-4)
+    probabilities, labels = pooled(sampler, model, data, frames=2)
+    likelihood = probabilities.double().gather(1, labels[:, None])
+    assert -float(likelihood.log().mean()) == pytest.approx(calibration.nll_after, rel=1e-4)
+
+
+def test_a_calibration_of_another_kind_is_refused(
+    camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaled(camvid, tmp_path, monkeypatch)
     change_record(tmp_path / "calibration.json", kind="vector")
     with pytest.raises(InputError, match=r"calibration\.json is a calibration of the kind vector"):
         load_model(tmp_path)
