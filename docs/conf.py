@@ -46,12 +46,11 @@ def commands_page() -> str:
         for action in build_parser()._actions
         if isinstance(action, argparse._SubParsersAction)
     )
-    summaries = {action.dest: action.help for action in verbs._choices_actions}
     for verb, parser in verbs.choices.items():
         lines += [
             f"## {verb}",
             "",
-            f"{str(summaries.get(verb) or '').capitalize()}.",
+            parser.description or "",
             "",
             "```console",
         ]

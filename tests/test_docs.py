@@ -4,6 +4,7 @@ examples run.
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import json
 import re
@@ -11,8 +12,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import cv2
 import numpy as np
@@ -21,6 +24,9 @@ import pytest
 import segunc
 from segunc.cli.main import VERBS, build_parser, options_of
 from segunc.cli.run import FUNCTIONS
+from segunc.core.registry import Registry
+from segunc.evaluation.parts import PARTS, AnomalyProtocol, ArrayPart, PartBuilder
+from segunc.scores import EVIDENCE, SCORES, Score
 from tools.run_notebook import execute
 
 ROOT = Path(__file__).parents[1]
@@ -302,3 +308,123 @@ def test_a_concept_shows_a_picture_below_its_first_paragraph(path: Path) -> None
     alternative, file = re.fullmatch(r"!\[(.+)\]\((.+)\)", picture).groups()  # type: ignore[union-attr]
     assert len(alternative.split()) > 5
     assert (path.parent / file).is_file()
+
+
+# The page on design: what another package can add.
+
+DESIGN = (DOCS / "design.md").read_text(encoding="utf-8")
+
+
+def rows_below(heading: str) -> list[list[str]]:
+    """Return the cells of the first table below a line that begins with ``heading``."""
+    lines = DESIGN[DESIGN.index(f"\n{heading}") :].splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("|---"))
+    rows = []
+    for line in lines[first + 1 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def registry_of(place: str) -> Registry[Any]:
+    """Return the table that the page writes as ``scores.SCORES``."""
+    module, _, name = place.rpartition(".")
+    table: Registry[Any] = getattr(importlib.import_module(f"segunc.{module}"), name)
+    return table
+
+
+SOURCES = "\n".join(path.read_text("utf-8") for path in (ROOT / "segunc").rglob("*.py"))
+TABLES = rows_below("## How to add something")
+
+
+def test_the_design_names_every_table_with_its_group_and_a_file() -> None:
+    groups = []
+    for _, table_and_group, file in TABLES:
+        table, group = re.findall(r"`([^`]+)`", table_and_group)
+        assert registry_of(table).group == group
+        assert (ROOT / file.strip("` ")).is_file()
+        groups.append(group)
+    declared = re.findall(r'Registry\(\s*"[^"]+",\s*"(segunc\.\w+)"', SOURCES)
+    assert len(declared) > 8
+    assert set(declared) <= set(groups)
+
+
+def test_entry_points_of_the_design_lead_to_what_the_tests_add() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", DESIGN, re.DOTALL)
+    groups = tomllib.loads(block)["project"]["entry-points"]
+    known = {registry_of(re.findall(r"`([^`]+)`", row[1])[0]).group for row in TABLES}
+    assert set(groups) <= known
+    for points in groups.values():
+        for place in points.values():
+            module, _, name = place.removeprefix("my_package.").partition(":")
+            assert hasattr(importlib.import_module(f"tests.outside.{module}"), name)
+
+
+def test_the_design_names_the_fields_of_a_score() -> None:
+    named = {}
+    for names, default, _ in rows_below("### A score"):
+        for name in re.findall(r"`(\w+)`", names):
+            named[name] = default.strip("` ")
+    fields = {}
+    for field in dataclasses.fields(Score):
+        default = "" if field.default is dataclasses.MISSING else str(field.default)
+        fields[field.name] = "empty" if field.default == "" else default
+    assert named == fields
+
+
+def test_the_design_names_the_evidence_of_scores() -> None:
+    named = {}
+    for name, shape, _ in rows_below("Values are higher"):
+        named[name.strip("` ")] = shape.strip("` ")
+    assert list(named) == [name for name in EVIDENCE if name in named]
+    assert set(named) == {need for score in SCORES.values() for need in score.needs}
+    for name, shape in named.items():
+        if shape.startswith("["):
+            assert EVIDENCE[name].meaning.startswith(shape)
+        else:
+            assert "a number" in EVIDENCE[name].meaning
+
+
+def test_the_section_of_the_design_is_the_one_that_the_tests_add() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", DESIGN, re.DOTALL)
+    file = (ROOT / "tests" / "outside" / "metric_part.py").read_text("utf-8")
+    assert file.endswith(block)
+
+
+def test_the_builder_of_a_section_has_the_signature_of_the_design() -> None:
+    arguments, result = get_args(PartBuilder)
+    assert arguments == [Sequence[str], Sequence[str], Sequence[AnomalyProtocol]]
+    assert result == Sequence[ArrayPart]
+    for build in PARTS.values():
+        assert list(inspect.signature(build).parameters) == ["scores", "classes", "protocols"]
+
+
+def test_the_design_names_every_room_once() -> None:
+    named = []
+    for rooms, _ in rows_below("## The rooms"):
+        named += re.findall(r"`(\w+)`", rooms)
+    files = [path for path in (ROOT / "segunc").iterdir() if not path.name.startswith("__")]
+    rooms = [path.stem for path in files if path.is_dir() or path.suffix == ".py"]
+    assert sorted(named) == sorted(rooms)
+
+
+# Snippets of all pages.
+
+
+def test_python_snippets_are_typed(tmp_path: Path) -> None:
+    """In one run of mypy, with the settings of the package but for functions without types."""
+    pages = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[!r]*/*.md"))]
+    snippets = []
+    for page in pages:
+        for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            name = re.match(r"# (\w+)\.py\n", block)
+            stem = name[1] if name else f"{page.stem.replace('-', '_')}_{len(snippets)}"
+            path = tmp_path / f"{stem}.py"
+            path.write_text(block, encoding="utf-8")
+            snippets.append(str(path))
+    assert len(snippets) > 4
+    command = [sys.executable, "-m", "mypy", "--check-untyped-defs"]
+    command += ["--allow-untyped-defs", "--allow-untyped-calls", *snippets]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -32,7 +32,7 @@ from segunc.sampling import Sampler
 from segunc.training.config import FitConfig
 from tests.conftest import change_record
 from tests.data import miniatures
-from tests.posteriors.test_attachments import SMALL
+from tests.support.sampled import SMALL_DECODER
 from tests.training.overconfident import save_abnn
 
 
@@ -96,7 +96,7 @@ def camvid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     torch.manual_seed(0)
     classes = label_map("camvid").classes
     description = NetworkDescription(
-        "FPN", "mobilenet_v2", classes, options=SMALL, inference_size=(72, 96)
+        "FPN", "mobilenet_v2", classes, options=SMALL_DECODER, inference_size=(72, 96)
     )
     save_network(build_network(description), root / "base")
     save_abnn(root / "base", root / "abnn")

@@ -239,3 +239,37 @@ def draw_miniature(name: str, root: Path, form: int = 0) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(b"not to be read")
     return root
+
+
+COUNTS: dict[str, dict[str, int]] = {
+    "cityscapes": {"train": 2, "val": 1},
+    "camvid": {"train": 6, "val": 1, "test": 2},
+    "bdd100k": {"train": 3, "val": 2},
+    "bdd-anomaly": {"train": 1, "val": 1, "test": 3},
+    "idd": {"train": 2, "val": 1},
+    "idd-lite": {"train": 2, "val": 1},
+    "mapillary": {"train": 2, "val": 1},
+    "streethazards": {"train": 2, "val": 1, "test": 2},
+    "road-anomaly": {"test": 2, "all": 2},
+    "course-road-anomaly-21": {"test": 2, "all": 2},
+    "toy-anomaly": {"anomaly": 1},
+    "course-road-obstacle-21": {"test": 2},
+    "course-fs-lost-and-found": {"test": 2},
+    "course-fs-static": {"test": 2},
+    "course-road-anomaly": {"test": 2},
+    "toy": {"train": 1, "val": 1, "test": 1, "anomaly": 1},
+    "folder": {"test": 2},
+    "folder-255": {"test": 1},
+}
+"""Frames of each split that the miniatures have."""
+
+
+def _every_form() -> list[tuple[str, int]]:
+    """Return each data set with the number of each of its forms."""
+    pairs: list[tuple[str, int]] = []
+    for name, forms in FORMS.items():
+        pairs += [(name, number) for number in range(len(forms))]
+    return pairs
+
+
+EVERY_FORM = _every_form()

@@ -18,30 +18,20 @@ from segunc.data.entries import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from tests.data.miniatures import FORMS, draw_miniature, write_frame
+from tests.data.miniatures import COUNTS, EVERY_FORM, FORMS, draw_miniature, write_frame
 
-COUNTS: dict[str, dict[str, int]] = {
-    "cityscapes": {"train": 2, "val": 1},
-    "camvid": {"train": 6, "val": 1, "test": 2},
-    "bdd100k": {"train": 3, "val": 2},
-    "bdd-anomaly": {"train": 1, "val": 1, "test": 3},
-    **{name: {"train": 2, "val": 1} for name in ("idd", "idd-lite", "mapillary")},
-    "streethazards": {"train": 2, "val": 1, "test": 2},
-    **{name: {"test": 2, "all": 2} for name in ("road-anomaly", "course-road-anomaly-21")},
-    "toy-anomaly": {"anomaly": 1},
-    **{
-        f"course-{name}": {"test": 2}
-        for name in ("road-obstacle-21", "fs-lost-and-found", "fs-static", "road-anomaly")
-    },
-    "toy": {"train": 1, "val": 1, "test": 1, "anomaly": 1},
-    **{"folder": {"test": 2}, "folder-255": {"test": 1}},
+CLASSES = {
+    "cityscapes": 19,
+    "bdd100k": 19,
+    "camvid": 11,
+    "idd": 26,
+    "idd-lite": 7,
+    "mapillary": 65,
+    "toy": 9,
+    "bdd-anomaly": 16,
+    "streethazards": 13,
 }
-"""Frames of each split that the miniatures have."""
-CLASSES = dict.fromkeys(("cityscapes", "bdd100k"), 19) | {
-    **{"camvid": 11, "idd": 26, "idd-lite": 7, "mapillary": 65, "toy": 9},
-    **{"bdd-anomaly": 16, "streethazards": 13},
-}
-EVERY_FORM = [(name, form) for name, forms in FORMS.items() for form in range(len(forms))]
+"""Classes of each data set that has class labels."""
 Drawn = dict[tuple[str, int], Path]
 
 

@@ -5,7 +5,6 @@ labels give the values that they store.
 import io
 import struct
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from segunc.data.masks import BINARY, check_masks
 from segunc.data.module import SegmentationDataModule
 from tests.data import miniatures
 from tests.data.test_labels import write
-from tests.frames.test_sources import encoded, picture
+from tests.support.images import claiming, encoded, picture
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp"])
@@ -126,19 +125,6 @@ def test_what_is_no_image_is_refused_by_name(
     for read in (load_image, read_label_image):
         with pytest.raises(InputError, match=rf"a.png.*{said}"):
             read(path)
-
-
-def claiming(suffix: str, width: int, height: int) -> bytes:
-    data = bytearray(encoded(suffix))
-    place, form = {
-        ".png": (16, ">II"),
-        ".bmp": (18, "<ii"),
-        ".jpg": (data.find(b"\xff\xc0") + 5, ">HH"),
-    }[suffix]
-    struct.pack_into(form, data, place, *((height, width) if suffix == ".jpg" else (width, height)))
-    if suffix == ".png":
-        struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
-    return bytes(data)
 
 
 @pytest.mark.parametrize(

@@ -17,51 +17,13 @@ from segunc.data.images import read_image
 from segunc.decisions.events import BOX, Follower, find_events, overlaps
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import Shard
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
-
-SIZE, FPS = (40, 60), 20.0
-SEEN = {3: 0.6, 4: 0.9, 5: 0.8, 7: 0.7, 8: 0.6}  # frames that show the mover, and its values
-
-
-def scene(index: int) -> np.ndarray:
-    """A still object from frame 2 on, a mover, at frame 11 another region where it was, and a speck
-    in each frame.
-    """
-    entropy = np.full(SIZE, 0.1, np.float32)
-    entropy[30:36, 40:50] = 0.7 if index >= 2 else 0.1
-    if index in SEEN:
-        entropy[5:13, 5 + index : 13 + index] = SEEN[index]
-        entropy[5, 5 + index] = 0.1  # so that it is no rectangle
-    if index == 11:
-        entropy[5:13, 14:22] = 0.6
-    entropy[20, index] = 0.95
-    return entropy
-
-
-def write(
-    out: Path, shards: int = 1, timed: bool = True, name: str = "{:06d}", scores: Any = ("entropy",)
-) -> Path:
-    about: dict[str, Any] = {"source": {"kind": "video", "fps": FPS, "frames": 20}} if timed else {}
-    manifest = build_manifest(
-        {"draws": 8}, scores, device="cpu", classes=CLASSES, palette=PALETTE, **about
-    )
-    for shard in (Shard(number, shards) for number in range(shards, 0, -1)):
-        with MapsWriter(out, manifest, shard=shard) as writer:
-            for index in range(20):
-                if shard.owns(index):
-                    maps = {
-                        "prediction": np.full(SIZE, index % 3, np.uint8),
-                        **dict.fromkeys(scores, scene(index)),
-                    }
-                    record = writer.store(name.format(index), maps, place=index)
-                    writer.commit(record | ({"time": index / FPS} if timed else {}))
-    return out
+from tests.support.events import FPS, SEEN, SIZE, event_scene, write_events_scene
 
 
 def test_a_region_is_followed_over_one_frame_that_lacks_it_and_no_farther(tmp_path: Path) -> None:
-    reader = MapsReader(write(tmp_path / "maps"))
+    reader = MapsReader(write_events_scene(tmp_path / "maps"))
     times = [index / FPS for index in range(20)]
     events, crowded = find_events(reader, "entropy", 0.5, times, smallest=10)
     frames = [([int(name) for name in event.boxes], int(event.peak["frame"])) for event in events]
@@ -83,7 +45,7 @@ def test_a_region_is_followed_over_one_frame_that_lacks_it_and_no_farther(tmp_pa
 def test_shards_and_whole_runs_give_the_same_file(tmp_path: Path) -> None:
     for name, shards in (("whole", 1), ("parts", 3)):
         segunc.summary(
-            write(tmp_path / name, shards=shards),
+            write_events_scene(tmp_path / name, shards=shards),
             flag=["entropy=0.5"],
             events=tmp_path / f"of-{name}" / "e.json",
         )
@@ -110,7 +72,7 @@ def test_overlaps_are_those_of_masks_and_crossing_things_keep_their_numbers() ->
 
 
 def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Path) -> None:
-    maps = write(tmp_path / "maps", name="drive/{:06d}")
+    maps = write_events_scene(tmp_path / "maps", name="drive/{:06d}")
     for ending in (".json", ".csv", "_coco.json"):
         result = segunc.summary(maps, flag=["entropy=0.5"], events=tmp_path / f"events{ending}")
     records = json.loads((tmp_path / "events.json").read_text())
@@ -155,13 +117,15 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
         counts, size = one["segmentation"]["counts"], one["segmentation"]["size"]
         mask = np.repeat(np.arange(len(counts)) % 2, counts).reshape(size[::-1]).T
         assert size == [image["height"], image["width"]] == list(SIZE)
-        regions, _ = ndimage.label(scene(int(image["file_name"][-6:])) >= 0.5, np.ones((3, 3)))
+        regions, _ = ndimage.label(
+            event_scene(int(image["file_name"][-6:])) >= 0.5, np.ones((3, 3))
+        )
         assert (mask.astype(bool) == (regions == regions[tuple(np.argwhere(mask)[0])])).all()
         assert one["area"] == mask.sum()
 
 
 def test_images_are_a_sequence_at_a_rate_and_ids_run_over_all_thresholds(tmp_path: Path) -> None:
-    maps = write(tmp_path / "maps", timed=False, scores=("entropy", "epistemic"))
+    maps = write_events_scene(tmp_path / "maps", timed=False, scores=("entropy", "epistemic"))
     assert not segunc.summary(maps, flag=["entropy=0.5"]).events
     events = segunc.summary(maps, flag=["entropy=0.5"], fps=10.0).events
     assert [event.end["time"] for event in events] == [1.9, 0.8, 1.1]
@@ -184,15 +148,15 @@ def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
     ]
     for asked, message in cases:
         with pytest.raises(InputError, match=message):
-            segunc.summary(write(tmp_path / "maps", timed=False), **asked)
+            segunc.summary(write_events_scene(tmp_path / "maps", timed=False), **asked)
     manifest = build_manifest(
         {"draws": 1}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE
     )
     with MapsWriter(tmp_path / "letters", manifest) as writer:
         writer.commit(
-            writer.store("cat", {"prediction": np.zeros(SIZE, np.uint8), "entropy": scene(0)})
+            writer.store("cat", {"prediction": np.zeros(SIZE, np.uint8), "entropy": event_scene(0)})
         )
-    write(tmp_path / "days" / "one"), write(tmp_path / "days" / "two")
+    write_events_scene(tmp_path / "days" / "one"), write_events_scene(tmp_path / "days" / "two")
     for folder, message in (
         ("letters", "no time is known of the frame cat of"),
         ("days", "holds 2 maps folders"),

@@ -16,11 +16,11 @@ from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.resampling import Resampling, group_frames
 from segunc.evaluation.tables import format_metrics
 from segunc.metrics.objects import ObjectBins
-from tests.metrics.test_objects import scene
+from tests.support.objects import object_scene
 
 SIZES = ObjectBins("size", (4, 30), ("0-4", "4-30", "30+"))
 FRAMES = {
-    f"{kind}{i:02}": scene(10 * i + len(kind))
+    f"{kind}{i:02}": object_scene(10 * i + len(kind))
     for i in range(15)
     for kind in ("cow", "cone", "tyre")
     if i or kind != "cow"

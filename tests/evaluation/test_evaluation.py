@@ -24,9 +24,9 @@ from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.smiyc import component_counts, component_result
 from segunc.plots import write_plots
-from tests.data.test_images import claiming
 from tests.evaluation.runs import CLASSES, Run, make_run
 from tests.maps.foreign import write_map
+from tests.support.images import claiming
 
 pytestmark = pytest.mark.usefixtures("few_units")
 PALETTE = tuple((40 * i, 20, 90) for i in range(len(CLASSES)))

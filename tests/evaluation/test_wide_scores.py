@@ -23,6 +23,7 @@ from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import TRACKS, component_result, match_components
 from tests.evaluation.runs import CLASSES, make_run
 from tests.maps.foreign import write_map
+from tests.support.oracles import pixel_numbers
 
 LABELS = LabelMap("city", CLASSES, ((0, 0, 0),) * 4, {i: i for i in range(4)} | {255: 255})
 RUN = make_run()
@@ -69,20 +70,6 @@ def evaluate(folder: Path, scores: Scores, ending: str, **measures: Any) -> dict
     labels = LabelSources(folder / "anomaly", labels=folder / "labels", label_map=LABELS)
     result, _ = evaluate_maps(MapsSource(folder / "maps"), labels, Measures(**measures))
     return result
-
-
-def pixel_numbers(truth: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    false, true, _ = sklearn_metrics.roc_curve(truth, scores, drop_intermediate=False)
-    precision, recall, thresholds = sklearn_metrics.precision_recall_curve(truth, scores)
-    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-30)
-    best = np.flatnonzero(f1[:-1] >= f1.max() * (1 - 1e-12))[-1]
-    return {
-        "auroc": sklearn_metrics.roc_auc_score(truth, scores),
-        "aupr": sklearn_metrics.average_precision_score(truth, scores),
-        "fpr95": false[np.argmax(true >= 0.95)],
-        "best_f1": f1[best],
-        "threshold": thresholds[best],
-    }
 
 
 def flat(

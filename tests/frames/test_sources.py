@@ -17,14 +17,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.frames.source import Selection, format_time, parse_time
 from segunc.frames.sources import Input, open_source, plan_inputs, recorded_images, stamp_of
 from tests.maps.fakes import write_pictures
-
-
-def picture(height: int = 40, width: int = 60) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
-
-
-def encoded(suffix: str) -> bytes:
-    return cv2.imencode(suffix, picture())[1].tobytes()
+from tests.support.images import encoded, picture
 
 
 def write_images(folder: Path, *names: str) -> None:

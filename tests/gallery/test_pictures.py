@@ -5,7 +5,6 @@ the source's rate.
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import pytest
@@ -33,7 +32,8 @@ from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.gallery.scenes import (
+from tests.maps.fakes import manifest
+from tests.support.scenes import (
     NAMES,
     SCORES,
     Scene,
@@ -42,7 +42,7 @@ from tests.gallery.scenes import (
     write_page,
     write_video_scene,
 )
-from tests.maps.fakes import manifest
+from tests.support.videos import decoded
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 
@@ -311,16 +311,6 @@ def jpegs(folder: Path, *pictures: np.ndarray) -> list[Path]:
 
 def flat(colour: Any, height: int = 61, width: int = 81) -> np.ndarray:
     return np.full((height, width, 3), colour, np.uint8)
-
-
-def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
-    """Times and pictures, RGB by BT.601."""
-    with av.open(str(path)) as container:
-        frames = [
-            (frame.time, frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray())
-            for frame in container.decode(video=0)
-        ]
-    return [time for time, _ in frames], [picture for _, picture in frames]
 
 
 def test_a_video_has_all_frames_times_and_colours(tmp_path: Path) -> None:

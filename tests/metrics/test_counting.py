@@ -11,11 +11,9 @@ from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
 from segunc.metrics import counting
 from segunc.metrics.counting import (
-    KEYS,
     NO_ANOMALY,
     NO_NORMAL,
     BinFinder,
-    Counts,
     ScoreBins,
     areas,
     auroc,
@@ -25,13 +23,7 @@ from segunc.metrics.counting import (
     detection_curve,
     fpr_at_recall,
 )
-from tests.evaluation.test_wide_scores import pixel_numbers
-
-
-def count_keys(keys: np.ndarray, rows: np.ndarray) -> Counts:
-    """Pixels by uint16 key and by row (0 or 1), int64 ``[2, 65536]``."""
-    return np.stack([np.bincount(keys[rows == row], minlength=KEYS) for row in (0, 1)])
-
+from tests.support.oracles import count_keys, pixel_numbers
 
 # labels, scores, then AP, AUROC, FPR95 and best F1 as computed by the benchmarks' own tools.
 FIXTURES = [

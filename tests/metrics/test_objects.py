@@ -16,28 +16,13 @@ from segunc.metrics.objects import (
     object_numbers,
 )
 from segunc.options import ThresholdOptions
+from tests.support.objects import object_scene
 
 EIGHT = np.ones((3, 3))
 
 
 def sizes(*edges: float) -> ObjectBins:
     return ObjectBins("size", edges, tuple(f"from {edge}" for edge in (0, *edges)))
-
-
-def scene(
-    seed: int, kind: str = "float", size: tuple[int, int] = (40, 60)
-) -> tuple[np.ndarray, np.ndarray]:
-    """A score map and an anomaly label with objects of many sizes, some that touch at corners only,
-    and ignored pixels.
-    """
-    random = np.random.default_rng(seed)
-    smooth = ndimage.gaussian_filter(random.random(size), 1.3)
-    anomaly = (smooth > np.quantile(smooth, 0.8)).astype(np.uint8)
-    anomaly[random.random(size) < 0.03] = 255
-    scores = np.round(random.normal(size=size) + 1.2 * (anomaly == 1), 1)
-    if kind == "float":
-        return scores.astype(np.float16), anomaly
-    return np.uint16(np.clip(scores * 500 + 2000, 0, 4000)), anomaly
 
 
 Scenes = list[tuple[np.ndarray, np.ndarray]]
@@ -114,7 +99,7 @@ def counted(scenes: Scenes, bins: ObjectBins) -> tuple[np.ndarray, np.ndarray]:
     ids=["many", "one", *KINDS],
 )
 def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, stored: str) -> None:
-    scenes = [scene(seed, stored) for seed in range(3)]
+    scenes = [object_scene(seed, stored) for seed in range(3)]
     rows = object_numbers(*counted(scenes, bins))
     expected = by_hand(scenes, bins)
     assert sum(row[4] or 0 for row in expected) > 20

@@ -18,7 +18,7 @@ from segunc.metrics.counting import Counts, detection_curve
 from segunc.metrics.prediction import bin_counts, risk_coverage
 from segunc.plots import WIDTH, save_figure, thin
 from segunc.scores import title_of
-from tests.metrics.test_counting import count_keys
+from tests.support.oracles import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure
 
 NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-max-logit")

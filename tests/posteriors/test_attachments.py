@@ -20,17 +20,19 @@ from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in, copy_mod
 from segunc.uncertainty import Calibrator
 from segunc.verbs.execution import make_sampler
 from tests.conftest import change_record
+from tests.support.sampled import SMALL_DECODER
 from tests.training.overconfident import save_abnn
 
 EARLIER = Path(__file__).parent / "earlier"
 """As an earlier version wrote them."""
-SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
 
 def save_base(folder: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     save_network(
-        build_network(NetworkDescription("FPN", "mobilenet_v2", ("road", "car"), options=SMALL)),
+        build_network(
+            NetworkDescription("FPN", "mobilenet_v2", ("road", "car"), options=SMALL_DECODER)
+        ),
         folder,
     )
     return folder

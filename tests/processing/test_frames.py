@@ -7,10 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor
@@ -20,33 +17,11 @@ from segunc.gallery.alarms import find_alarms
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import Maps, MapsWriter
-from segunc.networks import NetworkDescription, SegmentationNetwork
-from segunc.posteriors.abnn import ABNNPosterior
 from segunc.processing import FrameProcess
 from segunc.sampling import Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Fitted, network_input
-
-
-def sampler(seed: int = 0, *, inference_size: tuple[int, int] | None = None) -> Sampler:
-    torch.manual_seed(1)
-    body = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1)
-    )
-    description = NetworkDescription(
-        "body", "none", ("road", "car", "sky"), inference_size=inference_size
-    )
-    network = SegmentationNetwork(body, description, stride=1).eval()
-    convert(network)
-    return Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), draws=4, seed=seed)
-
-
-def frames(count: int = 3, size: tuple[int, int] = (40, 56)) -> list[Frame]:
-    generator = np.random.default_rng(0)
-    return [
-        Frame(f"{i:06d}", i, generator.integers(0, 256, (*size, 3), np.uint8), time=i / 10)
-        for i in range(count)
-    ]
+from tests.support.sampled import random_frames, small_sampler
 
 
 def computed(process: FrameProcess, given: list[Frame]) -> list[Maps]:
@@ -59,10 +34,10 @@ def with_reasons() -> Sampler:
     """A sampler of a sum of energy and feature distance, of which all frames have alarms, and a
     bank of features of two frames.
     """
-    plain = sampler()
+    plain = small_sampler()
     network = plain.network
     extractor = FeatureExtractor(network, ["body.2"])
-    kinds = [np.full((40, 56, 3), 30, np.uint8), frames(1)[0].image]
+    kinds = [np.full((40, 56, 3), 30, np.uint8), random_frames(1)[0].image]
     with torch.no_grad():
         rows = [
             unit_features(extractor(network_input([cast(Any, kind)], (40, 56)))[0])
@@ -106,7 +81,7 @@ def written(
 
 
 def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> None:
-    given = frames(2)
+    given = random_frames(2)
     cast(Any, given[1].image)[:, :28] = 30
     lines = written(tmp_path / "maps", given)
     reader, process = MapsReader(tmp_path / "maps"), with_reasons()
@@ -147,8 +122,8 @@ def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> N
 def test_peaks_of_a_killed_run_are_continued_to_the_same_bytes(
     tmp_path: Path, compact: bool
 ) -> None:
-    whole = written(tmp_path / "whole", frames(4), compact=compact)
-    assert whole == written(tmp_path / "killed", frames(4), compact=compact, killed=2)
+    whole = written(tmp_path / "whole", random_frames(4), compact=compact)
+    assert whole == written(tmp_path / "killed", random_frames(4), compact=compact, killed=2)
     assert all(line["peaks"]["anomaly"] for line in whole)
     assert (tmp_path / "whole" / "frames.jsonl").read_bytes() == (
         tmp_path / "killed" / "frames.jsonl"
@@ -165,9 +140,13 @@ def test_a_frame_of_a_size_that_memory_or_network_does_not_take_fails_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Any other failure of the network, or of the device, ends the run."""
-    process, plain, errors = FrameProcess(sampler(), ("entropy",)), Engine.logits, [Exception()]
+    process, plain, errors = (
+        FrameProcess(small_sampler(), ("entropy",)),
+        Engine.logits,
+        [Exception()],
+    )
     dark = Frame("dark", 9, np.zeros((40, 56, 3), np.uint8))
-    expected = [maps for frame in frames() for maps in computed(process, [frame])]
+    expected = [maps for frame in random_frames() for maps in computed(process, [frame])]
 
     def limited(self: Engine, images: torch.Tensor, *rest: Any) -> Any:
         if images[0].max() == images[0].min():
@@ -190,7 +169,7 @@ def test_a_frame_of_a_size_that_memory_or_network_does_not_take_fails_alone(
         ),
     ):
         errors.append(error)
-        results: list[Any] = [process(frame) for frame in (dark, *frames())]
+        results: list[Any] = [process(frame) for frame in (dark, *random_frames())]
         assert said in str(results[0])
         for found, frame in zip(results[1:], expected, strict=True):
             np.testing.assert_array_equal(found["entropy"], frame["entropy"])

@@ -38,7 +38,7 @@ from segunc.training.config import AffineTrainingConfig
 from segunc.uncertainty import Calibrator
 from tests.affine.networks import randomise
 from tests.dry_run import CUDA, PACKAGE, Place, Waits, fake_gpu, on_gpu
-from tests.processing.test_frames import frames
+from tests.support.sampled import random_frames
 
 CLASSES, SIZE = 4, (40, 56)
 FINITE = ("sampling/engine.py", "require_finite")
@@ -60,7 +60,7 @@ FIRST_USE: dict[Place, str] = {
     ("networks/network.py", "_kind_of"): "likewise, whether its outputs lie in 0..1",
     ("networks/copies.py", "_frames_that_run"): "the frame that a copy is compared on goes there",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
-    ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
+    ("sampling/engine.py", "_is_common"): "likewise: which buffers are the same",
     (
         "sampling/shortcuts.py",
         "InterpolationWatch.ending",
@@ -186,7 +186,7 @@ def test_what_is_planted_is_found(planted: str, inference: bool) -> None:
 def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | None = None) -> None:
     """The first frame may wait for what is done once, the second only where it is written."""
     for frame, known in zip(
-        frames(2, SIZE), (FIRST_USE | FRAME_LOOP | (more or {}), None), strict=True
+        random_frames(2, SIZE), (FIRST_USE | FRAME_LOOP | (more or {}), None), strict=True
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Job
-from tests.data.test_images import claiming
+from tests.support.images import claiming
 from tests.verbs.processes import refuse
 
 

@@ -25,7 +25,7 @@ from segunc.posteriors.model import load_model
 from segunc.verbs.execution import choose_chunk
 from tests.conftest import Job
 from tests.maps.fakes import folder_bytes, write_pictures
-from tests.processing.test_frames import sampler
+from tests.support.sampled import small_sampler
 from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
 
 
@@ -172,10 +172,10 @@ PLAIN = PredictOptions("model", "input", "out")
 def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -> None:
     write_pictures(tmp_path, 4)
     source = open_source(tmp_path)
-    assert choose_chunk(PLAIN, sampler(), source, None) == 4
+    assert choose_chunk(PLAIN, small_sampler(), source, None) == 4
     recorded: dict[str, Any] = {"chunk": 2}
-    assert choose_chunk(PLAIN, sampler(), source, recorded) == 2
-    assert choose_chunk(replace(PLAIN, chunk=1), sampler(), source, recorded) == 1
+    assert choose_chunk(PLAIN, small_sampler(), source, recorded) == 2
+    assert choose_chunk(replace(PLAIN, chunk=1), small_sampler(), source, recorded) == 1
 
 
 def test_masked_frames_killed_and_continued_give_the_same_bytes(

@@ -12,7 +12,7 @@ import pytest
 from segunc.gallery.pictures import VIDEO_SUFFIX
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
-from tests.gallery.test_pictures import decoded
+from tests.support.videos import decoded
 from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
 from tests.verbs.test_interrupted import kill_after_three, tree, write_mask
 

@@ -1,0 +1,18 @@
+"""What a video file shows."""
+
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
+    """Return times and pictures of the frames of a video, RGB by BT.601."""
+    times = []
+    pictures = []
+    with av.open(str(path)) as container:
+        for frame in container.decode(video=0):
+            times.append(frame.time)
+            picture = frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray()
+            pictures.append(picture)
+    return times, pictures
