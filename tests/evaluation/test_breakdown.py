@@ -42,7 +42,8 @@ def test_intervals_and_the_order_of_frames() -> None:
         "groups": "^[a-z]+",
         "resampling": Resampling(60),
     }
-    whole, backwards = (evaluator(names, **asked) for names in (FRAMES, reversed(FRAMES)))
+    whole = evaluator(FRAMES, **asked)
+    backwards = evaluator(reversed(FRAMES), **asked)
     result = whole.numbers()
     assert result == backwards.numbers()
     np.testing.assert_array_equal(whole.replicates().values, backwards.replicates().values)
@@ -108,9 +109,8 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
     assert result["reasons"]["scores.own.size.100000+.auroc"] == "no labelled object belongs here"
     row = next(line for line in text.splitlines() if line.startswith("| 30-100000, own"))
     assert format_number(sizes["30-100000"]["found"]) in row
-    assert {"size", "groups"} <= set(
-        HIDDEN
-    )  # a table of results shows them where they are asked for
+    # A table of results shows them where they are asked for.
+    assert {"size", "groups"} <= set(HIDDEN)
 
 
 def test_a_list_of_groups_may_be_written_on_a_mac_and_by_file_names() -> None:
@@ -143,14 +143,25 @@ def test_a_frame_of_two_groups_is_refused() -> None:
 def test_groups_by_name() -> None:
     names = ["animals01_a", "lost_tires08", "b/cones02", "x"]
     assert group_frames(r"([a-z_]+)\d", names) == {
-        **{"animals": {"animals01_a"}, "cones": {"b/cones02"}, "lost_tires": {"lost_tires08"}},
+        "animals": {"animals01_a"},
+        "cones": {"b/cones02"},
+        "lost_tires": {"lost_tires08"},
         "other": {"x"},
     }
     assert [*group_frames({"x": "b", "animals01_a": "a"}, names)] == ["a", "b", "other"]
-    for how in ("(", r"\d{5}", {}):
-        with pytest.raises(InputError, match="groups"):
-            group_frames(how, names)
+
+
+@pytest.mark.parametrize("how", ["(", r"\d{5}", {}])
+def test_groups_that_name_no_frame_are_refused(how) -> None:
+    with pytest.raises(InputError, match="groups"):
+        group_frames(how, ["animals01_a", "x"])
+
+
+def test_too_many_groups_are_refused() -> None:
     with pytest.raises(InputError, match="makes 101 groups"):
         group_frames(".*", [f"f{i}" for i in range(101)])
+
+
+def test_groups_without_anomaly_labels_are_refused() -> None:
     with pytest.raises(InputError, match="anomaly labels"):
         Evaluator(("own",), None, anomalies=None, measures=Measures(groups="a"))

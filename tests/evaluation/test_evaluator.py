@@ -61,50 +61,79 @@ def test_the_schema_is_complete(result):
     json.dumps(result, allow_nan=False)
 
 
-def test_numbers_are_those_of_all_pixels(run, result):
-    for score in SCORES:
-        values = result["scores"][score]["pooled"]
-        truth = np.concatenate([frame.anomaly[frame.anomaly != 255] for frame in run.values()])
-        stored = np.concatenate(
-            [frame.stored[score][frame.anomaly != 255] for frame in run.values()]
-        )
-        assert values["auroc"] == pytest.approx(
-            sklearn_metrics.roc_auc_score(truth, stored), rel=1e-12
-        )
-        # The threshold is in the units of the maps, and inclusive.
-        shown = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
-        f1 = sklearn_metrics.f1_score(truth, shown >= values["threshold"])
-        assert f1 == pytest.approx(values["best_f1"], rel=1e-12)
-    labels = np.concatenate([frame.labels.ravel() for frame in run.values()])
-    prediction = np.concatenate([frame.prediction.ravel() for frame in run.values()])
+def all_pixels(run: dict[str, Run], field: str) -> np.ndarray:
+    """The pixels of all frames of an array ``[H, W]``."""
+    return np.concatenate([getattr(frame, field).ravel() for frame in run.values()])
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_detection_numbers_are_those_of_all_pixels(run, result, score):
+    values = result["scores"][score]["pooled"]
+    anomaly = all_pixels(run, "anomaly")
+    stored = np.concatenate([frame.stored[score].ravel() for frame in run.values()])
+    truth = anomaly[anomaly != 255]
+    stored = stored[anomaly != 255]
+    auroc = sklearn_metrics.roc_auc_score(truth, stored)
+    assert values["auroc"] == pytest.approx(auroc, rel=1e-12)
+    # The threshold is in the units of the maps, and inclusive.
+    shown = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
+    f1 = sklearn_metrics.f1_score(truth, shown >= values["threshold"])
+    assert f1 == pytest.approx(values["best_f1"], rel=1e-12)
+
+
+def test_miou_is_that_of_all_pixels(run, result):
+    labels = all_pixels(run, "labels")
+    counted = labels != 255
+    prediction = all_pixels(run, "prediction")[counted]
+    iou = sklearn_metrics.jaccard_score(labels[counted], prediction, average="macro")
+    assert result["segmentation"]["miou"] == pytest.approx(iou, rel=1e-12)
+
+
+def test_calibration_is_that_of_all_pixels(run, result):
+    labels = all_pixels(run, "labels")
     probabilities = np.concatenate(
         [frame.probabilities.reshape(len(CLASSES), -1).T for frame in run.values()]
     )
-    counted = labels != 255
-    iou = sklearn_metrics.jaccard_score(labels[counted], prediction[counted], average="macro")
-    assert result["segmentation"]["miou"] == pytest.approx(iou, rel=1e-12)
-    tensors = from_numpy(probabilities), from_numpy(labels).long()
-    ece = multiclass_calibration_error(*tensors, len(CLASSES), ignore_index=255)
+    ece = multiclass_calibration_error(
+        from_numpy(probabilities), from_numpy(labels).long(), len(CLASSES), ignore_index=255
+    )
     # The stored code is within half a code of the msp: a confidence moves by at most 2e-5.
     assert result["calibration"]["ece"] == pytest.approx(float(ece), abs=1e-4)
+    counted = labels != 255
     nll = -np.log(probabilities[counted, labels[counted]].astype(np.float64)).mean()
     assert result["calibration"]["nll"] == pytest.approx(nll, rel=1e-6)
+
+
+def test_counts_are_those_of_all_pixels(run, result):
     counts = result["counts"]
-    assert (counts["labelled_pixels"], counts["ignored_label_pixels"]) == (
-        counted.sum(),
-        (~counted).sum(),
-    )
-    anomaly = np.stack([frame.anomaly for frame in run.values()])
-    assert (
-        counts["frames"]
-        == counts["frames_scored"]
-        == counts["anomaly_frames"]
-        == counts["labelled_frames"]
-        == 4
-    )
+    for frames in ("frames", "frames_scored", "anomaly_frames", "labelled_frames"):
+        assert counts[frames] == 4
+    labels = all_pixels(run, "labels")
+    assert counts["labelled_pixels"] == (labels != 255).sum()
+    assert counts["ignored_label_pixels"] == (labels == 255).sum()
+    anomaly = all_pixels(run, "anomaly")
     assert counts["anomaly_pixels"] == (anomaly == 1).sum()
     assert counts["pixels"] == (anomaly != 255).sum()
     assert counts["ignored_pixels"] == (anomaly == 255).sum()
+
+
+FIELDS = {
+    "anomaly labels": "anomaly",
+    "class labels": "labels",
+    "prediction": "prediction",
+    "probabilities": "mean_probabilities",
+}
+
+
+def fields_of(frame: Run) -> dict[str, Any]:
+    """The fields of a frame as the evaluator takes them."""
+    return {
+        "stored": dict(frame.stored),
+        "prediction": frame.prediction,
+        "mean_probabilities": frame.probabilities,
+        "labels": frame.labels,
+        "anomaly": frame.anomaly,
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,24 +148,17 @@ def test_numbers_are_those_of_all_pixels(run, result):
     ],
 )
 def test_every_null_has_a_reason_and_every_reason_a_null(run, lacking, expected):
-    evaluator = Evaluator(("deterministic-energy",), None if lacking == "class labels" else CLASSES)
+    classes = None if lacking == "class labels" else CLASSES
+    evaluator = Evaluator(("deterministic-energy",), classes)
     for name, frame in run.items():
-        stored = {
-            key: values for key, values in frame.stored.items() if lacking != "msp" or key != "msp"
-        }
-        anomaly = (
-            np.where(frame.anomaly == 1, 255, frame.anomaly)
-            if lacking == "anomaly"
-            else frame.anomaly
-        )
-        evaluator.update(
-            name,
-            stored,
-            None if lacking == "prediction" else frame.prediction,
-            None if lacking == "probabilities" else frame.probabilities,
-            None if lacking == "class labels" else frame.labels,
-            None if lacking == "anomaly labels" else anomaly.astype(np.uint8),
-        )
+        fields = fields_of(frame)
+        if lacking == "msp":
+            del fields["stored"]["msp"]
+        elif lacking == "anomaly":
+            fields["anomaly"] = np.where(frame.anomaly == 1, np.uint8(255), frame.anomaly)
+        else:
+            del fields[FIELDS[lacking]]
+        evaluator.update(name, **fields)
     result = evaluator.numbers()
     assert set(nulls(result)) == set(result["reasons"])
     assert expected in result["reasons"]
@@ -177,15 +199,7 @@ def test_a_bad_frame_is_named_left_out_and_leaves_no_trace(run, fault, message):
             name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly
         )
     before = evaluator.numbers()
-    given = {
-        "stored": ODD.stored,
-        "prediction": ODD.prediction,
-        "mean_probabilities": ODD.probabilities,
-    }
-    assert (
-        evaluator.update("odd", **given | {"labels": ODD.labels, "anomaly": ODD.anomaly} | fault)
-        is False
-    )
+    assert evaluator.update("odd", **fields_of(ODD) | fault) is False
     after = evaluator.numbers()
     assert [entry["frame"] for entry in after["left_out"]] == ["odd"]
     assert after["counts"]["frames_left_out"] == 1
@@ -194,14 +208,20 @@ def test_a_bad_frame_is_named_left_out_and_leaves_no_trace(run, fault, message):
         assert after[section] == before[section]
 
 
-def test_nothing_to_score_is_an_error():
+def test_no_frame_is_an_error():
     evaluator = Evaluator(("msp",), None)
     with pytest.raises(PartialFailure, match="none of 0 frames"):
         evaluator.numbers()
+
+
+def test_no_frame_that_can_be_counted_is_an_error():
+    evaluator = Evaluator(("msp",), None)
     evaluator.leave_out("a", "it cannot be read")
-    with pytest.raises(
-        PartialFailure, match=r"none of 1 frames could be scored \(first a: it cannot be read"
-    ):
+    message = r"none of 1 frames could be scored \(first a: it cannot be read"
+    with pytest.raises(PartialFailure, match=message):
         evaluator.numbers()
+
+
+def test_nothing_to_evaluate_is_refused():
     with pytest.raises(InputError, match="neither a score nor a class"):
         Evaluator((), None)

@@ -48,37 +48,70 @@ def evaluate(
     return evaluator.numbers()
 
 
-@pytest.mark.parametrize("anomalies", [True, False])
-@pytest.mark.parametrize(("score", "value"), [("entropy", 0.5), ("deterministic-energy", -2.5)])
+class CountByHand:
+    """Known and flagged pixels by class and large regions by frame, at a threshold of a score."""
+
+    def __init__(self, score: str, value: float, *, anomalies: bool) -> None:
+        self.known = np.zeros(5)
+        self.flagged = np.zeros(5)
+        self.regions: list[int] = []
+        for frame in RUN.values():
+            stored = frame.stored[score]
+            values = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
+            known = frame.labels != 255
+            if anomalies:
+                known &= frame.anomaly != 1
+            flagged = (values >= value) & known
+            for number in range(5):
+                self.known[number] += (known & (frame.labels == number)).sum()
+                self.flagged[number] += (flagged & (frame.labels == number)).sum()
+            labels, _ = ndimage.label(flagged, np.ones((3, 3)))
+            sizes = np.bincount(labels.ravel())[1:]
+            self.regions.append(int((sizes >= 12).sum()))
+
+
+each_count = pytest.mark.parametrize(
+    ("score", "value", "anomalies"),
+    [
+        ("entropy", 0.5, True),
+        ("entropy", 0.5, False),
+        ("deterministic-energy", -2.5, True),
+        ("deterministic-energy", -2.5, False),
+    ],
+)
+
+
+@each_count
 def test_false_alarms_are_those_of_a_count_by_hand(
     score: str, value: float, anomalies: bool
 ) -> None:
     result = evaluate({score: Threshold(value, smallest=12)}, anomalies=anomalies)
-    known, flagged, regions = np.zeros(5), np.zeros(5), []
-    for frame in RUN.values():
-        stored = frame.stored[score]
-        values = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
-        counted = (frame.labels != 255) & ((frame.anomaly != 1) | (not anomalies))
-        marked = (values >= value) & counted
-        for i in range(5):
-            known[i] += (counted & (frame.labels == i)).sum()
-            flagged[i] += (marked & (frame.labels == i)).sum()
-        sizes = np.bincount(ndimage.label(marked, np.ones((3, 3)))[0].ravel())[1:]
-        regions.append((sizes >= 12).sum())
-    found = result["flagged"][score]
-    assert min(regions) < max(regions)
-    assert found["threshold"] == value
-    assert found["share"] == pytest.approx(flagged.sum() / known.sum(), rel=1e-12)
-    assert found["by_class"] == {
-        name: pytest.approx(f / n)
-        for name, n, f in zip(CLASSES, known[:4], flagged[:4], strict=True)
-    } | {"boat": None}
-    assert "no pixel is labelled" in result["reasons"][f"flagged.{score}.by_class.boat"]
-    assert found["regions_per_frame"] == np.mean(regions)
-    assert found["frames_with_region"] == np.mean(np.array(regions) > 0)
+    expected = CountByHand(score, value, anomalies=anomalies)
+    numbers = result["flagged"][score]
+    assert numbers["threshold"] == value
+    share = expected.flagged.sum() / expected.known.sum()
+    assert numbers["share"] == pytest.approx(share, rel=1e-12)
+    assert min(expected.regions) < max(expected.regions)
+    assert numbers["regions_per_frame"] == np.mean(expected.regions)
+    assert numbers["frames_with_region"] == np.mean(np.array(expected.regions) > 0)
     low, high = result["intervals"][f"flagged.{score}.share"]
-    assert low < found["share"] < high
-    assert ("recall" in found) == anomalies
+    assert low < numbers["share"] < high
+    assert ("recall" in numbers) == anomalies
+
+
+@each_count
+def test_false_alarms_by_class_are_those_of_a_count_by_hand(
+    score: str, value: float, anomalies: bool
+) -> None:
+    result = evaluate({score: Threshold(value, smallest=12)}, anomalies=anomalies)
+    expected = CountByHand(score, value, anomalies=anomalies)
+    by_class = result["flagged"][score]["by_class"]
+    assert list(by_class) == [*CLASSES, "boat"]
+    for number, name in enumerate(CLASSES):
+        share = expected.flagged[number] / expected.known[number]
+        assert by_class[name] == pytest.approx(share)
+    assert by_class["boat"] is None
+    assert "no pixel is labelled" in result["reasons"][f"flagged.{score}.by_class.boat"]
 
 
 def test_drives_without_an_anomaly_show_their_false_alarms_where_a_mask_leaves_pixels_out() -> None:
@@ -121,38 +154,38 @@ def test_a_threshold_in_a_result_reaches_its_recall(recall: str) -> None:
         assert sklearn_metrics.recall_score(truth, values[labels != 255] >= above) < float(recall)
 
 
-def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
+SHOWN = (
+    "share",
+    "regions_per_frame",
+    "frames_with_region",
+    "precision",
+    "recall",
+    "normal_share",
+)
+
+
+def test_a_table_shows_what_is_flagged() -> None:
     result = evaluate({"entropy": Threshold(0.5)})
     result["run"] = {"corruption": "fog:3"}
     text = format_metrics(result)
-    found = result["flagged"]["entropy"]
-    row = next(
-        line
-        for line in text.split("Flagged at or above")[1].splitlines()
-        if line.startswith("| entropy")
-    )
-    keys = (
-        "share",
-        "regions_per_frame",
-        "frames_with_region",
-        "precision",
-        "recall",
-        "normal_share",
-    )
-    assert row.split()[5:-1:2] == [format_number(found[key]) for key in keys]
-    assert format_number(found["by_class"]["road"]) in text
+    numbers = result["flagged"]["entropy"]
+    lines = text.split("Flagged at or above")[1].splitlines()
+    row = next(line for line in lines if line.startswith("| entropy"))
+    assert row.split()[5:-1:2] == [format_number(numbers[key]) for key in SHOWN]
+    assert format_number(numbers["by_class"]["road"]) in text
     assert "images corrupted by fog:3" in text
-    (tmp_path / "a.json").write_text(json.dumps(result))
-    (tmp_path / "b.json").write_text(json.dumps(evaluate({"entropy": Threshold(0.9)})))
-    rows = {
-        row.label: row
-        for row in compare(load_results([tmp_path / "a.json", tmp_path / "b.json"])).rows
-    }
+
+
+def test_what_is_flagged_can_be_compared(tmp_path: Path) -> None:
+    paths = []
+    for name, value in (("a", 0.5), ("b", 0.9)):
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(evaluate({"entropy": Threshold(value)})))
+    rows = {row.label: row for row in compare(load_results(paths)).rows}
+    labels = [label for label in rows if label.startswith("flagged")]
+    assert labels == [f"flagged.entropy.{key}" for key in SHOWN]
     assert rows["flagged.entropy.share"].higher_is_better is False
     assert rows["flagged.entropy.precision"].higher_is_better is True
-    assert [label for label in rows if label.startswith("flagged")] == [
-        f"flagged.entropy.{key}" for key in keys
-    ]
 
 
 def test_maps_of_another_form_than_the_threshold_are_refused() -> None:

@@ -25,21 +25,31 @@ SPANS = {
     "shaky": (0, 5),
     "never": (2, 6),
     "brief": (7, 8),
-}  # frames that show an object
-FOUND = {"slow": {3, 4, 5}, "shaky": {0, 2, 3}, "never": set[int](), "brief": {7}}
+}
+"""The first frame that shows an object, and the first one after it that does not."""
+FOUND = {
+    "slow": {3, 4, 5},
+    "shaky": {0, 2, 3},
+    "never": set[int](),
+    "brief": {7},
+}
+"""Frames in which an object is found."""
 PLACES = {
     "slow": (10, 10, 6),
     "shaky": (30, 10, 12),
     "never": (70, 60, 25),
     "brief": (50, 90, 8),
-}  # row, column, side
+}
+"""Row, column and side of an object in frame 0."""
 FALSE = {1, 3, 4, 7}  # frames with an alarm on nothing
-FPS, DRIVES = 4.0, "abcd"
+FPS = 4.0
+DRIVES = "abcd"
 
 
 def frame(index: int) -> tuple[np.ndarray, np.ndarray]:
     """The map and the label of a frame of the drive."""
-    values, label = np.zeros(SIZE, np.float16), np.zeros(SIZE, np.uint8)
+    values = np.zeros(SIZE, np.float16)
+    label = np.zeros(SIZE, np.uint8)
     for name, (row, column, side) in PLACES.items():
         if SPANS[name][0] <= index < SPANS[name][1]:
             column += index  # objects move
@@ -74,40 +84,68 @@ def evaluate(*, cut: int = 10, time_of: TimeOf = time_in_drive, **measures: Any)
     return evaluator.numbers()
 
 
-def test_detection_flicker_and_alarms_are_those_of_a_count_by_hand() -> None:
-    result = evaluate(resample="folder")
-    tracks = [sorted(FOUND[name]) for name, (start, end) in SPANS.items() if end - start > 1]
-    delays = [
-        frames[0] - SPANS[name][0] for name, frames in zip(SPANS, tracks, strict=False) if frames
-    ]
-    states = [[index in FOUND[name] for index in range(*SPANS[name])] for name in SPANS]
-    changes = sum(a != b for of in states for a, b in pairwise(of))
-    steps = sum(len(of) - 1 for of in states)
-    over_time = result["flagged"]["energy"]["over_time"]
-    assert over_time["tracks"] == 4 * len(tracks) == 12
-    assert over_time["detected"] == pytest.approx(len(delays) / len(tracks))
+@pytest.fixture(scope="module")
+def of_folders() -> dict[str, Any]:
+    """The result with a folder, that is a drive, as the resampled unit."""
+    return evaluate(resample="folder")
+
+
+TRACKS = [name for name, (start, end) in SPANS.items() if end - start > 1]
+"""Objects that are labelled in several frames."""
+
+
+def states(name: str) -> list[bool]:
+    """Whether an object is found in each of its frames."""
+    return [index in FOUND[name] for index in range(*SPANS[name])]
+
+
+def test_detection_is_that_of_a_count_by_hand(of_folders) -> None:
+    detected = [name for name in TRACKS if FOUND[name]]
+    delays = [min(FOUND[name]) - SPANS[name][0] for name in detected]
+    over_time = of_folders["flagged"]["energy"]["over_time"]
+    assert over_time["tracks"] == 4 * len(TRACKS) == 12
+    assert over_time["detected"] == pytest.approx(len(detected) / len(TRACKS))
     assert over_time["seconds_to_detection"] == np.mean(delays) / FPS == 1.5 / FPS
+
+
+def test_flicker_is_that_of_a_count_by_hand(of_folders) -> None:
+    changes = 0
+    steps = 0
+    for name in TRACKS:
+        changes += sum(before != now for before, now in pairwise(states(name)))
+        steps += len(states(name)) - 1
+    over_time = of_folders["flagged"]["energy"]["over_time"]
     assert over_time["flicker"] == pytest.approx(changes / steps)
+    # All folders are the same, and each track is whole.
+    low, high = of_folders["intervals"]["flagged.energy.over_time.flicker"]
+    assert low == pytest.approx(changes / steps)
+    assert high == pytest.approx(changes / steps)
+
+
+def test_alarms_are_those_of_a_count_by_hand(of_folders) -> None:
     # Regions of 50 pixels: shaky's and never's in all frames; the false one is away for one frame,
     # then for two. slow's are too small, and so is brief's.
-    large = {"shaky": 5, "never": 4, "false": 3, "false again": 1}
-    assert (over_time["alarms"], over_time["single_frame"]) == (4 * len(large), 0.25)
-    low, high = result["intervals"]["flagged.energy.over_time.flicker"]
-    assert low == pytest.approx(high) == pytest.approx(changes / steps), (
-        "all folders are the same, each track is whole"
-    )
-    assert "Objects over time" in format_metrics(result)
+    frames_of_region = {"shaky": 5, "never": 4, "false": 3, "false again": 1}
+    over_time = of_folders["flagged"]["energy"]["over_time"]
+    assert over_time["alarms"] == 4 * len(frames_of_region)
+    assert over_time["single_frame"] == 0.25
 
 
-def test_a_track_is_resampled_as_a_whole_and_shares_stay_below_one() -> None:
-    result = evaluate()
-    for name in ("detected", "flicker"):
-        low, high = result["intervals"][f"flagged.energy.over_time.{name}"]
-        assert 0 <= low < high <= 1
-    early = evaluate(cut=3)["flagged"]["energy"]["over_time"]
-    assert (early["tracks"], early["detected"]) == (8, 0.5), (
-        "never is seen once and slow is not found yet"
-    )
+def test_objects_over_time_are_a_table(of_folders) -> None:
+    assert "Objects over time" in format_metrics(of_folders)
+
+
+@pytest.mark.parametrize("name", ["detected", "flicker"])
+def test_a_track_is_resampled_as_a_whole_and_shares_stay_below_one(name: str) -> None:
+    low, high = evaluate()["intervals"][f"flagged.energy.over_time.{name}"]
+    assert 0 <= low < high <= 1
+
+
+def test_drives_that_end_early() -> None:
+    over_time = evaluate(cut=3)["flagged"]["energy"]["over_time"]
+    # never is seen once, and slow is not found yet.
+    assert over_time["tracks"] == 8
+    assert over_time["detected"] == 0.5
 
 
 def test_frames_without_times_are_no_sequence_and_a_part_of_them_says_so() -> None:
@@ -117,39 +155,45 @@ def test_frames_without_times_are_no_sequence_and_a_part_of_them_says_so() -> No
     assert "only 10 of 40 frames" in part["reasons"]["flagged.energy.over_time.flicker"]
 
 
-def test_recall_by_size_and_distance() -> None:
-    result = evaluate(by=[ObjectBins.of(kind) for kind in ("size", "distance")])
-    flagged = result["flagged"]["energy"]
-    counts = {
-        name: (4 * (end - start), 4 * len(FOUND[name])) for name, (start, end) in SPANS.items()
-    }
+def share(*names: str) -> dict[str, Any]:
+    """What is found of these objects, which all four drives show."""
+    objects = 0
+    found = 0
+    for name in names:
+        start, end = SPANS[name]
+        objects += 4 * (end - start)
+        found += 4 * len(FOUND[name])
+    return {"found": found / objects if objects else None, "objects": objects}
 
-    def share(*names: str) -> dict[str, Any]:
-        objects, found = (sum(counts[name][which] for name in names) for which in (0, 1))
-        return {"found": found / objects if objects else None, "objects": objects}
 
-    assert flagged["size"]["0-100"] == share("slow", "brief")
-    assert (flagged["size"]["100-500"], flagged["size"]["500-2500"]) == (
-        share("shaky"),
-        share("never"),
-    )
+def test_recall_by_size() -> None:
+    sizes = evaluate(by=[ObjectBins.of("size")])["flagged"]["energy"]["size"]
+    assert sizes["0-100"] == share("slow", "brief")
+    assert sizes["100-500"] == share("shaky")
+    assert sizes["500-2500"] == share("never")
+
+
+def test_recall_by_distance() -> None:
+    result = evaluate(by=[ObjectBins.of("distance")])
     # The feet are in rows 16, 42, 58 and 95 of 100.
-    assert flagged["distance"] == {
+    assert result["flagged"]["energy"]["distance"] == {
         "far": share("slow", "shaky", "brief"),
         "middle": share(),
         "near": share("never"),
     }
     assert "by distance" in format_metrics(result)
-    by_group = evaluate(groups="/[0-4]$")
-    of_groups = by_group["flagged"]["energy"]["group"]
-    assert list(of_groups) == ["/0", "/1", "/2", "/3", "/4", "other"]
-    assert sum(of["objects"] for of in of_groups.values()) == sum(
-        objects for objects, _ in counts.values()
-    )
-    first = [name for name, (start, end) in SPANS.items() if start <= 1 < end]
-    found = sum(1 in FOUND[name] for name in first)
-    assert of_groups["/1"] == {"found": found / len(first), "objects": 4 * len(first)}
-    assert "by group" in format_metrics(by_group)
+
+
+def test_recall_by_group_of_frames() -> None:
+    result = evaluate(groups="/[0-4]$")
+    groups = result["flagged"]["energy"]["group"]
+    assert list(groups) == ["/0", "/1", "/2", "/3", "/4", "other"]
+    assert sum(group["objects"] for group in groups.values()) == share(*SPANS)["objects"]
+    in_frame_1 = [name for name, (start, end) in SPANS.items() if start <= 1 < end]
+    found = sum(1 in FOUND[name] for name in in_frame_1)
+    objects = len(in_frame_1)
+    assert groups["/1"] == {"found": found / objects, "objects": 4 * objects}
+    assert "by group" in format_metrics(result)
 
 
 def test_maps_on_disk_take_times(tmp_path: Path) -> None:

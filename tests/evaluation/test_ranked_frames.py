@@ -2,6 +2,7 @@
 and failed frames, beside scikit-learn.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import cv2
@@ -84,30 +85,44 @@ def test_both_tasks_are_scored_as_scikit_learn_and_the_definition_do() -> None:
     )
 
 
-def test_numbers_are_the_same_in_any_order_of_frames_and_have_no_interval() -> None:
-    run, names = {f"f{i}": make_frame(i) for i in range(20)}, ("entropy", "deterministic-energy")
-    results = []
-    for frames in (list(run.items()), list(run.items())[::-1]):
-        measures = Measures(resampling=Resampling(40))
-        evaluator = Evaluator(names, ("road", "car", "tree", "sky"), measures=measures)
-        for name, frame in frames:
-            anomaly = (
-                np.where(frame.anomaly == 1, 0, frame.anomaly)
-                if int(name[1:]) % 2
-                else frame.anomaly
-            )
-            assert evaluator.update(
-                name, frame.stored, frame.prediction, None, frame.labels, anomaly
-            )
-        results.append(evaluator.numbers())
-    assert results[0]["frames"] == results[1]["frames"]
-    assert [*results[0]["frames"]] == ["entropy"], (
-        "one score alone: it takes longer than all other counts"
-    )
-    assert {path.partition(".")[0] for path in results[0]["intervals"]} & {"frames", "scores"} == {
-        "scores"
-    }
-    assert "moran-mass of entropy" in format_metrics(results[0])
+def evaluate(numbers: Iterable[int]) -> dict[str, Any]:
+    """The result of frames by their numbers, of which the odd ones hold no anomaly."""
+    scores = ("entropy", "deterministic-energy")
+    measures = Measures(resampling=Resampling(40))
+    evaluator = Evaluator(scores, ("road", "car", "tree", "sky"), measures=measures)
+    for number in numbers:
+        frame = make_frame(number)
+        anomaly = frame.anomaly
+        if number % 2:
+            anomaly = np.where(anomaly == 1, 0, anomaly)
+        assert evaluator.update(
+            f"f{number}", frame.stored, frame.prediction, labels=frame.labels, anomaly=anomaly
+        )
+    return evaluator.numbers()
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    return evaluate(range(20))
+
+
+def test_numbers_are_the_same_in_any_order_of_frames(result) -> None:
+    assert evaluate(reversed(range(20)))["frames"] == result["frames"]
+
+
+def test_one_score_alone_is_ranked(result) -> None:
+    # It takes longer than all other counts.
+    assert [*result["frames"]] == ["entropy"]
+
+
+def test_numbers_of_frames_have_no_interval(result) -> None:
+    sections = {path.partition(".")[0] for path in result["intervals"]}
+    assert "scores" in sections
+    assert "frames" not in sections
+
+
+def test_numbers_of_frames_are_a_table(result) -> None:
+    assert "moran-mass of entropy" in format_metrics(result)
 
 
 def test_a_frame_without_a_label_or_a_second_kind_counts_for_nothing() -> None:

@@ -38,13 +38,15 @@ SCORES = ("entropy", "deterministic-energy")
 class Ones(ArrayPart):
     """A part as another package would write it: the share of pixels labelled 1."""
 
-    section, names = ("ones",), (("share",),)
-    needs, lacks = "class", "no frame has class labels"
+    section = ("ones",)
+    names = (("share",),)
+    needs = "class"
+    lacks = "no frame has class labels"
 
     def count(self, frame):
-        return (
-            None if frame.labels is None else np.bincount(frame.labels.ravel(), minlength=256)[:2]
-        )
+        if frame.labels is None:
+            return None
+        return np.bincount(frame.labels.ravel(), minlength=256)[:2]
 
     def numbers(self, counts, forms):
         return {("share",): counts[1] / counts.sum() if counts.sum() else None}
@@ -100,7 +102,9 @@ def test_many_replicates_at_once_have_the_numbers_of_one_by_one():
     """
     generator = np.random.default_rng(3)
     counts = generator.poisson(0.4, (40, 13, 200)) * (generator.random((40, 13, 1)) < 0.8)
-    counts[0], counts[1, 0], counts[2, 1:] = 0, 0, 0
+    counts[0] = 0
+    counts[1, 0] = 0
+    counts[2, 1:] = 0
     forms = {"entropy": "unit-code"}
     for part, rows in ((Pooled("entropy"), 2), (ByObject("entropy", ObjectBins.of("size")), 13)):
         many = part.numbers_of_many(counts[:, :rows].astype(np.float64), forms)
@@ -135,12 +139,18 @@ def test_intervals_are_those_of_a_bootstrap_over_frames():
     )
 
 
-def test_every_number_but_thresholds_has_an_interval_around_it():
-    result = fill({f"frame_{i}": i for i in range(MIN_UNITS)}, Resampling(400, seed=3)).numbers()
+@pytest.fixture(scope="module")
+def of_few_units() -> dict[str, Any]:
+    """The result of as many frames as an interval needs."""
+    frames = {f"frame_{i}": i for i in range(MIN_UNITS)}
+    return fill(frames, Resampling(400, seed=3)).numbers()
+
+
+def test_every_number_except_thresholds_has_an_interval(of_few_units):
     detection = [
         f"{protocol}.{n}" for protocol in PROTOCOLS for n in ("auroc", "aupr", "fpr95", "best_f1")
     ]
-    assert set(result["intervals"]) == {
+    assert set(of_few_units["intervals"]) == {
         *(f"scores.{score}.{number}" for score in SCORES for number in detection),
         *(f"selective.{score}.{number}" for score in SCORES for number in SELECTIVE_NUMBERS),
         *(
@@ -149,39 +159,64 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
         ),
         *(f"calibration.{number}" for number in ("ece", "nll", "brier")),
     }
-    for path, (low, high) in result["intervals"].items():
-        assert low < reduce(getitem, path.split("."), result) < high, path
-    assert result["counts"]["resampled_units"] == MIN_UNITS
-    effective = result["bootstrap"]["effective_units"]
-    assert effective.keys() == result["intervals"].keys()
+
+
+def test_each_number_lies_in_its_interval(of_few_units):
+    for path, (low, high) in of_few_units["intervals"].items():
+        assert low < reduce(getitem, path.split("."), of_few_units) < high, path
+
+
+def test_each_interval_has_its_effective_number_of_units(of_few_units):
+    assert of_few_units["counts"]["resampled_units"] == MIN_UNITS
+    effective = of_few_units["bootstrap"]["effective_units"]
+    assert effective.keys() == of_few_units["intervals"].keys()
     assert all(4 < number <= MIN_UNITS for number in effective.values())
 
 
-def test_neighbours_are_resampled_together_and_units_have_names_and_times():
+def test_neighbours_are_resampled_together():
     names = {f"seq{i // 2:02d}/frame_{i}": i % 2 for i in range(30)}
     together = fill(names, Resampling(200), resample="folder")
     assert together.replicates().units == tuple(f"seq{i:02d}" for i in range(15))
     # All sequences hold the same two frames, so every mixture of sequences has the same numbers.
     low, high = together.numbers()["intervals"]["segmentation.miou"]
     assert high - low < 1e-12
-    names = {"frame": "a/Seq05_f10", "folder": "a", "^[^_]+": "a/Seq05", r"^(.*f\d)": "a/Seq05_f1"}
-    assert {how: resampled_units(how)("a/Seq05_f10") for how in names} == names
+
+
+@pytest.mark.parametrize(
+    ("how", "unit"),
+    [
+        ("frame", "a/Seq05_f10"),
+        ("folder", "a"),
+        ("^[^_]+", "a/Seq05"),
+        (r"^(.*f\d)", "a/Seq05_f1"),
+    ],
+)
+def test_units_by_name(how, unit):
+    assert resampled_units(how)("a/Seq05_f10") == unit
+
+
+def test_units_by_time():
     times = {"drive/000000": 0.0, "drive/000299": 9.97, "drive/000300": 10.01}
     assert [*map(resampled_units("10s", times.get), times)] == ["drive/0", "drive/0", "drive/1"]
-    said = {
-        r"\d": "nothing in the frame name a",
-        "(": "expression",
-        "0s": "0 seconds",
-        "10s": "video",
-    }
-    for how, message in said.items():
-        with pytest.raises(InputError, match=message):
-            resampled_units(how)("a")
 
 
-def chance_of(values: np.ndarray, units: int = 30, **given: Any) -> Chance | str:
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (r"\d", "nothing in the frame name a"),
+        ("(", "expression"),
+        ("0s", "0 seconds"),
+        ("10s", "video"),
+    ],
+)
+def test_units_that_do_not_fit_are_refused(how, message):
+    with pytest.raises(InputError, match=message):
+        resampled_units(how)("a")
+
+
+def chance_of(values: np.ndarray, units: int = 30) -> Chance | str:
     names = tuple(f"u{i}" for i in range(units))
-    return Replicates(("n",), values[None], 0, names, **given).chances()["n"]
+    return Replicates(("n",), values[None], 0, names).chances()["n"]
 
 
 def mean_of(influence: np.ndarray, replicates: int = 2000) -> np.ndarray:
@@ -189,39 +224,58 @@ def mean_of(influence: np.ndarray, replicates: int = 2000) -> np.ndarray:
     return influence @ (weights - 1)
 
 
-def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
+TOO_FEW = "too few resampled units: 14, of at least 15"
+
+
+def test_no_interval_from_few_units():
     result = fill({f"frame_{i}": i for i in range(MIN_UNITS - 1)}).numbers()
     assert result["intervals"] == {}
-    assert (
-        result["bootstrap"]["no_interval"]["segmentation.miou"]
-        == "too few resampled units: 14, of at least 15"
-    )
+    assert result["bootstrap"]["no_interval"]["segmentation.miou"] == TOO_FEW
     values = mean_of(np.random.default_rng(0).normal(size=30), 400)
-    assert chance_of(values, 14) == "too few resampled units: 14, of at least 15"
+    assert chance_of(values, 14) == TOO_FEW
+
+
+def test_no_interval_from_too_few_defined_replicates():
+    values = mean_of(np.random.default_rng(0).normal(size=30), 400)
     assert isinstance(chance_of(values), Chance)
     values[:21] = np.nan
     assert chance_of(values) == "379 of 400 replicates define the number"
+
+
+def test_no_replicates_without_resampling():
     assert Evaluator(SCORES, CLASSES).replicates().paths == ()
-    with pytest.raises(InputError, match="40 to 20000"):
+
+
+def test_too_few_replicates_are_refused():
+    with pytest.raises(InputError, match=r"replicates. 10: use 0 \(no intervals\), or 40 to 20000"):
         Resampling(10)
 
 
-def test_the_effective_number_of_units():
+def test_normal_influences_make_about_as_many_effective_units():
     generator = np.random.default_rng(4)
     normal = np.array(
         [chance_of(mean_of(generator.normal(size=60)), 60).effective for _ in range(20)]
     )
     assert 40 < np.median(normal) <= 60
+
+
+def test_two_units_that_count_make_four_effective_ones():
     # Two of sixty units that count make four effective ones, 2 / (1 / 2 - 1 / 60), but for what 400
     # replicates leave of noise.
     few = np.zeros(60)
-    few[:2] = 1, -1
+    few[:2] = [1, -1]
     found = chance_of(mean_of(few, 400) + 9, 60)
     assert found.effective == pytest.approx(4, abs=0.2)
     # 400 replicates do not reach as far as t with three degrees of freedom: the ends are the
     # outermost, and nothing is decided.
-    assert (found.low, found.high) == (mean_of(few, 400).min() + 9, mean_of(few, 400).max() + 9)
-    assert (found.low > 0, found.excludes_zero, found.p_value > 0.05) == (True, False, True)
+    values = mean_of(few, 400) + 9
+    assert found.low == values.min() > 0
+    assert found.high == values.max()
+    assert not found.excludes_zero
+    assert found.p_value > 0.05
+
+
+def test_ten_units_that_count_and_equal_values():
     ten = np.zeros(60)
     ten[:10] = [1, -1] * 5
     exact = 2 / (1 / 10 - 1 / 60)
@@ -233,8 +287,10 @@ def pair_of(
     first: np.ndarray, second: np.ndarray, units: int = 60
 ) -> tuple[Replicates, Replicates]:
     names = tuple(f"u{i}" for i in range(units))
-    one, other = (Replicates(("n",), values[None], 0, names) for values in (first, second))
-    return one, other
+    return (
+        Replicates(("n",), first[None], 0, names),
+        Replicates(("n",), second[None], 0, names),
+    )
 
 
 def test_a_paired_difference_leaves_out_what_both_share() -> None:
@@ -249,7 +305,10 @@ def test_a_paired_difference_leaves_out_what_both_share() -> None:
     lone = paired_difference(*pair_of(generator.permutation(first), second + 0.1), ("n",))
     assert isinstance(lone, Chance)
     assert not lone.excludes_zero
-    # Fewer replicates are the first ones of more.
+
+
+def test_fewer_replicates_are_the_first_ones_of_more() -> None:
+    hard = np.random.default_rng(3).normal(0, 1, 60)
     few = pair_of(mean_of(hard / 60, 400), np.zeros(2000))
     assert isinstance(paired_difference(*few, ("n",)), Chance)
     np.testing.assert_array_equal(mean_of(hard, 400), mean_of(hard)[:400])
@@ -290,31 +349,40 @@ def test_the_p_value_in_closed_form() -> None:
     assert found.p_value == pytest.approx(exact)
     same = chance_of(np.zeros(200))
     assert isinstance(same, Chance)
-    assert (same.low, same.high, same.p_value, same.excludes_zero) == (0.0, 0.0, 1.0, False)
+    assert same.low == same.high == 0.0
+    assert same.p_value == 1.0
+    assert not same.excludes_zero
 
 
 def test_the_interval_covers() -> None:
     """Means of 15 heavy-tailed ratios: percentiles cover .87 of the time
     (tools/simulate_intervals.py of a2e48dd).
     """
-    generator, hits = np.random.default_rng(6), []
+    generator = np.random.default_rng(6)
+    hits = []
     weights = np.stack([Resampling(1000).weights(f"u{i}") for i in range(15)])
     for _ in range(300):
-        size, share = generator.lognormal(0, 1, 15), generator.beta(0.7, 0.5, 15)
+        size = generator.lognormal(0, 1, 15)
+        share = generator.beta(0.7, 0.5, 15)
         found = chance_of((size * share) @ weights / (size @ weights), 15)
         hits.append(found.low <= 0.7 / 1.2 <= found.high)
     assert np.mean(hits) > 0.92
+
+
+def test_the_sidecar_lies_beside_the_result() -> None:
+    assert sidecar_path(Path("my.run.json")).name == "my.run.replicates.npz"
+    assert sidecar_path(Path("alpha_0.1")).name == "alpha_0.1.replicates.npz"
 
 
 def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((2, 50))
     values[1, 3] = np.nan
     path = sidecar_path(tmp_path / "my.run.json")
-    assert path.name == "my.run.replicates.npz"
-    assert sidecar_path(Path("alpha_0.1")).name == "alpha_0.1.replicates.npz"
     save_replicates(path, Replicates(("a.b", "a.c"), values, 7, ("straße/1", "f2")))
     stored = load_replicates(path)
-    assert (stored.paths, stored.seed, stored.units) == (("a.b", "a.c"), 7, ("straße/1", "f2"))
+    assert stored.paths == ("a.b", "a.c")
+    assert stored.seed == 7
+    assert stored.units == ("straße/1", "f2")
     np.testing.assert_array_equal(stored.values, values.astype(np.float32))
 
 

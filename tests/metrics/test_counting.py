@@ -51,30 +51,32 @@ def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
 )
 @pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
 def test_published_fixtures(labels, scores, expected, stored, times):
-    keys, labels = (
-        score_keys(stored(np.tile(np.array(scores, np.float32), times))),
-        np.tile(labels, times),
-    )
-    assert numbers(keys, labels) == pytest.approx(expected, rel=1e-12)
+    repeated = np.tile(np.array(scores, np.float32), times)
+    keys = score_keys(stored(repeated))
+    assert numbers(keys, np.tile(labels, times)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_recall_of_exactly_19_in_20_reaches_95_percent_and_one_class_alone_has_no_number_but_a_reason():
+def test_a_recall_of_exactly_19_in_20_reaches_95_percent():
     # 20 anomalies with falling scores, one normal pixel between the 19th and the 20th.
     scores = np.array([*range(40, 21, -1), 20, 21], np.float16)
     labels = np.array([1] * 20 + [0])
     curve = detection_curve(count_keys(score_keys(scores), labels))
     assert fpr_at_recall(curve) == 0.0
     assert fpr_at_recall(curve, recall=0.96) == 1.0
-    for labels, reason in (
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
         (np.zeros(4), NO_ANOMALY),
         (np.ones(4), NO_NORMAL),
         (np.zeros(0), NO_ANOMALY),
-    ):
-        counts = count_keys(np.arange(len(labels), dtype=np.uint16), labels)
-        assert (areas(detection_curve(counts)), detection_curve(counts).undefined) == (
-            (None, None, None),
-            reason,
-        )
+    ],
+)
+def test_one_class_alone_has_no_number_but_a_reason(labels, reason):
+    curve = detection_curve(count_keys(np.arange(len(labels), dtype=np.uint16), labels))
+    assert areas(curve) == (None, None, None)
+    assert curve.undefined == reason
 
 
 labels_of_40 = hnp.arrays(np.uint8, (5, 8), elements=st.sampled_from([0, 1, 255]))
@@ -161,23 +163,34 @@ def scene(pixels: int, share: float, seed: int = 0, frames: int = 8) -> Frames:
     return made
 
 
-def test_few_anomalies_are_exact_and_more_than_edges_cost_the_mass_of_a_bin() -> None:
-    for share in (1e-4, 0.02):
-        found, expected = binned_numbers(scene(100_000, share), 1 << 16)
-        assert found == pytest.approx(expected, abs=1e-12)
+@pytest.mark.parametrize("share", [1e-4, 0.02])
+def test_few_anomalies_are_exact(share: float) -> None:
+    numbers_of_bins, expected = binned_numbers(scene(100_000, share), 1 << 16)
+    assert numbers_of_bins == pytest.approx(expected, abs=1e-12)
+
+
+def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
     most = 4096
-    found, expected = binned_numbers(scene(100_000, 0.3), most)
-    np.testing.assert_allclose(found, expected, atol=4 / most)
-    assert found[1] == pytest.approx(expected[1], abs=1e-5)
+    numbers_of_bins, expected = binned_numbers(scene(100_000, 0.3), most)
+    np.testing.assert_allclose(numbers_of_bins, expected, atol=4 / most)
+    assert numbers_of_bins[1] == pytest.approx(expected[1], abs=1e-5)
 
 
-def test_zeros_of_both_signs_are_equal_and_ignored_scores_may_be_anything() -> None:
-    scores, labels = (
-        np.array([0.0, -0.0, np.nan, 0.1], np.float32),
-        np.array([1, 0, 255, 0], np.uint8),
-    )
-    bins = find([(scores, labels)], 16)
-    assert bins.count(scores, labels)[:, bins.keys(np.float32(0))].tolist() == [1, 1]
+WITH_NAN = np.array([0.0, -0.0, np.nan, 0.1], np.float32)
+NAN_IGNORED = np.array([1, 0, 255, 0], np.uint8)
+
+
+def test_zeros_of_both_signs_are_equal() -> None:
+    bins = find([(WITH_NAN, NAN_IGNORED)], 16)
+    of_zero = bins.count(WITH_NAN, NAN_IGNORED)[:, bins.keys(np.float32(0))]
+    assert of_zero.tolist() == [1, 1]
+
+
+def test_only_ignored_scores_of_bins_may_be_anything() -> None:
+    bins = find([(WITH_NAN, NAN_IGNORED)], 16)
     with pytest.raises(InputError, match="NaN or infinite"):
-        bins.count(scores, np.zeros(4, np.uint8))
+        bins.count(WITH_NAN, np.zeros(4, np.uint8))
+
+
+def test_there_are_no_bins_without_a_pixel() -> None:
     assert BinFinder().bins() is None

@@ -25,67 +25,78 @@ def sizes(*edges: float) -> ObjectBins:
     return ObjectBins("size", edges, tuple(f"from {edge}" for edge in (0, *edges)))
 
 
-def by_hand(
-    scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins
-) -> list[list[float | None]]:
-    """Every number from the pixels of each object, in a sweep over all thresholds there are."""
-    normal = np.concatenate([stored[anomaly == 0] for stored, anomaly in scenes]).astype(np.float64)
-    objects: list[list[np.ndarray]] = [[] for _ in bins.names]
+Scenes = list[tuple[np.ndarray, np.ndarray]]
+ObjectPixels = list[np.ndarray]  # the scores of the pixels of each object
+
+
+def objects_by_bin(scenes: Scenes, bins: ObjectBins) -> list[ObjectPixels]:
+    """The objects of each bin."""
+    objects: list[ObjectPixels] = [[] for _ in bins.names]
     for stored, anomaly in scenes:
         labels, number = ndimage.label(anomaly == 1, EIGHT)
         for i in range(1, number + 1):
             mask = labels == i
-            lowest = (np.flatnonzero(mask.any(1)).max() + 1) / len(mask)
-            known = {"size": mask.sum(), "distance": lowest}[bins.kind]
-            objects[sum(known >= edge for edge in bins.edges)].append(
-                stored[mask].astype(np.float64)
-            )
-    thresholds = np.unique(
-        np.concatenate([normal, *(pixels for some in objects for pixels in some)])
-    )
-    lowest = min((t for t in thresholds if (normal >= t).sum() * 20 <= len(normal)), default=np.inf)
-    rows: list[list[float | None]] = []
-    for some in objects:
-        if not some:
-            rows.append([None, None, None, None, 0, 0])
-            continue
-        pixels = np.concatenate(some)
-        labels, values = (
-            np.repeat([0, 1], [len(normal), len(pixels)]),
-            np.concatenate([normal, pixels]),
-        )
-        false, true, _ = sklearn_metrics.roc_curve(labels, values, drop_intermediate=False)
-        areas = (
-            sklearn_metrics.roc_auc_score(labels, values),
-            sklearn_metrics.average_precision_score(labels, values),
-        )
-        found = np.mean([(one >= lowest).sum() * 2 >= len(one) for one in some])
-        rows.append(
-            [
-                *map(float, areas),
-                float(false[true >= 0.95][0]),
-                float(found),
-                len(some),
-                len(pixels),
-            ]
-        )
-    return rows
+            value = mask.sum()
+            if bins.kind == "distance":
+                value = (np.flatnonzero(mask.any(1)).max() + 1) / len(mask)
+            bin_number = sum(value >= edge for edge in bins.edges)
+            objects[bin_number].append(stored[mask].astype(np.float64))
+    return objects
 
 
-def counted(
-    scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins
-) -> tuple[np.ndarray, np.ndarray]:
-    normal = sum(count_scores(stored, anomaly)[0] for stored, anomaly in scenes)
-    keys = [score_keys(stored[anomaly == 1]) for stored, anomaly in scenes]
-    objects = [Objects.of(anomaly) for _, anomaly in scenes]
-    return normal, sum(
-        object_counts(*given, bins, KEYS) for given in zip(keys, objects, strict=True)
-    )
+def lowest_threshold(normal: np.ndarray, objects: list[ObjectPixels]) -> float:
+    """The lowest score that flags at most 5 % of the normal pixels."""
+    pixels = [pixels for of_bin in objects for pixels in of_bin]
+    for threshold in np.unique(np.concatenate([normal, *pixels])):
+        if (normal >= threshold).sum() * 20 <= len(normal):
+            return float(threshold)
+    return np.inf
+
+
+def numbers_of_bin(
+    normal: np.ndarray, of_bin: ObjectPixels, threshold: float
+) -> list[float | None]:
+    if not of_bin:
+        return [None, None, None, None, 0, 0]
+    pixels = np.concatenate(of_bin)
+    labels = np.repeat([0, 1], [len(normal), len(pixels)])
+    values = np.concatenate([normal, pixels])
+    false, true, _ = sklearn_metrics.roc_curve(labels, values, drop_intermediate=False)
+    found = [(scores >= threshold).sum() * 2 >= len(scores) for scores in of_bin]
+    return [
+        float(sklearn_metrics.roc_auc_score(labels, values)),
+        float(sklearn_metrics.average_precision_score(labels, values)),
+        float(false[true >= 0.95][0]),
+        float(np.mean(found)),
+        len(of_bin),
+        len(pixels),
+    ]
+
+
+def by_hand(scenes: Scenes, bins: ObjectBins) -> list[list[float | None]]:
+    """Every number from the pixels of each object, in a sweep over all thresholds there are."""
+    normal = np.concatenate([stored[anomaly == 0] for stored, anomaly in scenes]).astype(np.float64)
+    objects = objects_by_bin(scenes, bins)
+    threshold = lowest_threshold(normal, objects)
+    return [numbers_of_bin(normal, of_bin, threshold) for of_bin in objects]
+
+
+def counted(scenes: Scenes, bins: ObjectBins) -> tuple[np.ndarray, np.ndarray]:
+    """All normal pixels by key, and the counts of objects."""
+    normal = np.zeros(KEYS, np.int64)
+    counts = np.zeros((2 * len(bins.names), KEYS), np.int64)
+    for stored, anomaly in scenes:
+        normal += count_scores(stored, anomaly)[0]
+        keys = score_keys(stored[anomaly == 1])
+        counts += object_counts(keys, Objects.of(anomaly), bins, KEYS)
+    return normal, counts
 
 
 @pytest.mark.parametrize("stored", ["float", "codes"])
 @pytest.mark.parametrize(
-    "bins", [sizes(3, 10, 40), sizes(1000), *map(ObjectBins.of, KINDS)], ids=["many", "one", *KINDS]
+    "bins",
+    [sizes(3, 10, 40), sizes(1000), *map(ObjectBins.of, KINDS)],
+    ids=["many", "one", *KINDS],
 )
 def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, stored: str) -> None:
     scenes = [object_scene(seed, stored) for seed in range(3)]
@@ -97,14 +108,22 @@ def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, store
 
 
 @pytest.mark.parametrize(
-    ("above", "pixels", "found"), [(2, 4, 1.0), (1, 4, 0.0), (2, 5, 0.0), (3, 5, 1.0), (1, 1, 1.0)]
+    ("above", "pixels", "found"),
+    [
+        (2, 4, 1.0),
+        (1, 4, 0.0),
+        (2, 5, 0.0),
+        (3, 5, 1.0),
+        (1, 1, 1.0),
+    ],
 )
 def test_an_object_is_found_where_half_of_its_pixels_are_above(
     above: int, pixels: int, found: float
 ) -> None:
     stored = np.zeros((1, 100), np.float16)
     anomaly = np.zeros((1, 100), np.uint8)
-    anomaly[0, :pixels], stored[0, :above] = 1, 2
+    anomaly[0, :pixels] = 1
+    stored[0, :above] = 2
     stored[0, 60:62] = 1  # 2 of at least 95 normal pixels: less than 5 %, with those at 0 more
     (row, _) = object_numbers(*counted([(stored, anomaly)], sizes(50)))
     assert row["found"] == found

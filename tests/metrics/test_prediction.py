@@ -107,21 +107,27 @@ def test_ece_equals_torchmetrics_on_probabilities(batch):
     assert sums[0].sum() == (labels != 255).sum()
 
 
-def test_ece_of_a_closed_form_and_of_bins_that_are_closed_below_the_last_one_above():
+def test_ece_of_a_closed_form():
     # Confidence 0.9 right in 6 of 10, confidence 0.3 right in 3 of 10 (calibrated): ECE = (10 * 0.3
     # + 0) / 20.
     sums = bin_counts(np.array([[6, 3], [4, 7]]), np.array([0.9, 0.3]))
     assert expected_calibration_error(sums) == pytest.approx(0.15, rel=1e-12)
+
+
+def test_bins_are_closed_below_and_the_last_one_above():
     sums = bins_of(np.array([0.2, 0.3, 0.9]), np.array([True, False, True]), 2)
     np.testing.assert_allclose(sums, [[2, 1], [1, 1], [0.5, 0.9]])
     edges = np.linspace(0, 1, 16).astype(np.float32)
     np.testing.assert_array_equal(bins_of(edges, np.ones(16, bool))[0], [1] * 14 + [2])
-    for value in (1.5, -0.1, np.nan):
-        with pytest.raises(InputError, match=r"0\.\.1"):
-            bin_counts(np.array([[1, 2], [0, 0]]), np.array([0.5, value]))
 
 
-def test_nll_equals_cross_entropy_and_brier_its_definition_in_any_strips(batch, monkeypatch):
+@pytest.mark.parametrize("confidence", [1.5, -0.1, np.nan])
+def test_a_confidence_outside_of_0_to_1_is_refused(confidence):
+    with pytest.raises(InputError, match=r"0\.\.1"):
+        bin_counts(np.array([[1, 2], [0, 0]]), np.array([0.5, confidence]))
+
+
+def test_nll_equals_cross_entropy_and_brier_its_definition(batch):
     probabilities, labels = batch
     sums = np.zeros(3, np.int64)
     for frame, label in zip(
@@ -140,28 +146,39 @@ def test_nll_equals_cross_entropy_and_brier_its_definition_in_any_strips(batch, 
     )
     assert brier == pytest.approx(expected, rel=1e-6)
     assert sums[0] == counted.sum()
-    frame, label = batch[0][0].numpy(), batch[1][0].numpy()
+
+
+def test_strips_change_the_rounding_alone(batch, monkeypatch):
+    probabilities, labels = batch
+    frame = probabilities[0].numpy()
+    label = labels[0].numpy()
     scores = probability_scores(frame, label)
     monkeypatch.setattr(prediction, "STRIP", 37)
     assert np.abs(probability_scores(frame, label) - scores).max() <= 1
 
 
-def test_closed_forms_of_nll_and_brier_and_nothing_counted_is_none():
-    uniform, labels = np.full((4, 1, 3), 0.25, np.float32), np.array([[0, 3, 255]], np.uint8)
-    expected = (np.log(4), 0.75)
-    assert mean_scores(probability_scores(uniform, labels)) == pytest.approx(
-        expected, abs=0.5 / STEPS_PER_UNIT
-    )
+def test_nll_and_brier_of_equal_probabilities():
+    uniform = np.full((4, 1, 3), 0.25, np.float32)
+    labels = np.array([[0, 3, 255]], np.uint8)
+    nll, brier = mean_scores(probability_scores(uniform, labels))
+    assert nll == pytest.approx(np.log(4), abs=0.5 / STEPS_PER_UNIT)
+    assert brier == pytest.approx(0.75, abs=0.5 / STEPS_PER_UNIT)
+
+
+def test_nll_and_brier_of_sure_predictions():
     sure = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
     assert mean_scores(probability_scores(sure, np.array([0, 1], np.uint8))) == (0.0, 0.0)
     nll, brier = mean_scores(probability_scores(sure, np.array([1, 0], np.uint8)))
     assert brier == 2.0
-    assert nll == pytest.approx(
-        87.34, abs=0.01
-    )  # an underflow of one probability must not make the sum infinite
+    # An underflow of one probability must not make the sum infinite.
+    assert nll == pytest.approx(87.34, abs=0.01)
+
+
+def test_calibration_of_no_pixel_is_none():
     assert expected_calibration_error(np.zeros((3, 15))) is None
-    nothing = np.full((2, 1, 3), 0.5, np.float32), np.full((1, 3), 255, np.uint8)
-    assert mean_scores(probability_scores(*nothing)) == (None, None)
+    probabilities = np.full((2, 1, 3), 0.5, np.float32)
+    ignored = np.full((1, 3), 255, np.uint8)
+    assert mean_scores(probability_scores(probabilities, ignored)) == (None, None)
 
 
 @pytest.mark.parametrize(

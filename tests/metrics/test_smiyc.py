@@ -253,37 +253,46 @@ def test_random_masks_equal_the_definition(predicted, truth, track, dense):
     )
 
 
+TRUTH = 33  # place of the number of components in the counts
+PREDICTED = 34
+
+
+def of_size(pixels: int) -> np.ndarray:
+    """A mask with one component, whole rows from the top, uint8."""
+    mask = np.zeros((60, 60), np.uint8)
+    mask[np.unravel_index(np.arange(pixels), mask.shape)] = 1
+    return mask
+
+
 @pytest.mark.parametrize(
-    ("track", "predicted", "truth"), [("smiyc-anomaly", 500, 100), ("smiyc-obstacle", 50, 10)]
+    ("track", "predicted", "truth"),
+    [("smiyc-anomaly", 500, 100), ("smiyc-obstacle", 50, 10)],
 )
 def test_components_of_exactly_the_limit_stay(track, predicted, truth):
-    for size, kind, count in (
-        (predicted, 34, 1),
-        (predicted - 1, 34, 0),
-        (truth, 33, 1),
-        (truth - 1, 33, 0),
-    ):
-        label, scores = np.zeros((60, 60), np.uint8), np.zeros((60, 60), np.float16)
-        where = np.unravel_index(
-            np.arange(size), (60, 60)
-        )  # whole rows from the top: one component
-        if kind == 33:
-            label[where] = 1
-        else:
-            scores[where] = 1
-        assert component_counts(scores, label, 0.5, track)[kind] == count
+    nothing = np.zeros((60, 60), np.uint8)
+    for size, count in ((predicted, 1), (predicted - 1, 0)):
+        scores = of_size(size).astype(np.float16)
+        assert component_counts(scores, nothing, 0.5, track)[PREDICTED] == count
+    for size, count in ((truth, 1), (truth - 1, 0)):
+        scores = nothing.astype(np.float16)
+        assert component_counts(scores, of_size(size), 0.5, track)[TRUTH] == count
 
 
-def test_ignored_pixels_split_predictions_and_may_be_no_number():
-    label, scores = np.zeros((20, 41), np.uint8), np.ones((20, 41), np.float16)
+def test_ignored_pixels_split_predictions():
+    label = np.zeros((20, 41), np.uint8)
     label[:, 20] = 255
+    scores = np.ones((20, 41), np.float16)
+    assert component_counts(scores, label, 0.5, "smiyc-obstacle")[PREDICTED] == 2
+
+
+def test_only_ignored_scores_may_be_nan():
+    label = np.zeros((20, 20), np.uint8)
+    scores = np.ones((20, 20), np.float16)
     scores[0, 0] = np.nan
-    label[0, 0] = 255  # an ignored score may be anything
-    assert component_counts(scores, label, 0.5, "smiyc-obstacle")[34] == 2
     with pytest.raises(InputError, match="NaN"):
-        component_counts(
-            np.full((4, 4), np.nan, np.float16), np.zeros((4, 4), np.uint8), 0.5, "smiyc-anomaly"
-        )
+        component_counts(scores, label, 0.5, "smiyc-obstacle")
+    label[0, 0] = 255
+    assert component_counts(scores, label, 0.5, "smiyc-obstacle")[PREDICTED] == 1
 
 
 @pytest.mark.parametrize(("threshold", "pixels"), [(0.5003, 0), (0.5001, 1)])
@@ -292,7 +301,7 @@ def test_the_threshold_is_rounded_to_float16_as_in_the_original(threshold, pixel
         (20, 20), 0.5005, np.float16
     )  # 0.50048828125, to which 0.5003 is nearer than to 0.5
     counts = component_counts(scores, np.zeros((20, 20), np.uint8), threshold, "smiyc-obstacle")
-    assert counts[34] == pixels
+    assert counts[PREDICTED] == pixels
 
 
 def test_the_published_row():
@@ -303,8 +312,9 @@ def test_the_published_row():
     assert list(f1) == [f"{tau / 100:.2f}" for tau in range(25, 80, 5)]
 
 
-def test_a_set_is_the_sum_of_its_frames_and_numbers_without_components_are_none():
-    generator, track = np.random.default_rng(0), Track(5, 3)
+def test_a_set_is_the_sum_of_its_frames():
+    generator = np.random.default_rng(0)
+    track = Track(smallest_predicted=5, smallest_truth=3)
     frames = [
         (generator.random((40, 40)) < 0.4, generator.random((40, 40)) < 0.35) for _ in range(6)
     ]
@@ -313,18 +323,25 @@ def test_a_set_is_the_sum_of_its_frames_and_numbers_without_components_are_none(
     for name, place in (("siou_gt", 0), ("ppv", 1)):
         every = [float(value) for of_frame in values for value in of_frame[place]]
         assert whole[name] == pytest.approx(fsum(every) / len(every), abs=1e-12)
-    nothing, frame = np.zeros((40, 40), bool), boxes((40, 40), (0, 0, 20, 30))
-    cases = [
-        (nothing, nothing, {"siou_gt", "ppv", "mean_f1"}, None),
-        (frame, nothing, {"siou_gt"}, 0.0),
-        (nothing, frame, {"ppv"}, 0.0),
-        (frame, frame, set(), 1.0),
-    ]
-    for predicted, truth, undefined, mean in cases:
-        result = component_result(match_components(predicted, truth, TRACKS["smiyc-anomaly"]))
-        assert (
-            {name for name, value in result.items() if value is None}
-            == undefined
-            <= UNDEFINED.keys()
-        )
-        assert set(result["f1"].values()) == {result["mean_f1"]} == {mean}
+
+
+NOTHING = np.zeros((40, 40), bool)
+ONE_BOX = boxes((40, 40), (0, 0, 20, 30))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "truth", "undefined", "mean"),
+    [
+        (NOTHING, NOTHING, {"siou_gt", "ppv", "mean_f1"}, None),
+        (ONE_BOX, NOTHING, {"siou_gt"}, 0.0),
+        (NOTHING, ONE_BOX, {"ppv"}, 0.0),
+        (ONE_BOX, ONE_BOX, set(), 1.0),
+    ],
+    ids=["neither", "predicted", "truth", "both"],
+)
+def test_numbers_without_components_are_none(predicted, truth, undefined, mean):
+    result = component_result(match_components(predicted, truth, TRACKS["smiyc-anomaly"]))
+    assert {name for name, value in result.items() if value is None} == undefined
+    assert undefined <= UNDEFINED.keys()
+    assert result["mean_f1"] == mean
+    assert set(result["f1"].values()) == {mean}
