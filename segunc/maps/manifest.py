@@ -154,19 +154,27 @@ def tool_version() -> str:
 
 
 def tool_commit() -> str | None:
-    """Return the commit of the checkout that this package runs from, with ``-dirty`` where it has
-    changes; None where the package is installed.
+    """Return the commit of the checkout this package runs from (``-dirty`` with changes), None when
+    installed.
     """
     root = Path(__file__).resolve().parents[2]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     # A virtual environment inside somebody's own repository must not report that repository's
     # commit.
-    if not (root / ".git").exists():
-        return None
-    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    command = ["git", "-C", str(root), *describe]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return done.stdout.strip()
+    if (root / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=10, check=True
+            ).stdout.strip()
     return None
 
 

@@ -27,7 +27,7 @@ FPS = 20.0
 SEEN = {3: 0.6, 4: 0.9, 5: 0.8, 7: 0.7, 8: 0.6}  # frames that show the mover, and its values
 
 
-def scene(index: int) -> np.ndarray:
+def event_scene(index: int) -> np.ndarray:
     """A still object from frame 2 on, a mover, at frame 11 another region where it was, and a speck
     in each frame.
     """
@@ -43,7 +43,7 @@ def scene(index: int) -> np.ndarray:
     return entropy
 
 
-def write(
+def write_events_scene(
     out: Path,
     shards: int = 1,
     timed: bool = True,
@@ -63,7 +63,7 @@ def write(
             for index in range(20):
                 if not shard.owns(index):
                     continue
-                maps = dict.fromkeys(scores, scene(index))
+                maps = dict.fromkeys(scores, event_scene(index))
                 maps["prediction"] = np.full(SIZE, index % 3, np.uint8)
                 record = writer.store(name.format(index), maps, place=index)
                 if timed:
@@ -75,7 +75,7 @@ def write(
 @pytest.fixture
 def events(tmp_path: Path) -> list[Event]:
     """The still object, the mover and the other region."""
-    reader = MapsReader(write(tmp_path / "maps"))
+    reader = MapsReader(write_events_scene(tmp_path / "maps"))
     times = [index / FPS for index in range(20)]
     found, crowded = find_events(reader, "entropy", 0.5, times, smallest=10)
     assert crowded == 0
@@ -106,7 +106,9 @@ def test_shards_and_whole_runs_give_the_same_file(tmp_path: Path) -> None:
     files = []
     for name, shards in (("whole", 1), ("parts", 3)):
         file = tmp_path / f"of-{name}" / "e.json"
-        segunc.summary(write(tmp_path / name, shards=shards), flag=["entropy=0.5"], events=file)
+        segunc.summary(
+            write_events_scene(tmp_path / name, shards=shards), flag=["entropy=0.5"], events=file
+        )
         files.append(file.read_bytes())
     whole, parts = files
     assert whole == parts
@@ -144,7 +146,7 @@ def test_another_folder_is_another_video() -> None:
 
 @pytest.fixture
 def maps_of_a_drive(tmp_path: Path) -> Path:
-    return write(tmp_path / "maps", name="drive/{:06d}")
+    return write_events_scene(tmp_path / "maps", name="drive/{:06d}")
 
 
 def records_of(maps: Path, path: Path) -> list[dict[str, Any]]:
@@ -227,7 +229,7 @@ def test_coco_masks_are_the_flagged_regions(coco: dict[str, Any]) -> None:
         counts = annotation["segmentation"]["counts"]
         runs = np.repeat(np.arange(len(counts)) % 2, counts)
         mask = runs.reshape(size[::-1]).T.astype(bool)
-        flagged = scene(int(image["file_name"][-6:])) >= 0.5
+        flagged = event_scene(int(image["file_name"][-6:])) >= 0.5
         regions, _ = ndimage.label(flagged, np.ones((3, 3)))
         number = regions[tuple(np.argwhere(mask)[0])]
         assert (mask == (regions == number)).all()
@@ -235,18 +237,18 @@ def test_coco_masks_are_the_flagged_regions(coco: dict[str, Any]) -> None:
 
 
 def test_images_without_a_rate_are_no_sequence(tmp_path: Path) -> None:
-    maps = write(tmp_path / "maps", timed=False)
+    maps = write_events_scene(tmp_path / "maps", timed=False)
     assert not segunc.summary(maps, flag=["entropy=0.5"]).events
 
 
 def test_images_are_a_sequence_at_a_rate(tmp_path: Path) -> None:
-    maps = write(tmp_path / "maps", timed=False)
+    maps = write_events_scene(tmp_path / "maps", timed=False)
     events = segunc.summary(maps, flag=["entropy=0.5"], fps=10.0).events
     assert [event.end["time"] for event in events] == [1.9, 0.8, 1.1]
 
 
 def test_numbers_of_events_run_over_all_thresholds(tmp_path: Path) -> None:
-    maps = write(tmp_path / "maps", timed=False, scores=("entropy", "epistemic"))
+    maps = write_events_scene(tmp_path / "maps", timed=False, scores=("entropy", "epistemic"))
     flag = ["entropy=0.5", "epistemic=0.65"]
     events = segunc.summary(maps, flag=flag, fps=10.0, events=tmp_path / "e.csv").events
     assert [event.id for event in events] == [1, 2, 3, 4, 5]
@@ -268,7 +270,7 @@ def test_what_has_no_threshold_or_form_is_refused(
     if file is not None:
         asked["events"] = tmp_path / file
     with pytest.raises(InputError, match=message):
-        segunc.summary(write(tmp_path / "maps", timed=False), **asked)
+        segunc.summary(write_events_scene(tmp_path / "maps", timed=False), **asked)
     assert not list(tmp_path.glob("e.*"))
 
 
@@ -277,7 +279,7 @@ def test_a_frame_without_a_time_has_no_place_in_events(tmp_path: Path) -> None:
         {"draws": 1}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE
     )
     with MapsWriter(tmp_path / "letters", manifest) as writer:
-        maps = {"prediction": np.zeros(SIZE, np.uint8), "entropy": scene(0)}
+        maps = {"prediction": np.zeros(SIZE, np.uint8), "entropy": event_scene(0)}
         writer.commit(writer.store("cat", maps))
     with pytest.raises(InputError, match="no time is known of the frame cat of"):
         segunc.summary(tmp_path / "letters", flag=["entropy=0.5"], events=tmp_path / "e.csv")
@@ -285,8 +287,8 @@ def test_a_frame_without_a_time_has_no_place_in_events(tmp_path: Path) -> None:
 
 
 def test_events_are_of_one_maps_folder(tmp_path: Path) -> None:
-    write(tmp_path / "days" / "one")
-    write(tmp_path / "days" / "two")
+    write_events_scene(tmp_path / "days" / "one")
+    write_events_scene(tmp_path / "days" / "two")
     with pytest.raises(InputError, match="holds 2 maps folders"):
         segunc.summary(tmp_path / "days", flag=["entropy=0.5"], events=tmp_path / "e.csv")
     assert not list(tmp_path.glob("e.*"))
