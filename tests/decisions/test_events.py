@@ -72,6 +72,11 @@ def write_events_scene(
     return out
 
 
+# Names by which tests of the gallery import them.
+scene = event_scene
+write = write_events_scene
+
+
 @pytest.fixture
 def events(tmp_path: Path) -> list[Event]:
     """The still object, the mover and the other region."""

@@ -537,43 +537,71 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
         read_threshold(out).check_run({"base_sha256": "a"}, "t.json")
 
 
-def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path: Path) -> None:
-    out, asked = (
-        tmp_path / "t.json",
-        {"control": "flagged-pixels", "level": 0.3, "score": "entropy"},
-    )
-    made = segunc.threshold(
-        maps=predicted.maps, anomaly_labels=predicted.masks, out=out, **asked
+def calibrate_predicted(predicted: Job, out: Path) -> GuaranteedThreshold:
+    """Calibrate a threshold of entropy on maps of ours."""
+    return segunc.threshold(
+        maps=predicted.maps,
+        anomaly_labels=predicted.masks,
+        out=out,
+        control="flagged-pixels",
+        level=0.3,
+        score="entropy",
     ).threshold
-    run = (read_manifest(predicted.maps) or {})["run"]
-    made.check_run(run, "t.json")
-    for changes, message in (
+
+
+def run_of(predicted: Job) -> dict[str, Any]:
+    run: dict[str, Any] = (read_manifest(predicted.maps) or {})["run"]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
         ({"draws": 9}, "maps with draws 4, and these have 9"),
         ({"alpha": 0.9}, "maps with alpha None, and these have 0.9"),
         ({"mask_sha256": "0"}, "maps with mask_sha256 None"),
         ({"base_sha256": "0"}, "another model"),
-    ):
-        with pytest.raises(InputError, match=message):
-            made.check_run(run | changes, "t.json")
-    made.check_run(
-        run | {"features_sha256": "0", "anomaly": {"parts": []}}, "t.json"
-    )  # of which entropy is not made
-    sums = replace(
-        made,
-        score="anomaly",
-        settings=settings_of(run | {"anomaly": {"parts": ["knn"]}}, "anomaly"),
-    )
+    ],
+)
+def test_a_threshold_belongs_to_its_model_and_settings(
+    predicted: Job, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    run = run_of(predicted)
+    made.check_run(run, "t.json")
+    with pytest.raises(InputError, match=message):
+        made.check_run(run | changes, "t.json")
+
+
+def test_a_threshold_depends_on_what_was_fitted_for_its_score(
+    predicted: Job, tmp_path: Path
+) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    run = run_of(predicted)
+    # Entropy is not made of what was fitted.
+    made.check_run(run | {"features_sha256": "0", "anomaly": {"parts": []}}, "t.json")
+    settings = settings_of(run | {"anomaly": {"parts": ["knn"]}}, "anomaly")
+    of_anomaly = replace(made, score="anomaly", settings=settings)
     with pytest.raises(InputError, match="maps with anomaly"):
-        sums.check_run(run | {"anomaly": {"parts": ["entropy"]}}, "t.json")
-    drawn = segunc.overlay(
-        maps=predicted.maps, out=tmp_path / "o", score=["entropy"], flag=[str(out)]
-    )
+        of_anomaly.check_run(run | {"anomaly": {"parts": ["entropy"]}}, "t.json")
+
+
+def test_overlay_page_and_summary_use_the_threshold(predicted: Job, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    made = calibrate_predicted(predicted, out)
+    asked: dict[str, Any] = {"maps": predicted.maps, "flag": [str(out)]}
+    drawn = segunc.overlay(out=tmp_path / "o", score=["entropy"], **asked)
     assert any(f"{made.promise} {made.condition}" in note for note in drawn.notes)
-    page = segunc.review(maps=predicted.maps, out=tmp_path / "review", flag=[str(out)]).page
+    page = segunc.review(out=tmp_path / "review", **asked).page
     assert f'\\"region_from\\":{made.value}' in (page.parent / "data" / "page.js").read_text()
-    listed = segunc.summary(maps=predicted.maps, flag=[str(out)])
+    listed = segunc.summary(**asked)
     assert any("of 4 frames have a region of at least 50 pixels" in note for note in listed.notes)
     assert f"t.json: {made.promise} {made.condition}" in listed.notes
+
+
+def test_predict_draws_the_threshold(predicted: Job, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    calibrate_predicted(predicted, out)
     shown = segunc.predict(
         predicted.abnn,
         predicted.frames,
@@ -586,6 +614,11 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
         device="cpu",
     )
     assert shown.frames == 4
+
+
+def test_predict_refuses_a_threshold_that_is_not_drawn(predicted: Job, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    calibrate_predicted(predicted, out)
     with pytest.raises(InputError, match="which is not drawn"):
         segunc.predict(
             predicted.abnn, predicted.frames, out=tmp_path / "n", flag=[str(out)], device="cpu"
