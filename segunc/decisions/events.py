@@ -18,9 +18,10 @@ from scipy.optimize import linear_sum_assignment
 
 from segunc.core.files import csv_text, flat, write_file, write_json
 from segunc.core.progress import ConsoleProgress
+from segunc.maps.encoding import Array
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.regions import StrongRegion, strongest_regions
+from segunc.maps.regions import Mask, StrongRegion, strongest_regions
 
 # Of two boxes of one event: flagged regions change their outline more than objects do.
 MIN_OVERLAP = 0.1
@@ -142,7 +143,7 @@ class Event:
         self,
         region: StrongRegion,
         moment: Mapping[str, Any],
-        value: float,
+        values: Array,
         prediction: npt.NDArray[np.uint8] | None,
     ) -> None:
         """Add the region of a frame that shows the event.
@@ -150,7 +151,7 @@ class Event:
         Args:
             region: that is flagged.
             moment: name of the frame as ``frame``, and ``time`` in seconds.
-            value: the highest in the region.
+            values: of the score in the frame, ``[H, W]``.
             prediction: class ids of the frame, ``[H, W]``.
         """
         self.end = dict(moment)
@@ -159,6 +160,7 @@ class Event:
         self.boxes[moment["frame"]] = list(region.box)
         if not self.peak or region.strength > self.peak["strength"]:
             box = dict(zip(BOX, region.box, strict=True))
+            value = _highest(region, values)
             self.peak = {**moment, "value": value, "strength": region.strength, **box}
             self.class_id = region.class_of(prediction)
 
@@ -193,10 +195,12 @@ def find_events(
     frames = ConsoleProgress(label="events").follow(reader.frames)
     for name, time in zip(frames, times, strict=True):
         values = reader.read(name, score)
-        height, width = values.shape
-        kept = None if reader.region is None else reader.region.at(height, width)
         regions = strongest_regions(
-            values, threshold, smallest=smallest, kept=kept, most=MAX_FOLLOWED_REGIONS + 1
+            values,
+            threshold,
+            smallest=smallest,
+            kept=_kept_pixels(reader, values),
+            most=MAX_FOLLOWED_REGIONS + 1,
         )
         crowded += len(regions) > MAX_FOLLOWED_REGIONS
         del regions[MAX_FOLLOWED_REGIONS:]
@@ -215,21 +219,33 @@ def find_events(
                     end=moment,
                     peak={},
                 )
-            column, row = region.peak
-            value = float(values[row, column])
-            events[number].add(region, moment, value, prediction)
+            events[number].add(region, moment, values, prediction)
             if masks:
-                events[number].masks.append(_coco_mask(region, value, values.shape))
+                events[number].masks.append(_coco_mask(region, values))
     return list(events.values()), crowded
 
 
-def _coco_mask(region: StrongRegion, value: float, size: tuple[int, ...]) -> dict[str, Any]:
-    """Return the fields of COCO that describe a region of a frame of this size ``(H, W)``."""
+def _kept_pixels(reader: MapsReader, values: Array) -> Mask | None:
+    """Return which pixels of a frame count, bool ``[H, W]``; None where all do."""
+    if reader.region is None:
+        return None
+    height, width = values.shape
+    return reader.region.at(height, width)
+
+
+def _highest(region: StrongRegion, values: Array) -> float:
+    """Return the highest value of a region."""
+    column, row = region.peak
+    return float(values[row, column])
+
+
+def _coco_mask(region: StrongRegion, values: Array) -> dict[str, Any]:
+    """Return the fields of COCO that describe a region of a frame with these values ``[H, W]``."""
     return {
         "bbox": list(region.box),
         "area": region.area,
-        "score": value,
-        "segmentation": {"size": list(size), "counts": _runs(region, size)},
+        "score": _highest(region, values),
+        "segmentation": {"size": list(values.shape), "counts": _runs(region, values.shape)},
     }
 
 

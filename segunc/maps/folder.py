@@ -47,8 +47,17 @@ START_LOCK = f"{LOCK_STEM}-start"
 
 
 def write_map(out: Path, file: str, data: bytes, begun: Ledger | None = None) -> Sum:
-    """Write a file of a frame, or the mask, by atomic rename, which the list of what was ``begun``
-    names before; raise InputError where the name can be no file of the folder."""
+    """Write a file of a frame, or the mask, by atomic rename.
+
+    Args:
+        out: the maps folder.
+        file: relative to it.
+        data: the bytes of the file.
+        begun: list of the files that were begun, which names the file before it appears.
+
+    Raises:
+        InputError: the name leads out of the folder.
+    """
     path = inside(out, file)
     content = file_sum(data)
     if begun is not None:
@@ -58,23 +67,24 @@ def write_map(out: Path, file: str, data: bytes, begun: Ledger | None = None) ->
 
 
 def read_map(path: Path, expected: Sum | None = None) -> bytes:
-    """Read a file that :func:`write_map` (or another tool) wrote; raise DamageError where it has
-    another sum than expected.
+    """Read a file that :func:`write_map` (or another tool) wrote.
+
+    Raises:
+        DamageError: it is missing, or has another sum than expected.
     """
     if expected is None:
         return read_bytes(path)
-    data = read_bytes(path) if path.is_file() else None
-    if data is None or file_sum(data) != expected:
-        raise DamageError(
-            f"{path} {'is missing' if data is None else 'was changed since it was written'}",
-            hint=REPAIR,
-        )
+    if not path.is_file():
+        raise DamageError(f"{path} is missing", hint=REPAIR)
+    data = read_bytes(path)
+    if file_sum(data) != expected:
+        raise DamageError(f"{path} was changed since it was written", hint=REPAIR)
     return data
 
 
 def check_video(out: Path, manifest: Manifest) -> None:
-    """Raise InputError where the video of the overlays would replace somebody's file: neither the
-    manifest of the folder lists one, nor was one begun."""
+    """Raise InputError where the video of the overlays would replace somebody's file, because
+    neither the manifest of the folder nor the list of begun files names it."""
     begun = begun_files(out, Shard()).listed
     listed = OVERLAY_VIDEO in manifest or OVERLAY_VIDEO in begun
     check_free(out, OVERLAY_VIDEO, lambda _: listed)
@@ -82,15 +92,16 @@ def check_video(out: Path, manifest: Manifest) -> None:
 
 def begin_video(out: Path, video: Path) -> None:
     """List a video of the overlays, which is whole at ``video``, before it takes its place in the
-    folder, so that a run that is killed leaves no file that is nobody's."""
+    folder, so that a run that is killed leaves no unlisted file."""
     begun_files(out, Shard()).note(OVERLAY_VIDEO, file_sum(read_bytes(video)))
 
 
 def note_video(out: Path, manifest: Manifest) -> None:
-    """List the video of the overlays in the manifest of its folder, and as begun no more."""
-    content = {key: value for key, value in manifest.items() if key not in STATE_KEYS}
-    if "shards" not in manifest:
-        content = dict(manifest)
+    """List the video of the overlays in the manifest of its folder, and no longer as begun."""
+    content = dict(manifest)
+    if "shards" in manifest:
+        for key in STATE_KEYS:
+            content.pop(key, None)
     content[OVERLAY_VIDEO] = list(file_sum(read_bytes(inside(out, OVERLAY_VIDEO))))
     write_state(out, Shard(), content)
     begun = begun_files(out, Shard())
@@ -103,20 +114,23 @@ def begun_files(out: Path, shard: Shard) -> Ledger:
 
 
 def is_whole(out: Path, record: Record, *, verify: bool) -> bool:
-    """Return whether all files of a record are there and, by their sizes (or to ``verify``, by
-    their bytes), those that were written.
+    """Return whether all files of a record are those that were written: by their sizes, or with
+    ``verify`` by their bytes.
     """
     for score, file in record["files"].items():
-        path, expected = inside(out, file), record["sums"][score]
-        size = path.stat().st_size if path.is_file() else -1
-        if size != expected[0] or (verify and file_sum(read_bytes(path)) != expected):
+        path = inside(out, file)
+        expected = record["sums"][score]
+        expected_size, _ = expected
+        if not path.is_file() or path.stat().st_size != expected_size:
+            return False
+        if verify and file_sum(read_bytes(path)) != expected:
             return False
     return True
 
 
 def refuse_foreign(out: Path) -> None:
-    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just
-    now, whose manifest is waited for.
+    """Raise InputError for a folder without a manifest that holds any file, except locks of runs
+    that begin just now, whose manifest is waited for.
     """
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
@@ -133,8 +147,9 @@ def refuse_foreign(out: Path) -> None:
 
 
 def clear_folder(out: Path, manifest: Manifest) -> None:
-    """Remove the maps of an earlier run and the folders that this left empty. The lines go first
-    and the manifests last, so that a kill in between leaves no false claim.
+    """Remove the maps of an earlier run, and the folders that this leaves empty.
+
+    The lines go first and the manifests last, so that a kill in between leaves no false claim.
 
     Raises:
         InputError: the folder holds a file that the run does not list with its size and SHA-256;
@@ -155,7 +170,7 @@ def clear_folder(out: Path, manifest: Manifest) -> None:
         own=sealed.__contains__,
         hint="move it away, give another --out, or finish that run first without --overwrite",
     )
-    # The lines go, so another list says of what is left after a kill whose it is.
+    # The lines go, so after a kill the list of begun files says that the rest belongs to the run.
     begun_files(out, Shard()).note_all(listed)
     remove_checked(out, [file for file in files if file in logs])
     remove_checked(out, [file for file in files if file not in sealed])
@@ -178,6 +193,8 @@ def listed_maps(out: Path, manifest: Manifest, shards: Iterable[Shard]) -> dict[
             listed.setdefault(file, set()).update(contents)
     if (out / MASK_NAME).is_file() and read_region(out, manifest) is not None:
         listed[MASK_NAME] = {file_sum(read_bytes(inside(out, MASK_NAME)))}
-    if video := manifest.get(OVERLAY_VIDEO):
-        listed[OVERLAY_VIDEO] = {(video[0], video[1])}
+    video = manifest.get(OVERLAY_VIDEO)
+    if video:
+        size, digest = video
+        listed[OVERLAY_VIDEO] = {(size, digest)}
     return listed

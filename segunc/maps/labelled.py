@@ -45,7 +45,11 @@ Labels = Path | LabelFolder | Mapping[str, Path]
 
 
 def open_maps(folder: Path) -> MapsReader:
-    """Open a maps folder; a folder of several must not be read as maps of another tool."""
+    """Open a maps folder.
+
+    Raises:
+        InputError: the folder holds several maps folders, or no maps.
+    """
     if not (folder / MANIFEST_NAME).exists():
         inner = sorted(
             path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent)
@@ -59,13 +63,23 @@ def open_maps(folder: Path) -> MapsReader:
 
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """Return the scores asked for, each once; None asks for all that mean something: maps of a
-    single draw, as a deterministic network has, say nothing of how draws differ.
+    """Return the scores that are asked for, each once.
+
+    Args:
+        reader: of the maps.
+        scores: None asks for all that mean something: maps of a single draw, as a deterministic
+            network has, say nothing of how draws differ.
+
+    Raises:
+        InputError: a score has no maps.
     """
     if scores is None:
-        single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
-        return [name for name in reader.scores if not (single and name in OF_DRAWS)]
-    if unknown := [score for score in scores if score not in reader.scores]:
+        run = (reader.manifest or {}).get("run") or {}
+        if run.get("draws") == 1:
+            return [name for name in reader.scores if name not in OF_DRAWS]
+        return list(reader.scores)
+    unknown = [score for score in scores if score not in reader.scores]
+    if unknown:
         available = ", ".join(reader.scores) or "no scores"
         raise InputError(
             f"the score '{unknown[0]}' has no maps in {reader.folder}, which holds {available}"
@@ -76,37 +90,56 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
 ) -> tuple[FrameSource | None, str | None]:
-    """Return the source of images for the frames named, ``images`` that are given or the recorded
-    one, and a line on missing ones. The recorded one is shown only where it has the recorded bytes
-    (the stamp of an image, the hash of a video): the maps of a stranger may name any place of this
-    disk.
+    """Return the source of the frames' images, and a line on missing ones.
+
+    Args:
+        reader: of the maps.
+        images: where the images are; None stands for the recorded place.
+        names: of the frames.
     """
     if images is not None:
         return open_source(images), None
-    run = (reader.manifest or {}).get("run", {})
-    if not (recorded := (reader.manifest or {}).get("moved_to") or run.get("input")):
-        return (
-            None,
-            "The maps do not say where their images are, so only maps are shown; --images gives their place.",
+    manifest = reader.manifest or {}
+    recorded = manifest.get("moved_to") or manifest.get("run", {}).get("input")
+    if not recorded:
+        return None, (
+            "The maps do not say where their images are, so only maps are shown; "
+            "--images gives their place."
         )
-    source: FrameSource | None = None
     try:
-        if Path(recorded).suffix.lower() not in VIDEO_SUFFIXES:
-            source = recorded_images(
-                recorded, {name: reader.records[name].get("stamp") for name in names}
-            )
-        elif Path(recorded).is_file() and video_hash(Path(recorded)) == run.get("input_hash"):
-            source = open_source(recorded)
+        source = _recorded_source(reader, recorded, names)
     except (InputError, OSError) as error:
-        return (
-            None,
-            f"The source images could not be opened, so only maps are shown: {error}; see --images.",
+        return None, (
+            f"The source images could not be opened, so only maps are shown: {error}; see --images."
         )
-    opened = 0 if source is None else len(names) if source.length is None else source.length
+    if source is None:
+        opened = 0
+    elif source.length is None:
+        opened = len(names)
+    else:
+        opened = source.length
     if opened == len(names):
         return source, None
-    missing = f"{len(names) - opened} of {len(names)} frames have no image at the recorded place with the bytes that were predicted"
-    return source, f"{missing}, so only maps are shown of them; --images gives their place."
+    return source, (
+        f"{len(names) - opened} of {len(names)} frames have no image at the recorded place with "
+        "the bytes that were predicted, so only maps are shown of them; --images gives their place."
+    )
+
+
+def _recorded_source(reader: MapsReader, recorded: str, names: Sequence[str]) -> FrameSource | None:
+    """Open the images at the place that the maps record.
+
+    Images are shown only if they have the recorded bytes (the stamp of an image, the hash of a
+    video), because the maps of a stranger may name any place of this disk.
+    """
+    path = Path(recorded)
+    if path.suffix.lower() not in VIDEO_SUFFIXES:
+        stamps = {name: reader.records[name].get("stamp") for name in names}
+        return recorded_images(recorded, stamps)
+    run = (reader.manifest or {}).get("run", {})
+    if path.is_file() and video_hash(path) == run.get("input_hash"):
+        return open_source(recorded)
+    return None
 
 
 def with_images(
@@ -116,13 +149,13 @@ def with_images(
     time.
     """
     waiting = {composed(name): name for name in names}
-    for frame in (
-        source.frames(lambda _, name: composed(name) not in waiting) if source is not None else ()
-    ):
-        if name := waiting.pop(composed(frame.name), None):
-            yield name, frame.image, frame.error
-        if not waiting:
-            return
+    if source is not None:
+        for frame in source.frames(lambda _, name: composed(name) not in waiting):
+            name = waiting.pop(composed(frame.name), None)
+            if name:
+                yield name, frame.image, frame.error
+            if not waiting:
+                return
     for missing in waiting.values():
         yield missing, None, None
 
@@ -133,8 +166,8 @@ class ReviewLabels:
     ignored.
     """
 
-    anomaly_files: Mapping[str, Path]
-    class_files: Mapping[str, Path]
+    anomaly_files: Mapping[str, Path]  # by frame
+    class_files: Mapping[str, Path]  # by frame
     anomaly_encoding: AnomalyEncoding
     label_map: LabelMap | None
     region: Region | None
@@ -155,10 +188,8 @@ class ReviewLabels:
 
     def gaps(self, frames: int) -> Iterator[str]:
         """Yield a line for each kind of label that only some of so many frames have."""
-        for kind, labelled in (
-            ("an anomaly label", self.anomaly_files),
-            ("a class label", self.class_files),
-        ):
+        files_by_kind = {"an anomaly label": self.anomaly_files, "a class label": self.class_files}
+        for kind, labelled in files_by_kind.items():
             if labelled and len(labelled) < frames:
                 yield f"{len(labelled)} of {frames} frames have {kind}; the others show none."
 
@@ -166,56 +197,74 @@ class ReviewLabels:
         if path is None or meaning is None:
             return None
         label = meaning.read(path)
-        return (
-            label
-            if self.region is None
-            else np.where(self.region.at(*label.shape), label, np.uint8(IGNORE))
-        )
+        if self.region is None:
+            return label
+        height, width = label.shape
+        return np.where(self.region.at(height, width), label, np.uint8(IGNORE))
 
 
 @dataclass(frozen=True)
 class LabelSources:
-    """Where labels come from: anomaly masks with their encoding, and class labels with their label
-    map; of the files of a data set also the images that they belong to.
-    """
+    """Where labels come from."""
 
     anomaly_labels: Labels | None = None
     anomaly_encoding: AnomalyEncoding = BINARY
-    labels: Labels | None = None
-    label_map: LabelMap | None = None
-    images: Mapping[str, Path] = field(default_factory=dict)  # by the names of the files' frames
+    labels: Labels | None = None  # of classes
+    label_map: LabelMap | None = None  # of the class labels
+    # Of the files of a data set: the images that they belong to, by the names of their frames.
+    images: Mapping[str, Path] = field(default_factory=dict)
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
-        """Find the labels of frames of maps; of a data set's files it is enough that one kind
-        belongs to a frame. PartialFailure where none does.
+        """Find the labels of frames of maps.
+
+        Raises:
+            InputError: labels do not fit their meaning or the maps.
+            PartialFailure: no label of a kind belongs to a frame; of a data set's files it is
+                enough that those of one kind do.
         """
         if self.labels is not None and self.label_map is None:
             raise InputError(
                 "class labels are given without the label map that explains their values"
             )
-        both = self.anomaly_labels, self.labels
-        files = [_label_files(labels, reader, frames, self.images) for labels in both]
-        for labels, matched in zip(both, files, strict=True):
-            if (
-                labels is not None
-                and not matched
-                and not (isinstance(labels, Mapping) and any(files))
-            ):
-                where = (
-                    f"named like {next(iter(labels))}"
-                    if isinstance(labels, Mapping)
-                    else f"in {labels}"
-                )
-                raise PartialFailure(
-                    f"no label {where} belongs to a frame; the frames are named like {frames[0]}"
-                )
+        anomaly_files = _label_files(self.anomaly_labels, reader, frames, self.images)
+        class_files = _label_files(self.labels, reader, frames, self.images)
+        any_found = bool(anomaly_files or class_files)
+        if not anomaly_files:
+            _check_none_given(self.anomaly_labels, frames, any_found)
+        if not class_files:
+            _check_none_given(self.labels, frames, any_found)
         if self.label_map is not None:
             check_classes(reader, self.label_map)
-            check_label_files(files[1].values(), self.label_map)
-        check_masks(files[0].values(), self.anomaly_encoding)
+            check_label_files(class_files.values(), self.label_map)
+        check_masks(anomaly_files.values(), self.anomaly_encoding)
         return ReviewLabels(
-            files[0], files[1], self.anomaly_encoding, self.label_map, reader.region
+            anomaly_files=anomaly_files,
+            class_files=class_files,
+            anomaly_encoding=self.anomaly_encoding,
+            label_map=self.label_map,
+            region=reader.region,
         )
+
+
+def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: bool) -> None:
+    """Raise PartialFailure where labels are given, none of which belongs to a frame.
+
+    Args:
+        labels: that are given.
+        frames: names.
+        any_found: whether labels of either kind belong to a frame.
+    """
+    if labels is None:
+        return
+    if isinstance(labels, Mapping):
+        if any_found:
+            return
+        where = f"named like {next(iter(labels))}"
+    else:
+        where = f"in {labels}"
+    raise PartialFailure(
+        f"no label {where} belongs to a frame; the frames are named like {frames[0]}"
+    )
 
 
 def _label_files(
@@ -224,8 +273,8 @@ def _label_files(
     frames: Sequence[str],
     images: Mapping[str, Path],
 ) -> Mapping[str, Path]:
-    """Return the label file of each frame that has one; never a frame's own image, which the maps
-    know by its bytes.
+    """Return the label file of each frame that has one. A frame's own image, which the maps know by
+    its bytes, is never taken for its label.
     """
     if labels is None:
         return {}
@@ -248,25 +297,31 @@ def _listed_labels(
     frames: Sequence[str],
     images: Mapping[str, Path],
 ) -> dict[str, Path]:
-    """Return the label of each frame by its name. Where no frame has the name of a label, maps may
-    be of a folder inside of the data set: a frame ``s/000`` is then ``images/val/s/000`` if the
-    image there has the bytes that were predicted.
+    """Return the label of each frame by its name.
+
+    Where no frame has the name of a label, maps may be of a folder inside of the data set: a frame
+    ``s/000`` is then ``images/val/s/000`` if the image there has the bytes that were predicted.
     """
-    by_name = {composed(name): path for name, path in labels.items()}
-    found = {name: by_name[composed(name)] for name in frames if composed(name) in by_name}
-    if found:
-        return found
-    ends: dict[str, list[str]] = defaultdict(list)
+    labels_of_names = {composed(name): path for name, path in labels.items()}
+    matched = {}
+    for frame in frames:
+        if composed(frame) in labels_of_names:
+            matched[frame] = labels_of_names[composed(frame)]
+    if matched:
+        return matched
+    images_of_ends: dict[str, list[str]] = defaultdict(list)
     for name in images:
-        ends[composed(name).rsplit("/", 1)[-1]].append(name)
+        images_of_ends[composed(name).rsplit("/", 1)[-1]].append(name)
     for frame in frames:
         stamp = reader.records.get(frame, {}).get("stamp")
-        wanted = composed(frame)
-        for name in ends[wanted.rsplit("/", 1)[-1]]:
-            is_below = composed(name).endswith(f"/{wanted}")
-            if stamp and is_below and name in labels and _stamp(images[name]) == stamp:
-                found[frame] = labels[name]
-    return found
+        if not stamp:
+            continue
+        end = composed(frame)
+        for name in images_of_ends[end.rsplit("/", 1)[-1]]:
+            is_below = composed(name).endswith(f"/{end}")
+            if is_below and name in labels and _stamp(images[name]) == stamp:
+                matched[frame] = labels[name]
+    return matched
 
 
 def _stamp(image: Path) -> str | None:

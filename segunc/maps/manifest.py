@@ -22,13 +22,10 @@ STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined
 from the shards' records.
 """
-MAKERS = (
-    "tool",
-    "environment",
-    "device",
-    "command",
-)  # what made the maps; each shard records its own
-FORMAT, FORMAT_VERSION = "segunc-maps", 2
+MAKERS = ("tool", "environment", "device", "command")
+"""What made the maps; each shard records its own."""
+FORMAT = "segunc-maps"
+FORMAT_VERSION = 2
 UNIT_VALUE = "(code / 65535)^2"  # what ``maps.SCORE.value`` says of uint16 codes of a score in 0..1
 COMPACT_VALUES = {
     "unit16": "(code / 255)^2",
@@ -63,19 +60,42 @@ def build_manifest(
     component_thresholds: Mapping[str, float] | None = None,
     measured_to: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """Make the manifest of a run that is about to start. ``run`` is everything that decides the
-    values of the maps, and ``input``, the absolute input path; ``command`` is what was asked for;
-    ``source`` and ``model`` are for readers. Pixels form components from the
-    ``component_thresholds`` on, else those of the scores. Values of a score beyond its
-    ``measured_to`` are extrapolated.
+    """Make the manifest of a run that is about to start.
+
+    Args:
+        run: everything that decides the values of the maps, and ``input``, the absolute input path.
+        scores: that are written.
+        device: on which it runs.
+        command: what was asked for.
+        classes: names of the class ids.
+        palette: RGB colours of the class ids.
+        source: of the frames, for readers.
+        model: for readers.
+        component_thresholds: score -> value from which on pixels form components; None takes the
+            thresholds of the scores.
+        measured_to: score -> value beyond which its values are extrapolated.
     """
     scores = list(scores)
-    thresholds = (
-        {n: SCORES[n].threshold for n in scores}
-        if component_thresholds is None
-        else component_thresholds
-    )
-    compact, limits = bool(run.get("compact")), measured_to or {}
+    if component_thresholds is None:
+        thresholds: Mapping[str, float | None] = {
+            score: SCORES[score].threshold for score in scores
+        }
+    else:
+        thresholds = component_thresholds
+    maps: dict[str, dict[str, Any]] = {
+        "prediction": {
+            "file": "png",
+            "dtype": "uint8",
+            "unit": "class id",
+            "range": [0, len(classes) - 1],
+        }
+    }
+    for score in scores:
+        maps[score] = _describe_score(score, compact=bool(run.get("compact")))
+        if thresholds.get(score) is not None:
+            maps[score]["component_threshold"] = thresholds[score]
+        if measured_to is not None and score in measured_to:
+            maps[score]["measured_to"] = measured_to[score]
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -87,28 +107,16 @@ def build_manifest(
         "model": dict(model or {}),
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
-        "maps": {
-            "prediction": {
-                "file": "png",
-                "dtype": "uint8",
-                "unit": "class id",
-                "range": [0, len(classes) - 1],
-            }
-        }
-        | {
-            score: _describe_score(score, thresholds.get(score), limits.get(score), compact)
-            for score in scores
-        },
+        "maps": maps,
     }
 
 
-def _describe_score(
-    score: str, threshold: float | None, measured_to: float | None, compact: bool
-) -> dict[str, Any]:
+def _describe_score(score: str, *, compact: bool) -> dict[str, Any]:
     """Describe a score map: file type, stored type, unit and range; range None is unbounded."""
-    codes, unit = SCORES[score].stored == "unit16", SCORES[score].unit
+    stored = SCORES[score].stored
+    unit = SCORES[score].unit
     described: dict[str, Any] = {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
-    if codes:
+    if stored == "unit16":
         described = {
             "file": "png",
             "dtype": "uint16",
@@ -117,11 +125,11 @@ def _describe_score(
             "range": [0.0, 1.0],
         }
     if compact:
-        dtype, value = "uint8" if codes else "uint16", COMPACT_VALUES[SCORES[score].stored]
-        described |= {"file": "png", "dtype": dtype, "value": value}
+        described["file"] = "png"
+        described["dtype"] = "uint8" if stored == "unit16" else "uint16"
+        described["value"] = COMPACT_VALUES[stored]
         described["pixels"] = "means of 2 x 2 of the frame's; bilinear in between"
-    limits = {"component_threshold": threshold, "measured_to": measured_to}
-    return described | {name: value for name, value in limits.items() if value is not None}
+    return described
 
 
 def environment() -> dict[str, str]:
@@ -138,40 +146,60 @@ def environment() -> dict[str, str]:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a maps folder, None where there is none; that of a folder in shards with
-    their joined state.
+    """Read the manifest of a maps folder; that of a folder in shards with their joined state.
+
+    Returns:
+        None where there is none.
+
+    Raises:
+        InputError: it is of another format or version, damaged, or names a score that no installed
+            package knows.
     """
     path = inside(folder, MANIFEST_NAME)
     if not path.exists():
         return None
     manifest = read_json(path, "a manifest written by segunc")
     if manifest.get("format") != FORMAT:
-        raise InputError(f"{path} is no manifest of a maps folder")
-    if (version := manifest.get("format_version")) != FORMAT_VERSION:
+        raise InputError(f"{path} is not the manifest of a maps folder")
+    version = manifest.get("format_version")
+    if version != FORMAT_VERSION:
         raise InputError(
             f"{path} is of format version {version}, not {FORMAT_VERSION}",
             hint="use the segunc that wrote it, or predict into a new folder",
         )
     manifest = unseal(manifest, path)
+    known_values = (None, UNIT_VALUE, *COMPACT_VALUES.values())
     for name, described in manifest["maps"].items():
         if name != "prediction" and name not in SCORES:
-            message = f"{path} names the score '{name}', which is not known"
-            raise InputError(message, hint="install the package that it comes from")
-        if (value := described.get("value")) not in (None, UNIT_VALUE, *COMPACT_VALUES.values()):
+            raise InputError(
+                f"{path} names the score '{name}', which is not known",
+                hint="install the package that it comes from",
+            )
+        value = described.get("value")
+        if value not in known_values:
             raise InputError(
                 f"{path}: the values of '{name}' are {value}, which this segunc does not know"
             )
-    return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
+    if "shards" in manifest:
+        return manifest | joined_state(folder, manifest)
+    return manifest
 
 
 def what_is_missing(folder: Path, manifest: Manifest, lines: int) -> str | None:
-    """Return in one line what a maps folder with so many finished frames lacks: its run has not
-    ended, lines were lost, or its shards saw other lists of frames. None where nothing is
-    missing."""
+    """Return in one line what a maps folder lacks: its run has not ended, lines were lost, or its
+    shards saw other lists of frames. None where nothing is missing.
+
+    Args:
+        folder: of the maps.
+        manifest: of the folder.
+        lines: number of its finished frames.
+    """
     status = manifest.get("status", "unknown")
     if status != "finished":
-        stands = f"status {status}, {lines} frames so far"
-        return f"the run that writes {folder} has not finished ({stands})"
+        return (
+            f"the run that writes {folder} has not finished "
+            f"(status {status}, {lines} frames so far)"
+        )
     lost = manifest["finished"] - lines
     if lost > 0:
         return f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"
@@ -180,21 +208,25 @@ def what_is_missing(folder: Path, manifest: Manifest, lines: int) -> str | None:
     done = manifest["finished"] + len(manifest["failed"])
     # The number of frames of a video is an expectation.
     if "shards" in manifest and source.get("kind") != "video" and listed not in (None, done):
-        counts = f"the first of which saw {listed} frames, and all together saw {done}"
         return (
-            f"the shards of {folder} saw different lists of frames, {counts}: some may be missing"
+            f"the shards of {folder} saw different lists of frames, the first of which saw "
+            f"{listed} frames, and all together saw {done}: some may be missing"
         )
     return None
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder's ``manifest.json`` is to be read as this tool's: unless it is an
-    object of another format beside no lines of frames, for a damaged manifest must not turn our
-    maps into another tool's, whose values are decoded otherwise.
+    """Return whether a folder's ``manifest.json`` is to be read as this tool's.
+
+    It is, unless it is an object of another format and no lines of frames lie beside it: a damaged
+    manifest must not turn our maps into another tool's, whose values are decoded otherwise.
     """
     path = folder / MANIFEST_NAME
-    if path.exists() and not find_log(folder):
-        with contextlib.suppress(OSError, ValueError):
-            content = parse_json(read_bytes(path))
-            return not isinstance(content, dict) or content.get("format") == FORMAT
-    return path.exists()
+    if not path.exists():
+        return False
+    if find_log(folder):
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        content = parse_json(read_bytes(path))
+        return not isinstance(content, dict) or content.get("format") == FORMAT
+    return True

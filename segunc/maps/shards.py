@@ -30,15 +30,12 @@ from segunc.core.files import (
     write_json,
 )
 
-MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
+MANIFEST_NAME = "manifest.json"
+FRAMES_NAME = "frames.jsonl"
+LOCK_STEM = ".lock"
 MAX_SHARDS = 4096  # of one folder: each has a log of its own that every reader opens
-STATISTICS = (
-    "region",
-    "mean",
-    "max",
-    "p99",
-    "component",
-)  # in a line, each an object of numbers by score
+STATISTICS = ("region", "mean", "max", "p99", "component")
+"""Fields of a line, each an object of numbers by score."""
 REPAIR = "make it again: the same predict command with --verify"
 Record = dict[str, Any]  # one line of frames.jsonl
 Sum = tuple[int, str]  # the bytes of a file, and the first 16 hex digits of their SHA-256
@@ -65,12 +62,15 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with the SHA-256 of its values, whatever their order and layout, as
     ``sha256``.
     """
-    return {**content, "sha256": json_sha256(json.loads(json.dumps(content)))}  # as it is read back
+    as_read_back = json.loads(json.dumps(content))
+    return {**content, "sha256": json_sha256(as_read_back)}
 
 
 def unseal(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return what :func:`seal` was given; raise DamageError where the sum does not fit, or is
-    missing.
+    """Return what :func:`seal` was given.
+
+    Raises:
+        DamageError: the sum does not fit, or is missing.
     """
     inner = {key: value for key, value in content.items() if key != "sha256"}
     if content.get("sha256") != json_sha256(inner):
@@ -91,7 +91,8 @@ class Shard:
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count <= MAX_SHARDS:
             raise InputError(
-                f"there is no shard {self.number}/{self.count}: they are 1/N to N/N, N up to {MAX_SHARDS}"
+                f"there is no shard {self.number}/{self.count}: "
+                f"they are 1/N to N/N, N up to {MAX_SHARDS}"
             )
 
     def __str__(self) -> str:
@@ -104,8 +105,10 @@ class Shard:
 
     def file(self, name: str) -> str:
         """Return the shard's own name of a file that a whole folder has."""
+        if self.whole:
+            return name
         stem, ending = os.path.splitext(name)
-        return name if self.whole else f"{stem}.{self.number}-of-{self.count}{ending}"
+        return f"{stem}.{self.number}-of-{self.count}{ending}"
 
     def owns(self, place: int) -> bool:
         """Return whether the frame at a place of the source belongs to it."""
@@ -117,28 +120,31 @@ class Shard:
 
 
 def parse_shard(text: str) -> Shard:
-    """Read ``i/n`` as a shard; raise InputError for another form, or numbers out of range."""
+    """Read ``i/n`` as a shard.
+
+    Raises:
+        InputError: the text has another form, or its numbers are out of range.
+    """
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if match is None:
         raise InputError(
-            f"'{text}' is no shard", hint="write i/n, counted from 1, e.g. --shard 2/4"
+            f"'{text}' is not a shard; expected i/n, counted from 1", hint="--shard 2/4"
         )
     return Shard(int(match[1]), int(match[2]))
 
 
 def all_shards(manifest: Mapping[str, Any]) -> list[Shard]:
     """Return the shards of a maps folder by its manifest."""
-    return [
-        Shard(number, manifest.get("shards", 1))
-        for number in range(1, manifest.get("shards", 1) + 1)
-    ]
+    count = manifest.get("shards", 1)
+    return [Shard(number, count) for number in range(1, count + 1)]
 
 
 def find_log(folder: Path) -> str | None:
     """Return the name of a file with lines of finished frames, of a run or a shard; None where
     there is none.
     """
-    return min((path.name for path in folder.glob(FRAMES_NAME.replace(".", "*."))), default=None)
+    pattern = FRAMES_NAME.replace(".", "*.")
+    return min((path.name for path in folder.glob(pattern)), default=None)
 
 
 def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
@@ -157,32 +163,45 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     ``finished`` when all shards are, ``running`` while one is (or was killed), else
     ``interrupted``.
     """
-    states = {shard: read_state(folder, shard) for shard in all_shards(manifest)}
-    records = [record for record in states.values() if record is not None]
-    missing = [
-        str(shard)
-        for shard, record in states.items()
-        if record is None or record["status"] != "finished"
-    ]
-    running = any(record["status"] == "running" for record in records)
+    records = []
+    missing = []
+    for shard in all_shards(manifest):
+        record = read_state(folder, shard)
+        if record is not None:
+            records.append(record)
+        if record is None or record["status"] != "finished":
+            missing.append(str(shard))
+    if not missing:
+        status = "finished"
+    elif any(record["status"] == "running" for record in records):
+        status = "running"
+    else:
+        status = "interrupted"
+    failed = []
+    for record in records:
+        failed += record["failed"]
     return {
-        "status": "finished" if not missing else "running" if running else "interrupted",
+        "status": status,
         "finished": sum(record["finished"] for record in records),
-        "failed": [failure for record in records for failure in record["failed"]],
+        "failed": failed,
         "missing_shards": missing,
     }
 
 
 def parse_record(line: bytes, where: str) -> Record:
-    """Read the record of a line; raise DamageError where it was changed, InputError where a name in
-    it is unsafe.
+    """Read the record of a line.
+
+    Raises:
+        DamageError: the line was changed.
+        InputError: a name in it is unsafe.
     """
     text, _, digest = line.rpartition(b',"sum":"')
     text += b"}"
     if digest != f'{file_sum(text)[1]}"}}\n'.encode():
         raise DamageError(f"{where}, was changed since it was written", hint=REPAIR)
     record: Record = parse_json(text)
-    record["sums"] = {score: (size, digest) for score, (size, digest) in record["sums"].items()}
+    for score, (size, digest_of_file) in record["sums"].items():
+        record["sums"][score] = (size, digest_of_file)
     for name in (record["name"], *record["files"].values()):
         safe_name(name, f"{where}, a frame or file")
     return record
@@ -191,8 +210,14 @@ def parse_record(line: bytes, where: str) -> Record:
 def iterate_lines(
     path: Path, on_damage: Callable[[DamageError], None] | None = None
 ) -> Iterator[tuple[bytes, Record]]:
-    """Yield the complete lines of a file and their records; a torn last line is left out, and where
-    ``on_damage`` is told of them, so are damaged ones.
+    """Yield the complete lines of a file and their records. A torn last line is left out.
+
+    Args:
+        path: of the file, which may be missing.
+        on_damage: is called for each damaged line, which is left out then.
+
+    Raises:
+        DamageError: a line is damaged, and there is no ``on_damage``.
     """
     if not path.exists():
         return
@@ -261,9 +286,8 @@ class FrameLog:
         """Close the file and bring its lines into the order of their places."""
         if self._file is not None:
             self._file.close()
-        if list(self._places) != sorted(
-            self._places
-        ):  # frames that failed before go where an unbroken run has them
+        places = list(self._places)
+        if places != sorted(places):  # frames that failed before go where an unbroken run has them
             lines = sorted((record["index"], line) for line, record in iterate_lines(self.path))
             with replacing(self.path) as file:
                 file.writelines(line for _, line in lines)
@@ -271,14 +295,16 @@ class FrameLog:
 
 class FrameRecords(Mapping[str, Record]):
     """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder.
-    Names and places of lines are kept; a line is read when it is asked for, and the last one is
-    remembered.
+
+    Names and places of lines are kept in memory. A line is read when it is asked for, and the last
+    one is remembered.
     """
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
         lines: list[tuple[int, str, tuple[Path, int]]] = []
         for shard in shards:
-            path, start = inside(folder, shard.file(FRAMES_NAME)), 0
+            path = inside(folder, shard.file(FRAMES_NAME))
+            start = 0
             for line, record in iterate_lines(path):
                 lines.append((record["index"], record["name"], (path, start)))
                 start += len(line)
@@ -311,13 +337,22 @@ def frame_times(
     manifest: Mapping[str, Any] | None,
     rate: float | None = None,
 ) -> Iterator[float | None]:
-    """Yield the seconds of each frame in its video, as recorded; of images that are a video of
-    ``rate`` frames a second, from the first of their folder on. The place of a frame in its source
-    counts, so frames that were passed over or failed move no other.
+    """Yield the seconds of each frame in its video, None where they are not known.
+
+    Args:
+        frames: names, in source order.
+        records: the lines of the frames by name. The place of a frame in its source counts, so
+            frames that were left out or failed do not move the others.
+        manifest: of their folder.
+        rate: frames a second of images that are a video, each folder one of its own; it counts
+            where no time is recorded.
     """
-    first, every = dict[str, int](), every_of(manifest)
+    first_places: dict[str, int] = {}  # by folder
+    every = every_of(manifest)
     for number, name in enumerate(frames):
         record = records.get(name, {})
         place = record.get("index", number)
-        since = place - first.setdefault(name.rpartition("/")[0], place)
-        yield record.get("time", since * every / rate if rate else None)
+        folder = name.rpartition("/")[0]
+        first = first_places.setdefault(folder, place)
+        seconds = (place - first) * every / rate if rate else None
+        yield record.get("time", seconds)

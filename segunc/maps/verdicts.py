@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
@@ -20,12 +21,14 @@ from segunc.core.terminal import visible
 from segunc.data.frame_names import composed
 
 KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
-VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}  # as they stand in files -> in words
+VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}
+"""Verdicts as they stand in files -> in words."""
 GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
-"""What a region can be; the gravest verdict on a frame's regions is the frame's where it has none
-of its own.
+"""Verdicts on a region, the gravest first. The gravest verdict on a frame's regions is the frame's
+where it has none of its own.
 """
-FORMAT, FORMAT_VERSION = "segunc-verdicts", 2
+FORMAT = "segunc-verdicts"
+FORMAT_VERSION = 2
 CLOCK_TOLERANCE = timedelta(days=1)
 """How far a date may lie after now: a clock that runs on local time is wrong by 14 hours at
 most."""
@@ -35,9 +38,8 @@ most."""
 class JudgedRegion:
     """A part of a frame: pixels that a threshold flagged, or a box drawn by hand."""
 
-    box: tuple[
-        NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt
-    ]  # left, top, width, height in pixels
+    # left, top, width and height in pixels
+    box: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt]
     area: NonNegativeInt  # pixels
     size: tuple[NonNegativeInt, NonNegativeInt]  # height and width of the frame
     mask: tuple[NonNegativeInt, ...]  # start and length of each run of pixels, row by row
@@ -60,14 +62,18 @@ class Verdict:
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         allowed = GRAVEST if self.region else VERDICTS
-        if self.verdict not in allowed and (self.verdict or not self.note):
+        is_note_alone = not self.verdict and bool(self.note)
+        if self.verdict not in allowed and not is_note_alone:
             raise ValueError(f"'{self.verdict}' is none of {', '.join(allowed)}, nor a note alone")
         return self
 
     @property
     def subject(self) -> tuple[str, str, Any]:
         """What there is one verdict on: the reviewer, the frame, and a region's score and box."""
-        return self.reviewer, self.frame, self.region and (self.region.score, self.region.box)
+        region = None
+        if self.region is not None:
+            region = (self.region.score, self.region.box)
+        return self.reviewer, self.frame, region
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,17 @@ _FILE = TypeAdapter(_VerdictFile)
 
 
 def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
-    """Read the verdicts that the page exported as JSON of the run with this id and these frames."""
+    """Read the verdicts that the page exported as JSON.
+
+    Args:
+        path: of the file.
+        run: id of the run that the verdicts must be on.
+        frames: names of its frames.
+
+    Raises:
+        InputError: the file is of another form or run, names a frame that is not there, or has two
+            verdicts on one thing.
+    """
     try:
         content = _FILE.validate_json(read_bytes(path), strict=True)
     except ValidationError as error:
@@ -95,18 +111,20 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
         raise InputError(
             f"{path} holds verdicts on the run {content.run}, not on {run}", hint="give its --maps"
         )
-    names_of = {composed(name): name for name in frames} | {name: name for name in frames}
+    # A name may be composed otherwise in the file; where it is not, it is taken as it is.
+    names = {composed(name): name for name in frames}
+    names |= {name: name for name in frames}
     verdicts: dict[Any, Verdict] = {}
-    for read in content.verdicts:
-        name = names_of.get(read.frame, names_of.get(composed(read.frame)))
+    for exported in content.verdicts:
+        name = names.get(exported.frame, names.get(composed(exported.frame)))
         if name is None:
             raise InputError(
-                f"{path} has a verdict on frame '{read.frame}', which the maps do not hold"
+                f"{path} has a verdict on frame '{exported.frame}', which the maps do not hold"
             )
-        verdict = Verdict(name, read.verdict, read.note, read.time, read.reviewer, read.region)
+        verdict = replace(exported, frame=name)
         if verdict.subject in verdicts:
-            on = f"{'a region of ' if verdict.region else ''}frame '{name}'"
-            raise InputError(f"{path} has two verdicts on {on}", hint="remove one of them")
+            subject = f"a region of frame '{name}'" if verdict.region else f"frame '{name}'"
+            raise InputError(f"{path} has two verdicts on {subject}", hint="remove one of them")
         verdicts[verdict.subject] = verdict
     return list(verdicts.values())
 
@@ -114,8 +132,8 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
 def merge_verdicts(
     lists: Iterable[Sequence[Verdict]], now: datetime | None = None
 ) -> list[Verdict]:
-    """Return all verdicts of several files, in the order of the first; of two by one reviewer on
-    one thing the later.
+    """Return all verdicts of several files, in the order of the first. Of two verdicts by one
+    reviewer on one thing the later one counts.
 
     A verdict without a date that can be true loses against one with such a date. A wrong clock
     would otherwise beat every later correction. Among themselves such verdicts keep the order of
@@ -123,7 +141,7 @@ def merge_verdicts(
 
     Args:
         lists: the verdicts of each file.
-        now: the time that no date may lie after, but for :data:`CLOCK_TOLERANCE`; None is the
+        now: a date may lie after this time by :data:`CLOCK_TOLERANCE` at most; None is the
             present.
     """
     latest = (now or datetime.now(UTC)) + CLOCK_TOLERANCE
@@ -166,57 +184,57 @@ def note_on_dates(verdicts: Sequence[Verdict], now: datetime | None = None) -> s
     if not future:
         return ""
     number = len(future)
-    many = f"{number} verdicts are" if number > 1 else "1 verdict is"
+    verdicts_are = f"{number} verdicts are" if number > 1 else "1 verdict is"
     return (
-        f"{many} dated after now, first {future[0].time} on frame {future[0].frame}: a clock was "
-        "wrong, so a verdict with a true date takes its place"
+        f"{verdicts_are} dated after now, first {future[0].time} on frame {future[0].frame}: "
+        "a clock was wrong, so a verdict with a true date takes its place"
     )
 
 
 def by_reviewer(verdicts: Sequence[Verdict]) -> dict[str, dict[str, str]]:
     """Return the verdict of each reviewer on each frame: their own, else the gravest on its
-    regions; no notes alone.
+    regions. Notes alone do not count.
     """
-    opinions: dict[str, dict[str, str]] = {
-        verdict.reviewer: {} for verdict in verdicts if verdict.verdict
-    }
-    for verdict in sorted(
-        (v for v in verdicts if v.verdict), key=lambda v: v.region is None
-    ):  # frames' own come last
-        frames = opinions[verdict.reviewer]
-        gravest = min(
-            frames.get(verdict.frame, verdict.verdict),
-            verdict.verdict,
-            key=[*GRAVEST, *VERDICTS].index,
-        )
-        frames[verdict.frame] = gravest if verdict.region else verdict.verdict
+    judged = [verdict for verdict in verdicts if verdict.verdict]
+    opinions: dict[str, dict[str, str]] = {verdict.reviewer: {} for verdict in judged}
+    for verdict in judged:
+        if verdict.region is not None:
+            frames = opinions[verdict.reviewer]
+            before = frames.get(verdict.frame, verdict.verdict)
+            frames[verdict.frame] = min(before, verdict.verdict, key=GRAVEST.index)
+    for verdict in judged:
+        if verdict.region is None:
+            opinions[verdict.reviewer][verdict.frame] = verdict.verdict
     return opinions
 
 
 def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
     """Count frames and regions by verdict, of each reviewer, as Markdown tables."""
-    opinions, tables = by_reviewer(verdicts), []
-    for reviewer in dict.fromkeys(verdict.reviewer for verdict in verdicts):
-        counts = Counter(opinions.get(reviewer, {}).values())
-        regions = Counter(
-            verdict.verdict
-            for verdict in verdicts
-            if verdict.reviewer == reviewer and verdict.region
-        )
-        rows = [
-            (words, counts[key], f"{counts[key] / frames:.1%}", regions[key])
-            for key, words in VERDICTS.items()
-        ]
-        left = frames - sum(counts.values())
-        heads = (visible(reviewer or "verdict"), "frames", "share", "regions")
+    opinions = by_reviewer(verdicts)
+    reviewers = dict.fromkeys(verdict.reviewer for verdict in verdicts)
+    tables = []
+    for reviewer in reviewers:
+        frames_by_verdict = Counter(opinions.get(reviewer, {}).values())
+        regions_by_verdict: Counter[str] = Counter()
+        for verdict in verdicts:
+            if verdict.reviewer == reviewer and verdict.region:
+                regions_by_verdict[verdict.verdict] += 1
         lines = [
-            heads,
-            ("---", "---:", "---:", "---:"),
-            *rows,
-            ("no verdict", left, f"{left / frames:.1%}", 0),
+            _row(visible(reviewer or "verdict"), "frames", "share", "regions"),
+            _row("---", "---:", "---:", "---:"),
         ]
-        tables.append("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+        for kind, words in VERDICTS.items():
+            number = frames_by_verdict[kind]
+            lines.append(_row(words, number, f"{number / frames:.1%}", regions_by_verdict[kind]))
+        left = frames - sum(frames_by_verdict.values())
+        lines.append(_row("no verdict", left, f"{left / frames:.1%}", 0))
+        tables.append("\n".join(lines))
     return "\n\n".join(tables)
+
+
+def _row(*cells: object) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 @dataclass(frozen=True)
@@ -226,25 +244,30 @@ class Agreement:
     reviewers: tuple[str, str]  # their names
     frames: int
     agreed: float  # share of the frames, 0 where there is none
-    kappa: (
-        float | None
-    )  # None where both gave one verdict throughout, or no frame is judged by both
+    kappa: float | None  # None where both gave one verdict throughout, or judged no frame both
 
 
 def agreements(verdicts: Sequence[Verdict]) -> list[Agreement]:
-    """Compare each two reviewers on the frames that both judged: agreement p_o and Cohen's kappa
-    (p_o - p_e) / (1 - p_e), p_e being the share that their verdicts' frequencies alone would give
-    (Cohen 1960)."""
+    """Compare each two reviewers on the frames that both judged.
+
+    Cohen's kappa is (p_o - p_e) / (1 - p_e), with the agreement p_o and the share p_e that the
+    frequencies of their verdicts alone would give (Cohen 1960).
+    """
     opinions = by_reviewer(verdicts)
     compared = []
-    for names in combinations(opinions, 2):
-        first, second = (opinions[name] for name in names)
+    for reviewers in combinations(opinions, 2):
+        first = opinions[reviewers[0]]
+        second = opinions[reviewers[1]]
         frames = first.keys() & second.keys()
-        agreed = sum(first[frame] == second[frame] for frame in frames) / max(1, len(frames))
-        firsts, seconds = (Counter(by[frame] for frame in frames) for by in (first, second))
-        chance = sum(firsts[kind] * seconds[kind] for kind in firsts) / max(1, len(frames)) ** 2
-        kappa = None if chance == 1 or not frames else (agreed - chance) / (1 - chance)
-        compared.append(Agreement(names, len(frames), agreed, kappa))
+        if not frames:
+            compared.append(Agreement(reviewers, frames=0, agreed=0.0, kappa=None))
+            continue
+        agreed = sum(first[frame] == second[frame] for frame in frames) / len(frames)
+        by_first = Counter(first[frame] for frame in frames)
+        by_second = Counter(second[frame] for frame in frames)
+        chance = sum(by_first[kind] * by_second[kind] for kind in by_first) / len(frames) ** 2
+        kappa = None if chance == 1 else (agreed - chance) / (1 - chance)
+        compared.append(Agreement(reviewers, len(frames), agreed, kappa))
     return compared
 
 
@@ -253,7 +276,9 @@ def agreement_table(verdicts: Sequence[Verdict]) -> str:
     lines = []
     for pair in agreements(verdicts):
         kappa = "–" if pair.kappa is None else f"{pair.kappa:.2f}"
-        who = " and ".join(visible(name or "no name") for name in pair.reviewers)
-        judged = f"{pair.frames} frames judged by both"
-        lines.append(f"{who}, {judged}: {pair.agreed:.1%} agree, Cohen's kappa {kappa}")
+        names = " and ".join(visible(name or "no name") for name in pair.reviewers)
+        lines.append(
+            f"{names}, {pair.frames} frames judged by both: "
+            f"{pair.agreed:.1%} agree, Cohen's kappa {kappa}"
+        )
     return "\n\n".join(lines)

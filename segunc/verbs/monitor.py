@@ -150,7 +150,7 @@ class _Test:
 
 
 def _test(
-    values: dict[str, float], past: dict[str, float], score: str, options: MonitorOptions
+    values: Mapping[str, float], past: Mapping[str, float], score: str, options: MonitorOptions
 ) -> _Test:
     """Compare the statistics of frames with those of the calibration and with each other.
 
@@ -245,7 +245,7 @@ def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple
     return tuple(paths)
 
 
-def _power(values: dict[str, float], past: dict[str, float], alarm: float) -> dict[str, Any]:
+def _power(values: Mapping[str, float], past: Mapping[str, float], alarm: float) -> dict[str, Any]:
     """Return which shift of the statistic would have raised an alarm by now, and a line on it.
 
     Args:
@@ -270,8 +270,8 @@ def _risk(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return what verdicts say of the promised risk, and notes on them."""
     files = [Path(file) for file in options.verdicts or ()]
-    lists = [read_verdicts(file, run_id(reader), reader.frames) for file in files]
-    losses_by_frame = losses_of_verdicts(merge_verdicts(lists), threshold.control)
+    verdicts_by_file = [read_verdicts(file, run_id(reader), reader.frames) for file in files]
+    losses_by_frame = losses_of_verdicts(merge_verdicts(verdicts_by_file), threshold.control)
     words = RISKS[threshold.control]
     by_minute = threshold.control == "false-alarms" and bool(block_seconds(threshold.unit))
     if not losses_by_frame or by_minute:
@@ -280,27 +280,30 @@ def _risk(
             f"no verdict in {files[0]} says anything of {words}{unit}",
             hint="they speak of missed objects, and of false alarms a frame",
         )
+    notes = [
+        "bounds of the risk hold for all frames only where the judged ones were chosen by chance"
+    ]
+    note = note_on_dates([verdict for verdicts in verdicts_by_file for verdict in verdicts])
+    if note:
+        notes.append(note)
     losses = np.array([*losses_by_frame.values()])
-    lowers, uppers = risk_bounds(losses, options.level)
+    return _bounded_risk(losses, words, options.level), notes
+
+
+def _bounded_risk(losses: Floats, words: str, level: float) -> dict[str, Any]:
+    """Return the mean of losses with its bounds, and a line on it, which calls it ``words``."""
+    lowers, uppers = risk_bounds(losses, level)
     estimate = float(np.mean(losses))
     lower = float(lowers[-1])
     upper = float(uppers[-1])
-    risk = {
+    line = f"{words} {estimate:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
+    return {
         "estimate": estimate,
         "bound": upper,
         "lower": lower,
         "verdicts": len(losses),
-        "line": (
-            f"{words} {estimate:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
-        ),
+        "line": line,
     }
-    notes = [
-        "bounds of the risk hold for all frames only where the judged ones were chosen by chance"
-    ]
-    note = note_on_dates([verdict for verdicts in lists for verdict in verdicts])
-    if note:
-        notes.append(note)
-    return risk, notes
 
 
 @dataclass(frozen=True)

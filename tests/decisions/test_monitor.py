@@ -213,30 +213,29 @@ def calibrated(tmp_path: Path) -> Calibrated:
         reader = write_maps(tmp_path / "before", before, 10.0, black=black[0])
         write_maps(tmp_path / "now", now, apart, draws, black=black[1])
         frames = {name: reader.identity(name, "entropy") for name in reader.frames}
-        names = "score value form method level control unit units minimum_units risk promise condition command date"
-        values = (
-            "entropy",
-            0.5,
-            "unit-code",
-            "conformal",
-            0.1,
-            "missed-objects",
-            "frame",
-            60,
-            9,
-            0.05,
-            *"pc??",
-        )
-        fields = dict(zip(names.split(), values, strict=True)) | {
-            "frames": frames,
+        fields: dict[str, Any] = {
+            "score": "entropy",
+            "value": 0.5,
+            "form": "unit-code",
+            "control": "missed-objects",
+            "method": "conformal",
+            "level": 0.1,
             "confidence": None,
+            "unit": "frame",
+            "units": 60,
+            "minimum_units": 9,
+            "risk": 0.05,
             "bound": None,
-        }
-        fields |= {
+            "promise": "p",
+            "condition": "c",
             "model": model_of(RUN),
             "settings": settings_of(RUN, "entropy"),
+            "frames": frames,
+            "command": "?",
+            "date": "?",
             "segunc": "0",
-        } | changes
+        }
+        fields |= changes
         write_json(tmp_path / "threshold.json", asdict(GuaranteedThreshold(**fields)))
         places = {
             "threshold": tmp_path / "threshold.json",

@@ -403,7 +403,10 @@ def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) ->
 
 def test_maps_are_read_without_torch() -> None:
     rooms = "store, reader, regions, moments, pipeline"
-    code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
+    code = (
+        f"import sys; from segunc.maps import {rooms}; "
+        "sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 

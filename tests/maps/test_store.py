@@ -315,7 +315,7 @@ def test_damaged_shards_are_refused_and_are_never_another_tools(tmp_path: Path) 
     with pytest.raises(DamageError, match=r"manifest.1-of-2.json was changed"):
         MapsReader(out)
     (out / "manifest.json").write_text('{"format": "other"}')
-    with pytest.raises(InputError, match="is no manifest of a maps folder"):
+    with pytest.raises(InputError, match="is not the manifest of a maps folder"):
         MapsReader(out)
     (out / "manifest.json").unlink()
     with pytest.raises(InputError, match=r"holds frames\.1-of-2\.jsonl but no manifest"):
