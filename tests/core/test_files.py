@@ -286,7 +286,7 @@ def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
     with open_file(tmp_path / "a") as file:
         assert file.read() == b"\0text"
         assert os.get_blocking(file.fileno())
-    with pytest.raises(OSError, match="no file"):
+    with pytest.raises(OSError, match="not a file"):
         read_bytes(Path("/dev/null"))
     with pytest.raises(IsADirectoryError):
         read_bytes(tmp_path)
