@@ -202,9 +202,9 @@ def reading(subject: str, expected: str, remedy: str = "write it again") -> Iter
 
 
 def user_folder(variable: str, usual: str) -> Path | None:
-    """Return the folder of segunc below that of an environment variable, else below the user's home.
+    """Return the folder of segunc below that of an environment variable, else below the home.
 
-    None if there is no home.
+    None if the user has no home.
     """
     try:
         return Path(os.environ.get(variable) or Path.home() / usual) / "segunc"
