@@ -1,5 +1,5 @@
-"""Checks of settings: numbers and their bounds, and dataclasses that check themselves, in Python, on
-the command line and from a configuration file.
+"""Checks of settings: numbers and their bounds, and dataclasses that check themselves, in Python,
+on the command line and from a configuration file.
 """
 
 from __future__ import annotations
@@ -131,7 +131,14 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "give another va
             raise InputError(f"{name} {value} is none of {', '.join(map(str, inner))}")
     elif origin is Annotated:
         _check_bounds(name, value, hint, remedy)
-    elif isinstance(value, Mapping):
+    else:
+        _check_items(name, value, hint, remedy)
+
+
+def _check_items(name: str, value: Any, hint: Any, remedy: str) -> None:
+    """Check what a mapping, a list or a tuple holds; other values hold nothing."""
+    if isinstance(value, Mapping):
+        inner = get_args(hint)
         kind_of_items = inner[-1] if inner else Any
         for key, item in value.items():
             check_value(f"{name}.{key}".lstrip("."), item, kind_of_items, remedy)

@@ -14,34 +14,43 @@ from segunc.core.bounds import Threads, check_device, check_value
 from segunc.core.errors import InputError
 from segunc.core.modes import eval_mode
 
-Precision = Literal["float32", "bfloat16"]  # of a network that predicts
+Precision = Literal["float32", "bfloat16"]
+"""Of a network that predicts."""
 
 
 def resolve_device(text: str) -> torch.device:
-    """Return the device of ``auto``, ``cpu`` or ``cuda[:N]``; InputError for another form, or a
-    CUDA device that is not there.
+    """Return the device of ``auto``, ``cpu`` or ``cuda[:N]``.
+
+    Raises:
+        InputError: the text has another form, or the CUDA device does not exist.
     """
     check_device(text)
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = text.partition(":")
-    if kind == "cuda" and int(index or 0) >= (count := torch.cuda.device_count()):
-        raise InputError(
-            f"--device {text} is none of the {count} CUDA devices here", hint="use --device cpu"
-        )
+    if kind == "cuda":
+        count = torch.cuda.device_count()
+        if int(index or 0) >= count:
+            raise InputError(
+                f"--device {text} is none of the {count} CUDA devices here",
+                hint="use --device cpu",
+            )
     return torch.device(text)
 
 
-DEPTHWISE = 0.02
-"""Share of depthwise multiply-adds above which a CPU computes in float32: such light networks lose
-most by the rounding of bfloat16. Float32's seconds over bfloat16's are 1.7 for a pass of
-EfficientNet-Lite0 (share .057) with AMX, 3.1 of ResNet-18 (.003).
+MAX_DEPTHWISE_SHARE = 0.02
+"""Share of depthwise multiply-adds above which a CPU computes in float32.
+
+Such light networks lose most by the rounding of bfloat16. Float32's seconds over bfloat16's are 1.7
+for a pass of EfficientNet-Lite0 (share .057) with AMX, 3.1 of ResNet-18 (.003).
 """
 
 
 def choose_precision(text: str, device: torch.device, network: nn.Module) -> Precision:
-    """Return the precision that was asked for. ``auto`` is bfloat16 where the hardware multiplies
-    it, but on a CPU float32 above :data:`DEPTHWISE`.
+    """Return the precision that was asked for.
+
+    ``auto`` is bfloat16 if the hardware multiplies it. A CPU computes in float32 above
+    :data:`MAX_DEPTHWISE_SHARE`.
     """
     if text != "auto":
         return "float32" if text == "float32" else "bfloat16"
@@ -50,34 +59,40 @@ def choose_precision(text: str, device: torch.device, network: nn.Module) -> Pre
     # oneDNN that is told to use less of the processor emulates bfloat16, thirty times slower than
     # float32.
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
-    native = any(word in limit for word in ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL"))
-    capable = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-    return "bfloat16" if native and capable and depthwise_share(network) <= DEPTHWISE else "float32"
+    is_native = any(word in limit for word in ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL"))
+    is_capable = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    if is_native and is_capable and depthwise_share(network) <= MAX_DEPTHWISE_SHARE:
+        return "bfloat16"
+    return "float32"
 
 
 @torch.no_grad()
 def depthwise_share(network: nn.Module) -> float:
-    """Return the share of depthwise convolutions in the multiply-adds of all convolutions and
-    linear layers on a small image, 0..1.
+    """Return the share of depthwise convolutions in all multiply-adds, 0..1.
+
+    The multiply-adds are those of convolutions and linear layers on a small image.
     """
 
-    def depthwise(layer: nn.Module) -> bool:
+    def is_depthwise(layer: nn.Module) -> bool:
         return isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1
 
-    def count(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        work[depthwise(layer)] += output.numel() * layer.weight[0].numel()
+    multiply_adds = {"depthwise": 0, "other": 0}
 
-    work = [0, 0]
+    def count(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        kind = "depthwise" if is_depthwise(layer) else "other"
+        multiply_adds[kind] += output.numel() * layer.weight[0].numel()
+
     layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
-    if any(map(depthwise, layers)):
-        hooks = [layer.register_forward_hook(count) for layer in layers]
-        try:
-            with eval_mode([network]):
-                network(torch.zeros(1, 3, 128, 128))
-        finally:
-            for hook in hooks:
-                hook.remove()
-    return work[1] / max(sum(work), 1)
+    if not any(is_depthwise(layer) for layer in layers):
+        return 0.0
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    try:
+        with eval_mode([network]):
+            network(torch.zeros(1, 3, 128, 128))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return multiply_adds["depthwise"] / max(sum(multiply_adds.values()), 1)
 
 
 def describe_device(device: torch.device) -> str:
@@ -88,31 +103,33 @@ def describe_device(device: torch.device) -> str:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on a device. A copy to a GPU is queued, from pinned memory: from other
-    memory the host would wait for all that is queued before it. A copy from a GPU is waited for, so
-    that it can be read.
+    """Return the tensor on a device.
+
+    A copy to a GPU is queued, from pinned memory: from other memory the host would wait for all
+    that is queued before it. A copy from a GPU is waited for, so that it can be read.
     """
     to_gpu = device.type == "cuda"
-    return (tensor.pin_memory() if to_gpu and not tensor.is_cuda else tensor).to(
-        device, non_blocking=to_gpu
-    )
+    if to_gpu and not tensor.is_cuda:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=to_gpu)
 
 
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
-    """Let a GPU convolve float32 numbers as such while open. PyTorch's default for convolutions is
-    TF32, which keeps 10 of their 23 bits: relative errors of 5e-4, many steps of a stored score.
-    Who wants speed has bfloat16.
+    """Let a GPU convolve float32 numbers as such while open.
+
+    PyTorch's default for convolutions is TF32, which keeps 10 of their 23 bits: relative errors of
+    5e-4, many steps of a stored score. Who wants speed has bfloat16.
     """
     cudnn: Any = torch.backends.cudnn
-    newer = (
-        (cudnn.conv, cudnn.rnn) if hasattr(cudnn, "conv") else ()
-    )  # since PyTorch 2.9, and stronger
-    before = [(each, "fp32_precision", each.fp32_precision) for each in newer]
-    with contextlib.suppress(
-        RuntimeError
-    ):  # the older cannot be read where a user chose by the newer alone
-        before.insert(0, (cudnn, "allow_tf32", cudnn.allow_tf32))
+    before: list[tuple[Any, str, Any]] = []
+    # The older setting cannot be read if a user chose by the newer ones alone.
+    with contextlib.suppress(RuntimeError):
+        before.append((cudnn, "allow_tf32", cudnn.allow_tf32))
+    # Since PyTorch 2.9, and stronger.
+    if hasattr(cudnn, "conv"):
+        before.append((cudnn.conv, "fp32_precision", cudnn.conv.fp32_precision))
+        before.append((cudnn.rnn, "fp32_precision", cudnn.rnn.fp32_precision))
     for owner, name, _ in before:
         setattr(owner, name, "ieee" if name == "fp32_precision" else False)
     try:
@@ -124,8 +141,10 @@ def full_float32() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Let the CPU take denormal numbers for 0 while open: dead channels make them, and CPUs
-    multiply them very slowly. This holds for the calling thread and for threads that it starts.
+    """Let the CPU take denormal numbers for 0 while open.
+
+    Dead channels make denormal numbers, and CPUs multiply them very slowly. This holds for the
+    calling thread and for threads that it starts.
     """
     # There is no getter: the product is a denormal, which a CPU that flushes gives as 0.
     flushed = float(torch.tensor([1e-30]) * torch.tensor([1e-10])) == 0.0
@@ -138,8 +157,10 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Compute on so many CPU threads while open; None changes nothing. InputError where the number
-    is out of bounds.
+    """Compute on so many CPU threads while open; None changes nothing.
+
+    Raises:
+        InputError: the number is out of bounds.
     """
     before = torch.get_num_threads()
     if count is not None:

@@ -1,5 +1,6 @@
-"""The two ways a run can go wrong, as exceptions with one clear line each: exit code 2,
-:class:`InputError`, and 1, :class:`PartialFailure`.
+"""The two ways a run can go wrong, as exceptions with one clear line each.
+
+:class:`InputError` is exit code 2, :class:`PartialFailure` exit code 1.
 """
 
 from __future__ import annotations
@@ -9,22 +10,24 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _NO_MEMORY = re.compile(
-    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)",
+    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|"
+    "create a (primitive|memory)",
     re.I,
 )
-"""How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common
-exception.
+"""How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say that memory is lacking; they
+have no common exception.
 """
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
-# Characters of a message that an error shows: a value in a file may be as long as the file.
 MAX_MESSAGE_LENGTH = 1000
+"""Characters of a message that an error shows: a value in a file may be as long as the file."""
 
 
 class InputError(ValueError):
-    """Bad usage or bad input; nothing was started. ``command_line`` is its text with options as
-    they are typed, --anomaly-labels; the text of the exception itself names the parameter,
-    `anomaly_labels`.
+    """Bad usage or bad input; nothing was started.
+
+    The text of the exception itself names parameters, `anomaly_labels`. ``command_line`` is its
+    text with options as they are typed, --anomaly-labels.
 
     Args:
         message: what is wrong, one sentence without its full stop, with the value and the file that
@@ -33,21 +36,21 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
-        self.message, self.hint = message, hint
-        shown = (
-            message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]} ..."
-        )
-        self.command_line = (
-            f"{shown.rstrip('.;')}. Hint: {hint.rstrip('.;')}" if hint else shown.rstrip(".;")
-        )
-        named = _FLAG.sub(
-            lambda flag: f"`{flag[1].replace('-', '_')}`" if flag[1] else flag[0], self.command_line
-        )
-        super().__init__(named)
+        self.message = message
+        self.hint = hint
+        text = message
+        if len(message) > MAX_MESSAGE_LENGTH:
+            text = f"{message[:MAX_MESSAGE_LENGTH]} ..."
+        text = text.rstrip(".;")
+        if hint:
+            text = f"{text}. Hint: {hint.rstrip('.;')}"
+        self.command_line = text
+        super().__init__(_FLAG.sub(_named_in_python, text))
 
     def within(self, where: str) -> InputError:
-        """Return the same error with the file, the setting or the frame where it happened in front:
-        ``raise error.within(path) from error``.
+        """Return the same error with the file, the setting or the frame where it happened in front.
+
+        It is used as ``raise error.within(path) from error``.
         """
         return type(self)(f"{where}: {self.message}", self.hint)
 
@@ -56,31 +59,39 @@ class InputError(ValueError):
         return type(self), (self.message, self.hint)
 
 
+def _named_in_python(match: re.Match[str]) -> str:
+    """Return what :data:`_FLAG` found: a command as it is, an option as a parameter."""
+    flag = match[1]
+    if not flag:
+        return match[0]
+    return f"`{flag.replace('-', '_')}`"
+
+
 class NotFiniteError(InputError):
     """A network returns NaN or infinite logits."""
 
 
 class PartialFailure(RuntimeError):
-    """Work under way failed in places; everything that was finished is kept and named in the
-    output.
-    """
+    """Work under way failed in places; what was finished is kept and named in the output."""
 
 
 class NoteWarning(UserWarning):
-    """What a user should know of an input that may not be what it seems; the command line shows it
-    as a note.
+    """What a user should know of an input that may not be what it seems.
+
+    The command line shows it as a note.
     """
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return a question after the one of ``names`` that an unknown name is likest to; nothing where
-    none is, by difflib's ``cutoff``.
+    """Return a question after the name that an unknown name is likest to, empty if none is like it.
+
+    Args:
+        name: the unknown name.
+        names: those that exist.
+        cutoff: how like it must be, 0..1, as for :func:`difflib.get_close_matches`.
     """
-    return (
-        f" (did you mean {near[0]}?)"
-        if (near := get_close_matches(name, list(names), 1, cutoff))
-        else ""
-    )
+    matches = get_close_matches(name, list(names), 1, cutoff)
+    return f" (did you mean {matches[0]}?)" if matches else ""
 
 
 def shortened(text: str, length: int = 60) -> str:
@@ -89,21 +100,22 @@ def shortened(text: str, length: int = 60) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error in one line, with options as the command line has them; one that is not ours
-    with its type, and cut.
+    """Return an error in one line, with options as the command line has them.
+
+    An error that is not ours is shortened, and named with its type.
     """
-    text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
-    return (
-        text
-        if isinstance(error, InputError | PartialFailure)
-        else f"{type(error).__name__}: {text[:200]}"
-    )
+    text = error.command_line if isinstance(error, InputError) else str(error)
+    line = " ".join(text.split())
+    if isinstance(error, InputError | PartialFailure):
+        return line
+    return f"{type(error).__name__}: {line[:200]}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether what is behind an error is a lack of memory, of the machine's, of the process's limit
-    or of a GPU's.
+    """Return whether an error comes from a lack of memory.
+
+    It may be the machine's, the limit of the process or a GPU's.
     """
-    return isinstance(error, MemoryError) or bool(
-        _NO_MEMORY.search(f"{type(error).__name__}: {error}")
-    )
+    if isinstance(error, MemoryError):
+        return True
+    return _NO_MEMORY.search(f"{type(error).__name__}: {error}") is not None

@@ -24,12 +24,13 @@ from typing import Any, BinaryIO, NoReturn, Self
 from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
-"""Ending of files that are being written; whoever finds one may remove it while no run is under
-way.
-"""
-MAX_DEPTH = 100  # levels of lists and objects in a JSON or YAML file
-START_SECONDS = 30.0  # how long a run waits for another one that is making the same folder
-RECORD_FORMAT, _SEAL = 2, "record_sha256"
+"""Ending of files that are being written; they may be removed while no run is under way."""
+MAX_DEPTH = 100
+"""Levels of lists and objects in a JSON or YAML file."""
+START_SECONDS = 30.0
+"""How long a run waits for another one that is making the same folder."""
+RECORD_FORMAT = 2
+_SEAL = "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]|^[A-Za-z]:")
 """Control characters, bytes of file names that are no UTF-8, and the separator and the drive
 letters of another system.
@@ -41,20 +42,32 @@ _NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
 
 def safe_name(name: Any, what: str) -> str:
     """Return a name that came out of a file, if it is a relative path of plain parts with ``/``.
-    InputError, which says ``what`` it names, for anything else: absolute, ``..``, an empty part, a
-    backslash, control characters, no text.
+
+    Args:
+        name: the name; it may be anything that JSON can say.
+        what: what it names, for the message.
+
+    Raises:
+        InputError: the name is not a text, or is absolute, or has ``..``, an empty part, a
+            backslash or control characters.
     """
-    parts = name.split("/") if isinstance(name, str) and not _UNSAFE.search(name) else [""]
-    if not {"", ".", ".."}.intersection(parts):
-        return str(name)
-    message = f"{what} is named {ascii(name)[:80]}, which is no relative path without '..', backslashes and control characters"
-    raise InputError(message, hint="use no files of unknown origin, or make them again")
+    if isinstance(name, str) and not _UNSAFE.search(name):
+        parts = name.split("/")
+        if not {"", ".", ".."}.intersection(parts):
+            return name
+    raise InputError(
+        f"{what} is named {ascii(name)[:80]}, which is not a relative path without '..', "
+        "backslashes and control characters",
+        hint="use no files of unknown origin, or make them again",
+    )
 
 
 def frame_order(name: str) -> tuple[str, str]:
-    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2``
-    stands before ``frame_10``; of equal names, such as ``1`` and ``01``, the text decides. Digits
-    behind the point of a time in seconds since 1970 are a fraction.
+    """Return the key by which names of frames are sorted.
+
+    Numbers count as numbers, so that ``frame_2`` stands before ``frame_10``; of equal names, such
+    as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970
+    are a fraction.
     """
 
     def comparable(match: re.Match[str]) -> str:
@@ -65,8 +78,10 @@ def frame_order(name: str) -> tuple[str, str]:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the path of a name in a folder; InputError where the name is not safe, or a link leads
-    out of the folder.
+    """Return the path of a name in a folder.
+
+    Raises:
+        InputError: the name is not safe, or a link leads out of the folder.
     """
     path = folder / safe_name(name, f"a file of {folder}")
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
@@ -77,8 +92,11 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def unlinked(folder: Path, name: str) -> Path:
-    """Return the path of a name in a folder in which no link is followed; InputError where the name
-    is not safe, or a part of the path below the folder is a link."""
+    """Return the path of a name in a folder in which no link is followed.
+
+    Raises:
+        InputError: the name is not safe, or a part of the path below the folder is a link.
+    """
     path = folder / safe_name(name, f"a file of {folder}")
     for part in (path, *path.parents):
         if part == folder:
@@ -92,9 +110,13 @@ def unlinked(folder: Path, name: str) -> Path:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file that comes from outside, to read its bytes; every reader of the package goes
-    through here. Raises OSError where the path is missing, a broken link, a folder, or a pipe or
-    device, whose reader may wait for ever.
+    """Open a file that comes from outside, to read its bytes.
+
+    Every reader of the package goes through here.
+
+    Raises:
+        OSError: the path is missing, a broken link, a folder, or a pipe or device, whose reader may
+            wait for ever.
     """
     return open(path, "rb", opener=_open_regular)
 
@@ -102,13 +124,11 @@ def open_file(path: Path) -> BinaryIO:
 def _open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer opens at once
     try:
-        if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
-            code, reason = (
-                (errno.EISDIR, "it is a folder")
-                if stat.S_ISDIR(mode)
-                else (errno.EINVAL, "it is no file")
-            )
-            raise OSError(code, reason, path)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, "it is a folder", path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a file", path)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
@@ -123,8 +143,11 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8; raises OSError as :func:`open_file` does, and ValueError
-    for another encoding.
+    """Return the text of a file in UTF-8.
+
+    Raises:
+        OSError: as :func:`open_file` does.
+        ValueError: the text has another encoding.
     """
     return _decoded(read_bytes(path))
 
@@ -144,20 +167,27 @@ def _without_apostrophe(cell: str) -> str:
 
 
 def read_rows(path: Path) -> list[list[str]]:
-    """Return the rows of a CSV file that are not empty, the header first; raises OSError, and
-    ValueError for what is no CSV.
+    """Return the rows of a CSV file that are not empty, the header first.
+
+    Raises:
+        OSError: as :func:`open_file` does.
+        ValueError: the file is not a CSV file.
     """
     try:
         rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
         return [[_without_apostrophe(cell) for cell in row] for row in rows if row]
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"it is no CSV file: {error}") from error
+        raise ValueError(f"it is not a CSV file: {error}") from error
 
 
 @contextlib.contextmanager
 def reading(subject: str, expected: str, remedy: str = "write it again") -> Iterator[None]:
-    """Turn OSError and ValueError of whatever reads a file into InputError: ``subject``, the file,
-    is not what is ``expected``.
+    """Turn OSError and ValueError of whatever reads a file into InputError.
+
+    Args:
+        subject: the file.
+        expected: what it should be.
+        remedy: the hint of the message, for a file of other content.
     """
     try:
         yield
@@ -172,8 +202,9 @@ def reading(subject: str, expected: str, remedy: str = "write it again") -> Iter
 
 
 def user_folder(variable: str, usual: str) -> Path | None:
-    """Return the folder of segunc below that of an environment variable, else below the user's
-    home; None where there is no home.
+    """Return the folder of segunc below that of an environment variable, else below the home.
+
+    None if the user has no home.
     """
     try:
         return Path(os.environ.get(variable) or Path.home() / usual) / "segunc"
@@ -182,8 +213,11 @@ def user_folder(variable: str, usual: str) -> Path | None:
 
 
 def check_place(path: Path, *, folder: bool = False) -> None:
-    """Raise InputError where a path is taken by anything but a plain file, or a folder (a device,
-    whose node a result would replace), or lies below a file.
+    """Check that a result may be written at a path.
+
+    Raises:
+        InputError: anything but a plain file (or a folder, with ``folder``) is there, such as a
+            device, whose node a result would replace; or the path lies below a file.
     """
     try:
         mode = os.stat(path).st_mode
@@ -193,46 +227,59 @@ def check_place(path: Path, *, folder: bool = False) -> None:
         raise InputError(
             f"{path} cannot be written ({error.strerror})", hint="give another path"
         ) from error
-    if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
-        what = (
-            "a file"
-            if stat.S_ISREG(mode)
-            else "a folder"
-            if stat.S_ISDIR(mode)
-            else "a device, pipe or socket"
-        )
-        raise InputError(
-            f"{path} is {what}, not a {'folder' if folder else 'file'}", hint="give another path"
-        )
+    wanted = "a folder" if folder else "a file"
+    kind = _kind_of_place(mode)
+    if kind != wanted:
+        raise InputError(f"{path} is {kind}, not {wanted}", hint="give another path")
+
+
+def _kind_of_place(mode: int) -> str:
+    """Return what the mode of a path says that it is, in words."""
+    if stat.S_ISREG(mode):
+        return "a file"
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a device, pipe or socket"
 
 
 def own_folder(path: Path) -> bool:
-    """Make a folder that others cannot enter where there is none, and return whether only this user
-    (and root) can write there: the folder is the user's own and no link, and neither it nor any
-    above it, but for sticky ones as /tmp, can be written by others.
+    """Make a folder that others cannot enter, and return whether only this user can write there.
+
+    The user (and root) alone can write there if the folder is the user's own and no link, and
+    neither it nor any folder above it can be written by others, except sticky ones as /tmp.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder, parents = path.lstat(), [parent.stat() for parent in path.resolve().parents]
+        folder = path.lstat()
+        parents = [parent.stat() for parent in path.resolve().parents]
     except OSError:
         return False
-    writable = stat.S_IWGRP | stat.S_IWOTH
-    ours = (
-        stat.S_ISDIR(folder.st_mode)
-        and folder.st_uid == os.getuid()
-        and not folder.st_mode & writable
-    )
-    return ours and all(
-        parent.st_uid in (os.getuid(), 0)
-        and (not parent.st_mode & writable or parent.st_mode & stat.S_ISVTX)
-        for parent in parents
-    )
+    if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.getuid():
+        return False
+    if folder.st_mode & _WRITABLE_BY_OTHERS:
+        return False
+    return all(_is_safe_parent(parent) for parent in parents)
+
+
+def _is_safe_parent(folder: os.stat_result) -> bool:
+    """Return whether only this user and root can replace what lies in a folder."""
+    is_trusted = folder.st_uid in (os.getuid(), 0)
+    is_writable = folder.st_mode & _WRITABLE_BY_OTHERS
+    is_sticky = folder.st_mode & stat.S_ISVTX
+    return is_trusted and bool(not is_writable or is_sticky)
+
+
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write that takes a path's place when it is whole; after an error everything is
-    as before. InputError where anything but a file is there.
+    """Open a file to write that takes a path's place when it is whole.
+
+    After an error everything is as before.
+
+    Raises:
+        InputError: anything but a file is at the path.
     """
     check_place(path)
     # A hidden neighbour whose name fits a file system, however long the path's own is.
@@ -291,9 +338,11 @@ def json_bytes(content: Any) -> bytes:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV, None as an empty cell. A text that a spreadsheet would carry out as a
-    formula, such as the name ``=1.png``, stands behind an apostrophe, which :func:`read_rows` takes
-    away."""
+    """Return rows as CSV, None as an empty cell.
+
+    A text that a spreadsheet would carry out as a formula, such as the name ``=1.png``, stands
+    behind an apostrophe, which :func:`read_rows` takes away.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     for row in rows:
@@ -309,8 +358,12 @@ def _as_text(cell: object) -> object:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN and for nesting
-    deeper than :data:`MAX_DEPTH`."""
+    """Return what JSON in UTF-8 says.
+
+    Raises:
+        ValueError: the data are anything else, hold NaN, or are nested deeper than
+            :data:`MAX_DEPTH`.
+    """
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}")
@@ -325,8 +378,10 @@ def parse_json(data: bytes) -> Any:
 
 
 def check_depth(content: Any) -> None:
-    """Raise ValueError where lists and objects are nested deeper than :data:`MAX_DEPTH`: what reads
-    or writes them calls itself."""
+    """Raise ValueError if lists and objects are nested deeper than :data:`MAX_DEPTH`.
+
+    What reads or writes them calls itself for each level.
+    """
     level = [content]
     for _ in range(MAX_DEPTH + 1):
         inner: list[Any] = []
@@ -342,8 +397,11 @@ def check_depth(content: Any) -> None:
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in a file; InputError, which says ``what`` it should hold, where it is
-    missing or no JSON object.
+    """Return the JSON object in a file.
+
+    Raises:
+        InputError: the file is missing or holds no JSON object; the message says ``what`` it should
+            hold.
     """
     with reading(str(path), "valid JSON"):
         content = parse_json(read_bytes(path))
@@ -355,31 +413,40 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[str, Any]:
-    """Return the JSON object that a command wrote, ``segunc KIND`` of version 1; InputError for any
-    other, or one that lacks one of ``keys``.
+    """Return the JSON object that a command wrote, ``segunc KIND`` of version 1.
+
+    Args:
+        path: the file.
+        kind: what it should be.
+        keys: what it must have.
+        by: the command that writes it, for the hint.
+
+    Raises:
+        InputError: the file holds something else, or lacks a key.
     """
     content = read_json(path, f"a {kind} of segunc")
-    if (content.get("kind"), content.get("version")) != (f"segunc {kind}", 1):
+    is_known = content.get("kind") == f"segunc {kind}" and content.get("version") == 1
+    if not is_known:
         raise InputError(
-            f"{path} is no {kind} of segunc in version 1",
+            f"{path} is not a {kind} of segunc in version 1",
             hint=f"give what {by} wrote, of this version",
         )
-    if missing := {*keys} - content.keys():
+    missing = set(keys) - content.keys()
+    if missing:
         raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or make it again")
     return content
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
-    """Write what a model folder says of a fit, with its format and the hash that binds
-    all of it.
-    """
+    """Write what a model folder says of a fit, with its format and the hash that binds it all."""
     plain = {"format": RECORD_FORMAT, **json.loads(json.dumps(content, allow_nan=False))}
     write_json(path, {**plain, _SEAL: json_sha256(plain)})
 
 
 def is_record(path: Path) -> bool:
-    """Return whether a file is what :func:`write_record` wrote of a fit on a network, changed or
-    not.
+    """Return whether a file is a record of :func:`write_record` of a fit on a network.
+
+    It may have changed since.
     """
     with contextlib.suppress(OSError, ValueError):
         content = parse_json(read_bytes(path))
@@ -396,8 +463,10 @@ def is_whole_record(path: Path) -> bool:
 
 
 def read_record(path: Path, what: str) -> dict[str, Any]:
-    """Return what :func:`write_record` wrote, with its format; InputError where anything in it has
-    changed since.
+    """Return what :func:`write_record` wrote, with its format.
+
+    Raises:
+        InputError: anything in it has changed since.
     """
     content = read_json(path, what)
     bound = content.pop(_SEAL, None)
@@ -417,22 +486,27 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return ``{"a": {"b": 1}}`` as ``{"a.b": 1}``; an empty object stays a value."""
     flattened: dict[str, Any] = {}
     for key, value in values.items():
-        nested = isinstance(value, Mapping) and value
-        flattened |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+        if isinstance(value, Mapping) and value:
+            flattened |= flat(value, f"{prefix}{key}.")
+        else:
+            flattened[f"{prefix}{key}"] = value
     return flattened
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return the dotted keys in which two records differ as JSON, with both values, None where a
-    key is absent.
+    """Return the dotted keys in which two records differ as JSON, in order.
+
+    Returns:
+        Each key with the old and the new value, None for a key that a record lacks.
     """
-    before, after = (flat(json.loads(json.dumps(values))) for values in (old, new))
-    keys = [
-        key
-        for key in before | after
-        if before.get(key) != after.get(key) or (key in before) != (key in after)
-    ]
-    return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
+    before = flat(json.loads(json.dumps(old)))
+    after = flat(json.loads(json.dumps(new)))
+    differing: list[tuple[str, Any, Any]] = []
+    for key in sorted(before | after):
+        is_in_one = (key in before) != (key in after)
+        if is_in_one or before[key] != after[key]:
+            differing.append((key, before.get(key), after.get(key)))
+    return differing
 
 
 def file_sha256(path: Path) -> str:
@@ -451,29 +525,28 @@ def read_array(data: bytes) -> Any:
 
     try:
         return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except (
-        Exception
-    ) as error:  # the header is Python, and what its damage raises has no common type
-        raise ValueError(f"no array of numbers ({one_line(error)})") from error
+    # The header is Python, and what its damage raises has no common type.
+    except Exception as error:
+        raise ValueError(f"not an array of numbers ({one_line(error)})") from error
 
 
 def read_arrays(data: bytes) -> dict[str, Any]:
     """Return the arrays of an ``.npz`` file; ValueError for anything else."""
+    arrays: dict[str, Any] = {}
     try:
-        with zipfile.ZipFile(
-            io.BytesIO(data)
-        ) as archive:  # which compares the checksum of each array
-            return {
-                name.removesuffix(".npy"): read_array(archive.read(name))
-                for name in archive.namelist()
-            }
+        # The archive compares the checksum of each array.
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for name in archive.namelist():
+                arrays[name.removesuffix(".npy")] = read_array(archive.read(name))
     except Exception as error:  # what a damaged archive raises has no common type
-        raise ValueError(f"no archive of arrays ({one_line(error)})") from error
+        raise ValueError(f"not an archive of arrays ({one_line(error)})") from error
+    return arrays
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Put a hard link to a file in place of whatever is there, or a copy where the file system has
-    no links.
+    """Put a hard link to a file in place of whatever is there.
+
+    It is a copy if the file system has no links.
     """
     target.unlink(missing_ok=True)
     try:
@@ -483,17 +556,23 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 class Lock:
-    """Hold the lock file ``path`` until :meth:`release`, which removes it, or until this process
-    ends, however it ends. InputError, which says ``what`` is held, where another run holds it for
-    ``wait`` seconds. The file says who holds it (process id and host). The operating system locks
-    it, and forgets the lock of a dead process; a symbolic link is not followed.
+    """Hold a lock file until :meth:`release`, which removes it, or until this process ends.
+
+    The file says who holds it (process id and host). The operating system locks it, and forgets the
+    lock of a dead process; a symbolic link is not followed.
+
+    Args:
+        path: the lock file.
+        what: is held, for the message.
+        wait: seconds to wait for another run that holds it.
+
+    Raises:
+        InputError: another run holds it for longer.
     """
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
-        from filelock import (
-            FileLock,
-            Timeout,
-        )  # here, because readers of maps import this module and lock nothing
+        # Here, because readers of maps import this module and lock nothing.
+        from filelock import FileLock, Timeout
 
         self.path = path
         self._lock = FileLock(path, wait, thread_local=False, on_acquired=self._sign)
@@ -512,9 +591,8 @@ class Lock:
     def release(self) -> None:
         """Let go; a second call does nothing."""
         if self._lock.is_locked:
-            self.path.unlink(
-                missing_ok=True
-            )  # before unlocking: whoever comes next makes a new file
+            # Before unlocking: whoever comes next makes a new file.
+            self.path.unlink(missing_ok=True)
             self._lock.release()
 
     def __enter__(self) -> Self:
@@ -524,11 +602,14 @@ class Lock:
         self.release()
 
     def _sign(self, handle: int) -> None:
-        """Name the holder in the file, unless its holder before removed it between our opening and
-        locking it: a lock on that file holds nothing. The count of links does not tell everywhere:
-        NFS keeps a removed file that is open under another name.
+        """Name the holder in the file.
+
+        Its holder before may have removed it between our opening and locking it: a lock on that
+        file holds nothing. The count of links does not tell everywhere: NFS keeps a removed file
+        that is open under another name.
         """
-        if not self.path.exists() or not os.path.samestat(os.fstat(handle), self.path.lstat()):
+        is_in_place = self.path.exists() and os.path.samestat(os.fstat(handle), self.path.lstat())
+        if not is_in_place:
             raise _RemovedError
         os.truncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)

@@ -61,8 +61,8 @@ def pattern_of_file(pattern: str, where: str) -> Searcher:
         where: names the pattern and its file in messages.
 
     Raises:
-        InputError: no regular expression, one that is too long, or one that only a search that goes
-            back can decide.
+        InputError: the text is not a regular expression, is too long, or can only be decided by a
+            search that goes back.
     """
     if len(pattern) > MAX_PATTERN:
         raise InputError(
@@ -77,7 +77,7 @@ def pattern_of_file(pattern: str, where: str) -> Searcher:
         return LinearPattern(pattern, ordinary.groups, parsed, where)
     except (re.error, RecursionError, OverflowError) as error:
         raise InputError(
-            f"{where} is no regular expression ({error})", hint="e.g. ^[a-z_]+"
+            f"{where} is not a regular expression ({error})", hint="e.g. ^[a-z_]+"
         ) from error
 
 

@@ -16,9 +16,16 @@ T = TypeVar("T")
 
 
 class ConsoleProgress:
-    """Show how far a run is, as tqdm writes it, on a stream (None: standard error): a line every
-    ``interval`` s, behind a ``label``, on a terminal one line that changes; ``quiet`` shows
-    nothing, as all processes of a distributed run but the first.
+    """Show how far a run is, as tqdm writes it.
+
+    A terminal gets one line that changes, another stream a line every ``interval`` seconds.
+
+    Args:
+        stream: where to write, standard error for None.
+        interval: seconds between two lines.
+        label: stands before each line.
+        unit: what is counted.
+        quiet: show nothing, as all processes of a distributed run except the first do.
     """
 
     def __init__(
@@ -33,28 +40,40 @@ class ConsoleProgress:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._interval = 0.2 if self._terminal else interval
-        self._label, self._unit, self._quiet, self._line = label, unit, quiet, ""
-        self._start = self._last = time.monotonic()
+        self._label = label
+        self._unit = unit
+        self._quiet = quiet
+        self._line = ""
+        self._start = time.monotonic()
+        self._last = self._start
 
     def count(self, done: int, total: int | None, state: str = "", skipped: int = 0) -> None:
-        """Show that ``done`` of ``total`` (None: unknown) are done, ``skipped`` of them by an
-        earlier run, and a few words on the state; the time left after ten seconds, as first frames
-        take longer.
+        """Show how far the run is.
+
+        The time left appears after ten seconds, because the first frames take longer.
+
+        Args:
+            done: what is done, with ``skipped``.
+            total: of how many; None if unknown.
+            state: a few words on the state.
+            skipped: what an earlier run did.
         """
         from tqdm import tqdm
 
         now = time.monotonic()
-        left = ", {remaining} left" if total and (now - self._start >= 10 or done == total) else ""
-        layout = f"{{n_fmt}}{' of {total_fmt}' if total else ''}{{unit}}, {{rate_noinv_fmt}}{left}{{postfix}}"
+        seconds = now - self._start
+        of_total = " of {total_fmt}" if total else ""
+        is_estimated = total and (seconds >= 10 or done == total)
+        left = ", {remaining} left" if is_estimated else ""
+        layout = "{n_fmt}" + of_total + "{unit}, {rate_noinv_fmt}" + left + "{postfix}"
         settings: dict[str, Any] = {
             "unit": f" {self._unit}s",
             "initial": skipped,
             "postfix": state,
             "bar_format": layout,
         }
-        self._line = str(tqdm.format_meter(done, total, now - self._start, **settings)).replace(
-            "  ", " "
-        )
+        line = str(tqdm.format_meter(done, total, seconds, **settings))
+        self._line = line.replace("  ", " ")
         if now - self._last >= self._interval:
             self._last = now
             self.flush(end="\r" if self._terminal else "\n")
@@ -68,8 +87,11 @@ class ConsoleProgress:
 
     def say(self, line: str, end: str = "\n") -> None:
         """Print a line of its own."""
-        line = f"{self._label}: {line}" if self._label else line
-        say(line.ljust(100) if self._terminal else line, stream=self._stream, end=end, flush=True)
+        if self._label:
+            line = f"{self._label}: {line}"
+        if self._terminal:
+            line = line.ljust(100)  # to cover a longer line that stood there
+        say(line, stream=self._stream, end=end, flush=True)
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +104,8 @@ class ConsoleProgress:
         if self._line and not self._quiet:
             self.say(self._line, end)
         # On a terminal the last line is printed once more, to stay.
-        self._line = self._line if end == "\r" else ""
+        if end != "\r":
+            self._line = ""
 
 
 @contextlib.contextmanager
@@ -104,8 +127,12 @@ def quiet_lightning() -> None:
 
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    usual = (
-        r"isinstance\(treespec|does not have many workers|The number of training batches|Checkpoint directory .* exists|"
-        r"Experiment logs directory|Found .* module\(s\) in eval mode"
+    usual_warnings = (
+        r"isinstance\(treespec",
+        "does not have many workers",
+        "The number of training batches",
+        "Checkpoint directory .* exists",
+        "Experiment logs directory",
+        r"Found .* module\(s\) in eval mode",
     )
-    warnings.filterwarnings("ignore", message=f".*({usual})")
+    warnings.filterwarnings("ignore", message=f".*({'|'.join(usual_warnings)})")

@@ -21,21 +21,28 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names and their entries, in the order of registration. ``kind`` says in messages what they
-    are, ``group`` is that of the entry points of other packages, ``own`` has for each name the
-    entry or ``module:name``, and ``baselines`` come by entry points of this package.
+    """Names and their entries, in the order of registration.
+
+    Args:
+        kind: what the entries are, in messages.
+        group: that of the entry points of other packages.
+        own: for each name the entry or ``module:name``.
+        baselines: names that come by entry points of this package.
     """
 
     def __init__(
         self, kind: str, group: str, own: Mapping[str, T | str], baselines: Iterable[str] = ()
     ) -> None:
-        self.kind, self.group = kind, group
+        self.kind = kind
+        self.group = group
         self._entries: dict[str, Any] = {**own, **dict.fromkeys(baselines)}
         self._looked_outside = False
 
     def register(self, name: str, entry: T) -> T:
-        """Add an entry under a new name, and return it; InputError where the name is taken by
-        another entry.
+        """Add an entry under a new name, and return it.
+
+        Raises:
+            InputError: another entry has the name.
         """
         if name in self._entries and self._entries[name] is not entry:
             raise InputError(
@@ -45,7 +52,11 @@ class Registry(Mapping[str, T], Generic[T]):
         return entry
 
     def __getitem__(self, name: str) -> T:
-        """Return the entry of a name; InputError where nothing is registered under it."""
+        """Return the entry of a name.
+
+        Raises:
+            InputError: nothing is registered under it, or it needs a package that is not installed.
+        """
         if name not in self:
             raise InputError(
                 f"there is no {self.kind} '{name}'", hint=f"choose one of {', '.join(self)}"
@@ -54,18 +65,25 @@ class Registry(Mapping[str, T], Generic[T]):
             self._look_outside()
         entry = self._entries[name]
         if entry is None:
-            message = (
-                f"the entry point of {self.kind} '{name}' was not there when segunc was installed"
+            raise InputError(
+                f"the entry point of {self.kind} '{name}' was missing when segunc was installed",
+                hint="pip install -e .",
             )
-            raise InputError(message, hint="pip install -e .")
         if isinstance(entry, str):
-            module, _, attribute = entry.partition(":")
-            try:
-                entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
-            except ModuleNotFoundError as error:
-                message = f"{self.kind} '{name}' needs a package that is not installed ({error})"
-                raise InputError(message, hint=f"pip install {error.name}") from error
+            entry = self._imported(name, entry)
+            self._entries[name] = entry
         return entry  # type: ignore[no-any-return]
+
+    def _imported(self, name: str, location: str) -> Any:
+        """Return the entry of a name that stands at ``module:name``."""
+        module, _, attribute = location.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"{self.kind} '{name}' needs a package that is not installed ({error})",
+                hint=f"pip install {error.name}",
+            ) from error
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the entry of a name; a mapping's own ``get`` would look for a KeyError."""
@@ -85,11 +103,13 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._entries)
 
     def _look_outside(self) -> None:
-        """Take in the entry points of installed packages, once; they cannot replace an entry of
-        ours.
+        """Take in the entry points of installed packages, once.
+
+        They cannot replace an entry of ours.
         """
-        if not self._looked_outside:
-            self._looked_outside = True
-            for point in entry_points(group=self.group):
-                if self._entries.get(point.name) is None:
-                    self._entries[point.name] = point.value
+        if self._looked_outside:
+            return
+        self._looked_outside = True
+        for point in entry_points(group=self.group):
+            if self._entries.get(point.name) is None:
+                self._entries[point.name] = point.value

@@ -20,32 +20,45 @@ from typing import Any, NamedTuple
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, user_folder, write_json
 
-TRUST, NOTE = "SEGUNC_TRUST", "trusted.json"
+TRUST = "SEGUNC_TRUST"
+"""The environment variable of agreements."""
+NOTE = "trusted.json"
+"""The file of agreements."""
 
 
 class Code(NamedTuple):
-    """What an agreement binds: ``package.module:attribute``, and the folder in which Python finds
-    the top-level package or module.
-    """
+    """What an agreement binds."""
 
     name: str
+    """``package.module:attribute``."""
     folder: str
+    """Where Python finds the top-level package or module."""
 
 
 def find_code(name: str) -> Code:
-    """Return the code of a name, where Python looks for modules or in the working folder, or raise
-    InputError; nothing is imported.
+    """Return the code of a name; nothing is imported.
+
+    It is looked for where Python looks for modules, and in the working folder.
+
+    Raises:
+        InputError: the name has another form, or no source is found.
     """
     module, colon, attribute = name.partition(":")
     parts = module.split(".")
     if not colon or not all(part.isidentifier() for part in (*parts, attribute)):
         raise InputError(
-            f"'{name}' is no package.module:function", hint="e.g. python:my_networks.unet:build"
+            f"'{name}' is not of the form package.module:function",
+            hint="e.g. python:my_networks.unet:build",
         )
-    spec = importlib.util.find_spec(parts[0]) or PathFinder.find_spec(parts[0], [os.getcwd()])
-    package = spec and spec.submodule_search_locations
-    source = Path(next(iter(package)) if package else str(spec and spec.origin)).resolve()
-    if not source.exists():
+    top = parts[0]
+    spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, [os.getcwd()])
+    if spec is None:
+        source = None
+    elif spec.submodule_search_locations:
+        source = Path(next(iter(spec.submodule_search_locations))).resolve()
+    else:
+        source = Path(str(spec.origin)).resolve()
+    if source is None or not source.exists():
         raise InputError(
             f"Python finds no source of the module {module}", hint="add its folder to PYTHONPATH"
         )
@@ -54,7 +67,8 @@ def find_code(name: str) -> Code:
 
 def agree(code: Code) -> None:
     """Note that the user agrees to run this code on this machine."""
-    if (folder := user_folder("XDG_CONFIG_HOME", ".config")) is None:
+    folder = user_folder("XDG_CONFIG_HOME", ".config")
+    if folder is None:
         raise InputError(
             "this user has no home folder, so trust cannot be noted", hint="set XDG_CONFIG_HOME"
         )
@@ -62,31 +76,55 @@ def agree(code: Code) -> None:
 
 
 def check_agreed(code: Code, how: str) -> None:
-    """Raise InputError, which says ``how`` to agree, unless the user agreed to this name in this
-    folder.
+    """Raise InputError unless the user agreed to this name in this folder.
+
+    Args:
+        code: the name and the folder.
+        how: what the user types to agree, for the hint.
     """
-    agreed = set()
-    relative = ""
+    if code in _agreements_of_environment():
+        return
+    if _agreements().get(code.name, {}).get("folder") == code.folder:
+        return
+    raise InputError(
+        f"the code of {code.name} in {code.folder} does not run, "
+        f"as nobody agreed to it on this machine{_relative_agreement(code.name)}",
+        hint=f"if you trust it: {how}, or {TRUST}={code.name}@{code.folder}",
+    )
+
+
+def _entries_of_environment() -> Iterator[tuple[str, str]]:
+    """Yield name and folder of each entry of the environment variable."""
     for text in os.environ.get(TRUST, "").split(","):
         name, _, folder = text.strip().rpartition("@")
+        yield name, folder
+
+
+def _agreements_of_environment() -> set[tuple[str, str]]:
+    """Return the names with the folders, as absolute paths, that the environment agrees to."""
+    agreed: set[tuple[str, str]] = set()
+    for name, folder in _entries_of_environment():
         if os.path.isabs(folder):
             agreed.add((name, os.path.realpath(folder)))
-        elif name == code.name:
-            relative = (
-                f"; the folder '{folder}' in {TRUST} is no absolute path, so it agrees to none"
+    return agreed
+
+
+def _relative_agreement(wanted: str) -> str:
+    """Return a clause on the last entry for a name whose folder is relative; empty if none is."""
+    clause = ""
+    for name, folder in _entries_of_environment():
+        if name == wanted and not os.path.isabs(folder):
+            clause = (
+                f"; the folder '{folder}' in {TRUST} is not an absolute path, so it agrees to none"
             )
-    if code not in agreed and _agreements().get(code.name, {}).get("folder") != code.folder:
-        lack = "does not run, as nobody agreed to it on this machine"
-        message = f"the code of {code.name} in {code.folder} {lack}{relative}"
-        raise InputError(
-            message, hint=f"if you trust it: {how}, or {TRUST}={code.name}@{code.folder}"
-        )
+    return clause
 
 
 @contextlib.contextmanager
 def imported(code: Code) -> Iterator[Any]:
-    """Import the module and yield the attribute that the name says, or None; what lies beside the
-    code can be imported meanwhile.
+    """Import the module and yield the attribute that the name says, or None.
+
+    What lies beside the code can be imported meanwhile.
     """
     module, _, attribute = code.name.partition(":")
     sys.path.append(code.folder)  # the last: it replaces no module that is installed
@@ -97,8 +135,8 @@ def imported(code: Code) -> Iterator[Any]:
 
 
 def _agreements() -> dict[str, Any]:
+    """Return what the user agreed to on this machine, by name."""
     folder = user_folder("XDG_CONFIG_HOME", ".config")
-    path = folder and folder / NOTE
-    return (
-        read_json(path, "the note of what you trust") if path is not None and path.is_file() else {}
-    )
+    if folder is None or not (folder / NOTE).is_file():
+        return {}
+    return read_json(folder / NOTE, "the note of what you trust")

@@ -124,8 +124,9 @@ class Frame:
 
     name: str
     index: int
-    """Its place in the source, from 0: if every N-th frame is taken, its number in the input divided
-    by N.
+    """Its place in the source, from 0.
+
+    If every N-th frame is taken, this is its number in the input divided by N.
     """
     image: Image | None
     """RGB uint8 [H, W, 3]; None if there is an error."""

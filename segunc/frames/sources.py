@@ -35,7 +35,7 @@ UNREAD_SUFFIXES = (
 )
 """Endings of pictures that are not read (any case)."""
 STAMP_STRETCHES = 4
-"""Pieces of an image file that its stamp reads: few, for a resumed run reads those of all frames."""
+"""Pieces of an image file that its stamp reads: few, as a resumed run reads those of all frames."""
 STAMP_LENGTH = 4096
 """Bytes of each piece."""
 

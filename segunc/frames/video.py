@@ -31,7 +31,7 @@ from segunc.frames.source import (
 )
 
 MAX_MISSING_SHARE = 0.02
-"""Share of the stated duration, which is often that of the sound, that may be missing at the end."""
+"""Share of the stated duration that may be missing at the end; it is often that of the sound."""
 MAX_MISSING_FRAMES = 3.5
 """Frames that may be missing at the end of a short video."""
 HASH_STRETCHES = 32

@@ -1,7 +1,7 @@
 """``segunc init``: from a folder of images and labels to a configuration.
 
-It writes a label map, a list of frames, a picture of pairs, and one configuration of train, finetune
-and evaluate.
+It writes a label map, a list of frames, a picture of pairs, and one configuration of train,
+finetune and evaluate.
 """
 
 from __future__ import annotations

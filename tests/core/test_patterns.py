@@ -95,7 +95,7 @@ def test_a_pattern_that_never_ends_in_re_ends(pattern: str) -> None:
         (r"(a)?(?(1)b|c)", "goes back"),
         (r"(?>a*)b", "goes back"),
         (r"a++b", "goes back"),
-        ("(", "no regular expression"),
+        ("(", "not a regular expression"),
         ("a" * 1001, "1001 characters"),
         ("(?:ab|c){900}", "1000 instructions"),
         ("(a*)*", "repeats what may be empty"),

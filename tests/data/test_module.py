@@ -314,7 +314,7 @@ def test_each_sequence_is_held_out_once_and_never_trained_on_then(drives: Path) 
     [
         *(
             ({"sequence": None}, "needs data.sequence"),
-            ({"sequence": "("}, "no regular expression"),
+            ({"sequence": "("}, "not a regular expression"),
         ),
         ({"sequence": "^([ab])_"}, r"in 4 training frames, .* c_0.*a \(2 frames\), b \(3 frames\)"),
         ({"sequence": "^(x?)"}, "in 9 training frames"),

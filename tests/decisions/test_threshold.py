@@ -520,8 +520,8 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
     calibrate(data, out)
     content = json.loads(out.read_text())
     for changes, message in (
-        ({"version": 2}, "is no threshold of segunc in version 1"),
-        ({"kind": "x"}, "is no threshold of segunc in version 1"),
+        ({"version": 2}, "is not a threshold of segunc in version 1"),
+        ({"kind": "x"}, "is not a threshold of segunc in version 1"),
         ({"value": "high"}, "value"),
         ({"frames": ["a"]}, "frames"),
     ):

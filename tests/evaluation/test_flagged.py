@@ -210,7 +210,7 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
         ),
         (["entropy=1.5"], "lies in 0 to 1"),
         (["entropy=0.5", "entropy=0.6"], "second threshold of 'entropy'"),
-        (["FILE"], "is no threshold of segunc in version 1"),
+        (["FILE"], "is not a threshold of segunc in version 1"),
     ],
 )
 def test_thresholds_that_say_nothing_are_refused(

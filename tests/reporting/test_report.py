@@ -285,7 +285,7 @@ def latency(results: Path) -> dict[str, Any]:
         ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
         ({"p95": 0.2}, "the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
         ({"p50": "fast"}, "are not rising numbers of seconds"),
-        ({"version": 2}, "is no latency of segunc in version 1"),
+        ({"version": 2}, "is not a latency of segunc in version 1"),
     ],
 )
 def test_latency_is_of_the_model_and_its_percentiles_rise(
@@ -342,7 +342,7 @@ def test_frames_are_counted_in_cells_by_name() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("axes: {light: {day: '('}}", "'(' of the axis 'light' is no regular expression"),
+        ("axes: {light: {day: '('}}", "'(' of the axis 'light' is not a regular expression"),
         ("intended: x", "unknown key 'intended'"),
     ],
 )
@@ -386,7 +386,11 @@ Edit = Callable[[dict[str, Any]], Any]
             lambda c: c.update(model="0" * 64),
             "threshold.json is of another model than that in",
         ),
-        ("threshold.json", lambda c: c.update(version=2), "is no threshold of segunc in version 1"),
+        (
+            "threshold.json",
+            lambda c: c.update(version=2),
+            "is not a threshold of segunc in version 1",
+        ),
         ("threshold.json", lambda c: c.pop("promise"), "lacks promise"),
     ],
 )

@@ -78,7 +78,7 @@ def test_an_axis_of_a_domain_ends(tmp_path: Path) -> None:
 
 def test_a_bad_axis_of_a_domain_names_file_and_axis(tmp_path: Path) -> None:
     (tmp_path / "domain.yaml").write_text("axes: {time: {day: '('}}\n")
-    with pytest.raises(InputError, match=r"domain\.yaml: '\(' of the axis 'time' is no regular"):
+    with pytest.raises(InputError, match=r"domain\.yaml: '\(' of the axis 'time' is not a regular"):
         read_domain(tmp_path / "domain.yaml")
 
 
@@ -181,7 +181,7 @@ def test_trust_in_a_folder_that_is_no_absolute_path_is_none(
     monkeypatch.chdir(tmp_path)
     code = Code("nets:build", os.path.realpath(tmp_path / folder))
     monkeypatch.setenv(TRUST, f"nets:build@{folder}")
-    with pytest.raises(InputError, match="is no absolute path, so it agrees to none"):
+    with pytest.raises(InputError, match="is not an absolute path, so it agrees to none"):
         check_agreed(code, "--trust")
     monkeypatch.setenv(TRUST, f"nets:build@{code.folder}")
     check_agreed(code, "--trust")
