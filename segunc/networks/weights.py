@@ -396,8 +396,8 @@ def _sort_others(
 
 
 def _is_derived(name: str, tensor: Tensor, module: nn.Module, source: str) -> bool:
-    """Return whether a module makes a tensor itself that it does not store: extra state, or a buffer
-    with these values.
+    """Return whether a module makes a tensor itself that it does not store: extra state, or a
+    buffer with these values.
 
     Raises:
         InputError: the module's buffer has other values, so that the file is of another network.

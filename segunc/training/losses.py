@@ -86,7 +86,7 @@ def make_schedule(
 
 
 def diverged(what: str, step: int) -> InputError | PartialFailure:
-    """Return the error of a loss or a parameter that is not finite after ``step`` optimiser steps."""
+    """Return the error of a loss or a parameter that is not finite after optimiser ``step``."""
     hint = "lower the learning rate (lr)"
     if step == 0:
         return InputError(f"{what} is NaN or infinite before the first step", hint=hint)

@@ -109,7 +109,9 @@ from torch import nn
 class Body(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.Conv2d(width, 3, 1))
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.Conv2d(width, 3, 1)
+        )
 
     def forward(self, images):
         return {result}
@@ -303,13 +305,21 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self, depth, fixed, outputs, softmax, end):
         super().__init__()
-        self.down = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if i == 0 else 4, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU()) for i in range(depth)])
-        self.skip, self.up, self.head = nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2 ** depth), nn.Conv2d(4, outputs, 1)
-        self.fixed, self.softmax, self.end = fixed, softmax, end
+        self.down = nn.Sequential()
+        for i in range(depth):
+            convolution = nn.Conv2d(3 if i == 0 else 4, 4, 3, 2, 1)
+            self.down.append(nn.Sequential(convolution, nn.BatchNorm2d(4), nn.ReLU()))
+        self.skip = nn.Conv2d(3, 4, 1)
+        self.up = nn.Upsample(scale_factor=2 ** depth)
+        self.head = nn.Conv2d(4, outputs, 1)
+        self.fixed = fixed
+        self.softmax = softmax
+        self.end = end
 
     def forward(self, x):
         assert not self.fixed or x.shape[-2:] == (96, 160)
-        logits = self.head(self.skip(x) + self.up(self.down(x)))  # fails where the sides are no multiples of 2 ** depth
+        # The sum fails where the sides are not multiples of 2 ** depth.
+        logits = self.head(self.skip(x) + self.up(self.down(x)))
         if self.end == "sigmoid then upsampled":
             return nn.functional.interpolate(logits[..., ::2, ::2].sigmoid(), scale_factor=2)
         if self.end == "gated":

@@ -31,8 +31,15 @@ def build():
 """A graph of it would keep the outputs of 90 layers, each of 16 MB for a frame of 512 x 1024."""
 IMPORT = """
 import segunc
-segunc.import_network(source="python:deep:build", classes="a,b,c,d", mean=(0, 0, 0), std=(1, 1, 1), size=(512, 1024),
-                      trust=True, out="model")
+segunc.import_network(
+    source="python:deep:build",
+    classes="a,b,c,d",
+    mean=(0, 0, 0),
+    std=(1, 1, 1),
+    size=(512, 1024),
+    trust=True,
+    out="model",
+)
 """
 PREDICT = """
 import segunc

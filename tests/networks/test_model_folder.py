@@ -332,9 +332,8 @@ def test_numbers_that_are_no_weights_are_refused_by_name(change: Any, said: str)
 def test_what_is_left_out_is_counted_and_another_network_is_refused_by_its_names() -> None:
     weights = state(prefix="net.") | {"net.aux.0.bias": torch.ones(2), "loss.weight": torch.ones(3)}
     (note,) = load_foreign(net(9), weights, "weights.pt")
-    assert (
-        note
-        == "weights.pt: took the weights under 'net'; left out 2 tensors, e.g. aux.0.bias, loss.weight"
+    assert note == (
+        "weights.pt: took the weights under 'net'; left out 2 tensors, e.g. aux.0.bias, loss.weight"
     )
     with pytest.raises(
         InputError,
