@@ -158,7 +158,7 @@ def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:
 
 
 def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
-    from segunc.evaluation.report import format_metrics
+    from segunc.evaluation.tables import format_metrics
 
     yield format_metrics(result.numbers)
     if result.path is not None:

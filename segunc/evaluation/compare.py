@@ -1,6 +1,4 @@
-"""Results of evaluations side by side: their numbers, their differences, and what chance leaves of
-them.
-"""
+"""Results of evaluations side by side: numbers, differences, and what chance leaves of them."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from segunc.core.errors import InputError
 from segunc.core.terminal import visible
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS
 from segunc.evaluation.over_time import OBJECT_METRICS
-from segunc.evaluation.parts import PARTS, PROTOCOLS, ByObject, Components
+from segunc.evaluation.parts import ByObject, Components, Metric, example_parts
 from segunc.evaluation.resampling import (
     Cell,
     Chance,
@@ -24,11 +22,8 @@ from segunc.evaluation.resampling import (
     paired_difference,
 )
 
-BY_SCORE = (
-    "scores",
-    "selective",
-    "flagged",
-)  # sections of a result that hold a part for each score
+# Sections of a result that hold a part for each score.
+BY_SCORE = ("scores", "selective", "flagged")
 # Parts of a path that are shown only when they are asked for.
 HIDDEN = ("threshold", "thresholds", "per_class", "by_class", "f1", "size", "distance", "groups")
 NULL = "—"
@@ -38,8 +33,9 @@ _MAX_DECIMALS = 6  # what is smaller is rounding: confidences are counted in flo
 
 
 class _Column(NamedTuple):
-    """A result, or one score of it, under its heading; ``paths`` leads from the label of a row to
-    the number.
+    """A result, or one score of it, under its heading.
+
+    ``paths`` leads from the label of a row to the number.
     """
 
     name: str
@@ -48,11 +44,9 @@ class _Column(NamedTuple):
 
     def cell(self, label: str) -> Cell:
         path = self.paths.get(label)
-        return (
-            Cell(None, reason="the file does not hold it")
-            if path is None
-            else self.result.cell(path)
-        )
+        if path is None:
+            return Cell(None, reason="the file does not hold it")
+        return self.result.cell(path)
 
 
 @dataclass(frozen=True)
@@ -66,17 +60,22 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """One number of every column."""
+    """One number of every column.
 
-    label: str  # dotted path; without the score where columns are scores
-    higher_is_better: bool | None  # None where neither is better
+    Attributes:
+        label: dotted path; without the score where columns are scores.
+        higher_is_better: None where neither is better.
+        cells: the number of each column.
+        best: the column that is better than every other one by more than chance; None where none
+            is.
+        differences: of each column to the baseline; None for itself and where a number lacks.
+    """
+
+    label: str
+    higher_is_better: bool | None
     cells: tuple[Cell, ...]
-    best: (
-        int | None
-    )  # the column that is better than every other one by more than chance, None where none is
-    differences: tuple[
-        Difference | None, ...
-    ]  # to the baseline; None for itself and where a number lacks
+    best: int | None
+    differences: tuple[Difference | None, ...]
 
 
 @dataclass(frozen=True)
@@ -90,43 +89,59 @@ class Comparison:
 
 
 def higher_is_better(path: NumberPath) -> bool | None:
-    """Return the direction of a number as its part defines it, or else one of its name in any
-    section; None where it has none.
+    """Return whether a number is better where it is higher; None where neither way is.
+
+    The part that makes the number says so, or else a part that makes one of this name in another
+    section.
     """
-    parts = (part for build in PARTS.values() for part in build(("score",), ("class",), PROTOCOLS))
-    sections = [
-        ("scores", (*Components.metrics, *ByObject.metrics)),
-        ("flagged", (*FLAGGED_METRICS, *OBJECT_METRICS)),
-    ]
-    sections += [
-        ("verdicts", JUDGED_METRICS),
-        *((part.section[0], tuple(part.metrics)) for part in parts),
-    ]
-    by_fit = sorted(
-        sections, key=lambda section: section[0] == path[0]
-    )  # the section of the path last
-    metrics = {metric.key: metric for _, metrics in by_fit for metric in metrics}
+    metrics: dict[str, Metric] = {}
+    metrics_of_path: dict[str, Metric] = {}
+    for section, of_section in _metrics_by_section():
+        for metric in of_section:
+            metrics[metric.key] = metric
+            if section == path[0]:
+                metrics_of_path[metric.key] = metric
+    metrics |= metrics_of_path
     # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
-    metric = metrics.get(".".join((*path[-2:-1], "*"))) or metrics.get(path[-1])
-    return metric.higher_is_better if metric else None
+    of_kind = ".".join((*path[-2:-1], "*"))
+    named = metrics.get(of_kind) or metrics.get(path[-1])
+    return named.higher_is_better if named else None
+
+
+def _metrics_by_section() -> list[tuple[str, Sequence[Metric]]]:
+    """Return the metrics of each part with the section that they belong to."""
+    return [
+        ("scores", Components.metrics),
+        ("scores", ByObject.metrics),
+        ("flagged", FLAGGED_METRICS),
+        ("flagged", OBJECT_METRICS),
+        ("verdicts", JUDGED_METRICS),
+        *((part.section[0], part.metrics) for part in example_parts()),
+    ]
 
 
 def _differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:
-    """Return the counts that tell that a section's numbers of two results are of different data, as
-    ``name (n and m)``.
+    """Return the counts that tell that a section's numbers of two results are of different data.
+
+    Each is ``name (n and m)``.
     """
-    a, b = first.content["counts"], second.content["counts"]
-    anomaly, labelled = (
-        ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
-        ("labelled_frames", "labelled_pixels"),
-    )
-    keys = anomaly if section == "scores" else labelled
-    return [f"{key} ({a.get(key)} and {b.get(key)})" for key in keys if a.get(key) != b.get(key)]
+    keys = ["labelled_frames", "labelled_pixels"]
+    if section == "scores":
+        keys = ["anomaly_frames", "anomaly_pixels", "normal_pixels"]
+    differing = []
+    for key in keys:
+        of_first = first.content["counts"].get(key)
+        of_second = second.content["counts"].get(key)
+        if of_first != of_second:
+            differing.append(f"{key} ({of_first} and {of_second})")
+    return differing
 
 
 def _smallest_object(result: EvaluationResult) -> int | None:
-    """Return the pixels of the smallest labelled object of a result, of earlier versions 0; None
-    where it holds no anomaly label."""
+    """Return the pixels of the smallest labelled object of a result; of earlier versions 0.
+
+    None where the result has no anomaly label.
+    """
     if not result.content["counts"].get("anomaly_frames"):
         return None
     return int(result.content.get("run", {}).get("smallest_object", 0))
@@ -135,19 +150,21 @@ def _smallest_object(result: EvaluationResult) -> int | None:
 def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
     """Return one line for each result that is of other data than the first."""
     warnings = []
+    first = results[0]
     for other in results[1:]:
-        first = results[0]
-        if different := [
-            s for key in ("scores", "segmentation") for s in _differing_counts(first, other, key)
-        ]:
+        differing: list[str] = []
+        for section in ("scores", "segmentation"):
+            differing += _differing_counts(first, other, section)
+        if differing:
             warnings.append(
-                f"not comparable: {first.name} and {other.name} differ in {', '.join(different)}"
+                f"not comparable: {first.name} and {other.name} differ in {', '.join(differing)}"
             )
-        sizes = [_smallest_object(result) for result in (first, other)]
-        if None not in sizes and sizes[0] != sizes[1]:
+        size = _smallest_object(first)
+        other_size = _smallest_object(other)
+        if size is not None and other_size is not None and size != other_size:
             warnings.append(
                 f"numbers of objects are not comparable: {first.name} and {other.name} count "
-                f"labelled regions from {sizes[0]} and {sizes[1]} pixels on"
+                f"labelled regions from {size} and {other_size} pixels on"
             )
     return warnings
 
@@ -159,63 +176,82 @@ def compare(
     keys: Sequence[str] | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Put results, or ``scores`` of one or several results (``RESULT:SCORE``), side by side. A
-    column is marked best in a row only where the paired interval of its difference to every other
-    column excludes zero. ``keys`` are patterns (as of a shell) of the rows to show, None for all
-    but HIDDEN; ``baseline`` is the column that differences refer to, by its heading or its file,
-    None for the first.
+    """Put results, or scores of one or several results, side by side.
+
+    A column is marked best in a row only where the paired interval of its difference to every other
+    column excludes zero.
+
+    Args:
+        results: of evaluations.
+        scores: the columns (``RESULT:SCORE`` of several results); None for a column a result.
+        keys: patterns (as of a shell) of the rows to show; None for all except those of ``HIDDEN``.
+        baseline: the column that differences refer to, by its heading or its file; None for the
+            first.
     """
-    columns = _columns(results, scores)
+    columns = (
+        _columns_of_results(results) if scores is None else _columns_of_scores(results, scores)
+    )
     base = 0 if baseline is None else _baseline(columns, baseline)
     rows = tuple(_row(label, columns, base) for label in _labels(columns, keys))
-    return Comparison(
-        tuple(column.name for column in columns), base, rows, tuple(data_warnings(results))
-    )
+    names = tuple(column.name for column in columns)
+    return Comparison(names, base, rows, tuple(data_warnings(results)))
 
 
-def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) -> list[_Column]:
-    if scores is None:
-        return [_Column(r.name, r, {".".join(path): path for path in r.numbers}) for r in results]
+def _columns_of_results(results: Sequence[EvaluationResult]) -> list[_Column]:
     columns = []
+    for result in results:
+        paths = {".".join(path): path for path in result.numbers}
+        columns.append(_Column(result.name, result, paths))
+    return columns
+
+
+def _columns_of_scores(results: Sequence[EvaluationResult], scores: Sequence[str]) -> list[_Column]:
+    columns: list[_Column] = []
     for score in dict.fromkeys(scores):
-        headings = {
-            result.name: score if len(results) == 1 else f"{result.name}:{score}"
-            for result in results
-        }
-        of_score = [
-            _Column(headings[result.name], result, _paths_of(result, score)) for result in results
-        ]
-        if not any(column.paths for column in of_score):
-            known = dict.fromkeys(name for result in results for name in result.content["scores"])
+        of_score = []
+        for result in results:
+            name = score if len(results) == 1 else f"{result.name}:{score}"
+            paths = _paths_of(result, score)
+            if paths:
+                of_score.append(_Column(name, result, paths))
+        if not of_score:
+            available: dict[str, None] = {}
+            for result in results:
+                available |= dict.fromkeys(result.content["scores"])
             raise InputError(
-                f"no result has a score '{score}'", hint=f"known are {', '.join(known) or 'none'}"
+                f"no result has a score '{score}'",
+                hint=f"the results have {', '.join(available) or 'no scores'}",
             )
-        columns += [column for column in of_score if column.paths]
+        columns += of_score
     return columns
 
 
 def _paths_of(result: EvaluationResult, score: str) -> dict[str, NumberPath]:
-    """Return the path of each number of a score by the label of its row, which says its section but
-    for ``scores``.
+    """Return the path of each number of a score by the label of its row.
+
+    The label names the section, except for ``scores``.
     """
-    paths = (path for path in result.numbers if path[0] in BY_SCORE and path[1:2] == (score,))
-    return {
-        ".".join(path[2:] if path[0] == "scores" else (path[0], *path[2:])): path for path in paths
-    }
+    paths: dict[str, NumberPath] = {}
+    for path in result.numbers:
+        section, *below = path
+        if section not in BY_SCORE or below[0] != score:
+            continue
+        names = below[1:] if section == "scores" else [section, *below[1:]]
+        paths[".".join(names)] = path
+    return paths
 
 
 def _baseline(columns: Sequence[_Column], name: str) -> int:
+    """Return the place of the column with a heading or a file."""
     file = Path(name).resolve()
-    matches = [
-        i
-        for i, column in enumerate(columns)
-        if name == column.name or file == column.result.path.resolve()
-    ]
+    matches = []
+    for number, column in enumerate(columns):
+        if name == column.name or file == column.result.path.resolve():
+            matches.append(number)
     if len(matches) != 1:
-        fault = f"is the file of {len(matches)} columns" if matches else "is no column"
-        raise InputError(
-            f"the baseline {name} {fault}", hint=f"give one of {', '.join(c.name for c in columns)}"
-        )
+        fault = f"is the file of {len(matches)} columns" if matches else "is not a column"
+        names = ", ".join(column.name for column in columns)
+        raise InputError(f"the baseline {name} {fault}", hint=f"give one of {names}")
     return matches[0]
 
 
@@ -234,64 +270,79 @@ def _labels(columns: Sequence[_Column], keys: Sequence[str] | None) -> list[str]
 
 
 def _row(label: str, columns: Sequence[_Column], base: int) -> Row:
-    upwards = higher_is_better(
-        next(column.paths[label] for column in columns if label in column.paths)
+    path = next(column.paths[label] for column in columns if label in column.paths)
+    upwards = higher_is_better(path)
+    differences: list[Difference | None] = []
+    for column in columns:
+        is_base = column is columns[base]
+        differences.append(None if is_base else _difference(label, columns[base], column))
+    return Row(
+        label=label,
+        higher_is_better=upwards,
+        cells=tuple(column.cell(label) for column in columns),
+        best=_best(label, columns, upwards),
+        differences=tuple(differences),
     )
-    differences = (
-        None if c is columns[base] else _difference(label, columns[base], c) for c in columns
-    )
-    cells = tuple(column.cell(label) for column in columns)
-    return Row(label, upwards, cells, _best(label, columns, upwards), tuple(differences))
 
 
 def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
-    reference, number = base.cell(label).value, other.cell(label).value
+    """Return the number of a column less that of the base; None where either lacks it."""
+    reference = base.cell(label).value
+    number = other.cell(label).value
     if reference is None or number is None:
         return None
     value = number - reference
     if _differing_counts(base.result, other.result, base.paths[label][0]):
         return Difference(value, reason="other data")
-    first, second = base.result.replicates, other.result.replicates
-    if first is None or second is None:
-        return Difference(
-            value,
-            reason=f"{(base if first is None else other).result.name} has no replicates beside it",
-        )
-    test = paired_difference(first, second, base.paths[label], other.paths[label])
-    return Difference(value, reason=test) if isinstance(test, str) else Difference(value, test)
+    for column in (base, other):
+        if column.result.replicates is None:
+            return Difference(value, reason=f"{column.result.name} has no replicates beside it")
+    assert base.result.replicates is not None
+    assert other.result.replicates is not None
+    test = paired_difference(
+        base.result.replicates, other.result.replicates, base.paths[label], other.paths[label]
+    )
+    if isinstance(test, str):
+        return Difference(value, reason=test)
+    return Difference(value, test)
 
 
 def _best(label: str, columns: Sequence[_Column], upwards: bool | None) -> int | None:
-    values = {
-        i: value
-        for i, column in enumerate(columns)
-        if (value := column.cell(label).value) is not None
-    }
+    """Return the column that is better than all others by more than chance; None if none is."""
+    values: dict[int, float] = {}
+    for number, column in enumerate(columns):
+        value = column.cell(label).value
+        if value is not None:
+            values[number] = value
     if upwards is None or len(values) < 2:
         return None
-    best = max(values, key=lambda i: values[i] if upwards else -values[i])
-    tests = [_difference(label, columns[other], columns[best]) for other in values.keys() - {best}]
-    return (
-        best
-        if all(d is not None and d.test is not None and d.test.excludes_zero for d in tests)
-        else None
-    )
+    best = max(values, key=lambda number: values[number] if upwards else -values[number])
+    for other in values.keys() - {best}:
+        difference = _difference(label, columns[other], columns[best])
+        if difference is None or difference.test is None or not difference.test.excludes_zero:
+            return None
+    return best
 
 
 def format_number(value: float, *, like: float | None = None, sign: bool = False) -> str:
-    """Write a number as statistics does: three decimals, no zero before the point, up to six
-    decimals near zero; as many decimals as the number ``like`` has, and with ``sign`` a plus, too.
+    """Write a number as statistics does: three decimals, and no zero before the point.
+
+    Args:
+        value: near zero it has up to six decimals.
+        like: a number that has as many decimals; None for the value itself.
+        sign: whether a number above 0 has a plus.
     """
     reference = abs(value if like is None else like)
-    decimals = (
-        3
-        if reference == 0 or reference >= 0.01
-        else min(2 - math.floor(math.log10(reference)), _MAX_DECIMALS)
-    )
+    decimals = 3
+    if 0 < reference < 0.01:
+        decimals = min(2 - math.floor(math.log10(reference)), _MAX_DECIMALS)
     text = f"{abs(value):.{decimals}f}"
     if not text.strip("0."):
         return ".000"
-    return (_MINUS if value < 0 else "+" if sign else "") + text.removeprefix("0")
+    text = text.removeprefix("0")
+    if value < 0:
+        return _MINUS + text
+    return "+" + text if sign else text
 
 
 def format_cell(cell: Cell) -> str:
@@ -301,50 +352,64 @@ def format_cell(cell: Cell) -> str:
     text = format_number(cell.value)
     if cell.interval is None:
         return text
-    low, high = (
-        format_number(bound, like=cell.value or cell.interval[1]) for bound in cell.interval
-    )
+    like = cell.value or cell.interval[1]
+    low, high = (format_number(bound, like=like) for bound in cell.interval)
     return f"{text} [{low}, {high}]"
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Write rows with a header as a Markdown table that is aligned in a terminal, too."""
     escaped = [[visible(cell).replace("|", "\\|") for cell in row] for row in rows]
-    widths = [max(3, *(len(row[i]) for row in escaped)) for i in range(len(escaped[0]))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    aligned = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in escaped]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (aligned[0], rule, *aligned[1:]))
+    widths = [max(3, *map(len, column)) for column in zip(*escaped, strict=True)]
+    lines = []
+    for first, *others in escaped:
+        cells = [first.ljust(widths[0])]
+        for cell, width in zip(others, widths[1:], strict=True):
+            cells.append(cell.rjust(width))
+        lines.append(f"| {' | '.join(cells)} |")
+    to_the_right = ["-" * (width - 1) + ":" for width in widths[1:]]
+    rule = ["-" * widths[0], *to_the_right]
+    lines.insert(1, f"| {' | '.join(rule)} |")
+    return "\n".join(lines)
 
 
 def format_comparison(comparison: Comparison) -> str:
     """Write the table, the differences to the baseline, and the notes on both."""
+    texts = [markdown_table(_rows_of_numbers(comparison))]
+    if len(comparison.columns) > 1:
+        texts.append(markdown_table(_rows_of_differences(comparison)))
+    notes = "\n".join(_notes(comparison))
+    if notes:
+        texts.append(notes)
+    return "\n\n".join(texts)
+
+
+def _rows_of_numbers(comparison: Comparison) -> list[list[str]]:
     rows = [["number", *comparison.columns]]
     for row in comparison.rows:
         texts = [format_cell(cell) for cell in row.cells]
         if row.best is not None:
             texts[row.best] = f"**{texts[row.best]}**"
         rows.append([row.label + ARROWS[row.higher_is_better], *texts])
-    parts = [markdown_table(rows)]
-    if len(comparison.columns) > 1:
-        others = [i for i in range(len(comparison.columns)) if i != comparison.baseline]
-        rows = [
-            [
-                f"less {comparison.columns[comparison.baseline]}",
-                *(comparison.columns[i] for i in others),
-            ]
-        ]
-        rows += [
-            [row.label, *(format_difference(row.differences[i]) for i in others)]
-            for row in comparison.rows
-        ]
-        parts.append(markdown_table(rows))
-    parts.append("\n".join(_notes(comparison)))
-    return "\n\n".join(part for part in parts if part)
+    return rows
+
+
+def _rows_of_differences(comparison: Comparison) -> list[list[str]]:
+    baseline = comparison.baseline
+    others = [number for number in range(len(comparison.columns)) if number != baseline]
+    header = [f"less {comparison.columns[baseline]}"]
+    header += [comparison.columns[number] for number in others]
+    rows = [header]
+    for row in comparison.rows:
+        texts = [format_difference(row.differences[number]) for number in others]
+        rows.append([row.label, *texts])
+    return rows
 
 
 def format_difference(difference: Difference | None) -> str:
-    """Write ``−.008 [−.014, +.001], p .120``, without interval and p where there is no test; a dash
-    for none.
+    """Write ``−.008 [−.014, +.001], p .120``; a dash for no difference.
+
+    Without a test there is neither an interval nor a p.
     """
     if difference is None:
         return NULL
@@ -352,40 +417,50 @@ def format_difference(difference: Difference | None) -> str:
     if test is None:
         return format_number(difference.value, sign=True)
     numbers = (difference.value, test.low, test.high)
-    value, low, high = (
-        format_number(number, like=max(numbers, key=abs), sign=True) for number in numbers
-    )
+    largest = max(numbers, key=abs)
+    value, low, high = (format_number(number, like=largest, sign=True) for number in numbers)
     return f"{value} [{low}, {high}], p {format_p(test.p_value)}"
 
 
 def format_p(p_value: float) -> str:
+    """Write a p-value with three decimals."""
     return "< .001" if p_value < 0.001 else format_number(p_value, like=1)
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
-    yield from (f"Warning: {warning}." for warning in comparison.warnings)
+    for warning in comparison.warnings:
+        yield f"Warning: {warning}."
     if any(cell.interval for row in comparison.rows for cell in row.cells):
         yield "Brackets hold 95 % intervals."
     if len(comparison.columns) > 1:
         yield (
-            "Bold is better than every other column by more than chance: the paired 95 % interval of the difference excludes 0. "
+            "Bold is better than every other column by more than chance: "
+            "the paired 95 % interval of the difference excludes 0. "
             "There is no correction for the number of rows."
         )
+    for reason, numbers in _reasons(comparison).items():
+        yield f"{reason}: {first_of(numbers)}."
+
+
+def _reasons(comparison: Comparison) -> dict[str, list[str]]:
+    """Return the numbers that lack something, a number, an interval or a test, by their reason."""
     reasons: dict[str, list[str]] = {}
     for row in comparison.rows:
-        for name, cell, difference in zip(
-            comparison.columns, row.cells, row.differences, strict=True
-        ):
+        columns = zip(comparison.columns, row.cells, row.differences, strict=True)
+        for name, cell, difference in columns:
             if cell.reason:
-                kind = NULL if cell.value is None else "no interval:"
-                reasons.setdefault(f"{kind} {cell.reason}", []).append(f"{row.label} of {name}")
+                lack = NULL if cell.value is None else "no interval:"
+                reason = f"{lack} {cell.reason}"
             elif difference and difference.reason:
-                reasons.setdefault(f"not paired: {difference.reason}", []).append(
-                    f"{row.label} of {name}"
-                )
-    yield from (f"{reason}: {first_of(numbers)}." for reason, numbers in reasons.items())
+                reason = f"not paired: {difference.reason}"
+            else:
+                continue
+            reasons.setdefault(reason, []).append(f"{row.label} of {name}")
+    return reasons
 
 
 def first_of(names: Sequence[str]) -> str:
     """Return the first three names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = ", ".join(names[:3])
+    more = len(names) - 3
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,5 +1,6 @@
-"""Sum the counts of a run frame by frame, and turn them into one result. Components need a second
-pass over the frames, at the thresholds that the first pass found.
+"""Sum the counts of a run frame by frame, and turn them into one result.
+
+Components need a second pass over the frames, at the thresholds that the first pass found.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,19 +23,21 @@ from segunc.evaluation.flagged import Achieved, flag_parts
 from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,
-    PARTS,
+    AnomalyProtocol,
     ArrayPart,
     ByObject,
     Components,
     Forms,
     LabelledFrame,
     PooledGroup,
+    registered_parts,
 )
 from segunc.evaluation.resampling import (
     Chance,
     NumberPath,
     Replicates,
     Resampling,
+    TimeOf,
     enough,
     group_frames,
     resampled_units,
@@ -51,17 +55,61 @@ damaged, or there is no label.
 NO_INTERVALS = Resampling(0)
 
 
-class Tally:
-    """The summed counts of a part: over all frames, and in a coarser form over the frames of each
-    resampled unit.
+@dataclass(frozen=True)
+class Measures:
+    """What an evaluation measures, whether of maps or of a model.
+
+    Attributes:
+        protocols: how anomaly pixels are pooled.
+        tracks: of the components. Their threshold is that of the protocol ``smiyc``, which is
+            evaluated too.
+        by: bins of objects.
+        groups: of frames, as :func:`group_frames` takes them.
+        flag: score -> threshold at which pixels are flagged.
+        smallest_object: pixels of the smallest labelled object.
+        resampling: replicates of the intervals.
+        resample: the unit that is resampled, as :func:`resampled_units` takes it.
     """
 
+    protocols: Sequence[AnomalyProtocol] = ("pooled",)
+    tracks: Sequence[str] = ()
+    by: Sequence[ObjectBins] = ()
+    groups: str | Mapping[str, str] | None = None
+    flag: Mapping[str, Threshold] = field(default_factory=dict)
+    smallest_object: int = SMALLEST_OBJECT
+    resampling: Resampling = NO_INTERVALS
+    resample: str = "frame"
+
+    def __post_init__(self) -> None:
+        for name in self.tracks:
+            if name not in TRACKS:
+                raise InputError(
+                    f"there is no component track '{name}'", hint=f"--components {','.join(TRACKS)}"
+                )
+
+    def all_protocols(self) -> tuple[AnomalyProtocol, ...]:
+        """Return each protocol once, with the one that gives the components their threshold."""
+        protocols = list(self.protocols)
+        if self.tracks:
+            protocols.append("smiyc")
+        return tuple(dict.fromkeys(protocols))
+
+
+DEFAULT_MEASURES = Measures()
+
+
+class Tally:
+    """The summed counts of a part: over all frames, and in a coarser form by resampled unit."""
+
     def __init__(self, part: ArrayPart, resampling: Resampling) -> None:
-        self.part, self.resampling, self.frames = part, resampling, 0
+        self.part = part
+        self.resampling = resampling
+        self.frames = 0
         self._counts: list[Any] = []
         self._spool = CountSpool()
 
     def add(self, counts: Any, unit: str, frames: int = 1) -> None:
+        """Add the counts of so many frames of a unit."""
         self.frames += frames
         self._counts.append(counts)
         if len(self._counts) > self.part.batch:
@@ -71,14 +119,16 @@ class Tally:
 
     @property
     def total(self) -> Any:
+        """The counts of all frames; None where no frame was counted."""
         if len(self._counts) > 1:
             self._counts = [self.part.combine(self._counts)]
         return self._counts[0] if self._counts else None
 
     def replicates(self, at_once: int = 32) -> Iterator[npt.NDArray[Any]]:
-        """Yield the coarse counts of replicates, some at once: whole numbers ``[R, ...]`` of the
-        form of :meth:`ArrayPart.coarsen`, without keys that no unit has where the part takes many
-        at once.
+        """Yield the coarse counts of replicates, some at once.
+
+        They are whole numbers ``[R, ...]`` of the form of :meth:`ArrayPart.coarsen`, without keys
+        that no unit has where the part takes many at once.
         """
         if not self._spool.units:
             return
@@ -93,58 +143,75 @@ class Tally:
             yield rows.reshape(-1, *shape)
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
-        """Return the replicates ``[R]`` of each number that all frames together define, NaN where a
-        replicate defines none; they are shifted by the difference that the coarser counts make over
-        all frames. All are NaN where too few units say something of it.
+        """Return the replicates ``[R]`` of each number that all frames together define.
+
+        NaN where a replicate defines none; all are NaN where too few units say something of it.
         """
-        total, part = self.total, self.part
         if not self._spool.units:
             return {}
-        exact, coarse = (
-            part.numbers(total, forms),
-            part.numbers(part.refine(part.coarsen(total)), forms),
-        )
-        shifts = {
-            name: value - near
-            for name, value in exact.items()
-            if value is not None and (near := coarse[name]) is not None and name not in part.point
-        }
+        shifts = self._shifts(forms)
         if not shifts:
             return {}
         if not enough(self._spool.units):
             return {name: np.full(self.resampling.replicates, np.nan) for name in shifts}
-        blocks = [part.numbers_of_many(counts, forms) for counts in self.replicates()]
-        columns = {name: np.concatenate([block[name] for block in blocks]) for name in shifts}
-        return {name: columns[name] + shift for name, shift in shifts.items()}
+        blocks = [self.part.numbers_of_many(counts, forms) for counts in self.replicates()]
+        replicates: dict[NumberPath, npt.NDArray[np.float64]] = {}
+        for name, shift in shifts.items():
+            replicates[name] = np.concatenate([block[name] for block in blocks]) + shift
+        return replicates
+
+    def _shifts(self, forms: Forms) -> dict[NumberPath, float]:
+        """Return by how much the coarser counts change each number of all frames.
+
+        Replicates, which are made of coarse counts, are shifted by it. Only numbers that have an
+        interval are among them.
+        """
+        part = self.part
+        total = self.total
+        exact = part.numbers(total, forms)
+        coarse = part.numbers(part.refine(part.coarsen(total)), forms)
+        shifts: dict[NumberPath, float] = {}
+        for name, value in exact.items():
+            nearby = coarse[name]
+            if value is not None and nearby is not None and name not in part.point:
+                shifts[name] = value - nearby
+        return shifts
 
 
 class Gatherer:
-    """Sums the counts of parts over frames; ``unit`` leads from a frame's name to the unit that is
-    resampled for the intervals.
+    """Sums the counts of parts over frames.
+
+    ``unit`` leads from a frame's name to the unit that is resampled for the intervals.
     """
 
     def __init__(
         self, parts: Sequence[ArrayPart], resampling: Resampling, unit: Callable[[str], str]
     ) -> None:
-        self.resampling, self.unit = resampling, unit
+        self.resampling = resampling
+        self.unit = unit
         self.tallies: list[Tally] = [Tally(part, resampling) for part in parts]
         self.forms: dict[str, Any] = {}
         self.units: set[str] = set()
         self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
-        """Count a frame; where a part cannot, or a map is stored in another form than before, raise
-        InputError and count nothing.
+        """Count a frame by all parts.
+
+        Raises:
+            InputError: a part cannot count it, or a map is stored in another form than before. Then
+                nothing of the frame is counted.
         """
         forms = dict(self.forms)
         for name in frame.stored:
             form = frame.form(name)
             if forms.setdefault(name, form) != form:
                 raise InputError(
-                    f"the map '{name}' is stored as {form}, and as {forms[name]} in the frames before it"
+                    f"the map '{name}' is stored as {form}, "
+                    f"and as {forms[name]} in the frames before it"
                 )
         counts = [tally.part.count(frame) for tally in self.tallies]
-        self.forms, self._replicates = forms, None
+        self.forms = forms
+        self._replicates = None
         self.units.add(self.unit(frame.name))
         for tally, part_counts in zip(self.tallies, counts, strict=True):
             if part_counts is not None:
@@ -155,53 +222,63 @@ class Gatherer:
         return None
 
     def counts(self, kind: type[ArrayPart]) -> dict[str, Any]:
-        """Return the summed counts of each part of a kind by its score (``""`` without one), None
-        where no frame was counted.
+        """Return the summed counts of each part of a kind by its score, ``""`` without one.
+
+        They are None where no frame was counted.
         """
-        return {getattr(t.part, "score", ""): t.total for t in self.tallies if type(t.part) is kind}
+        counts: dict[str, Any] = {}
+        for tally in self.tallies:
+            if type(tally.part) is kind:
+                counts[getattr(tally.part, "score", "")] = tally.total
+        return counts
 
     def place_numbers(self, result: Result, tallies: Iterable[Tally] | None = None) -> None:
-        """Put every number of parts into a result, None with its reason (by dotted path) where
-        there is none.
+        """Put every number of parts into a result.
+
+        A number that cannot be made is None, and its reason stands under its dotted path.
         """
         for tally in self.tallies if tallies is None else tallies:
             for frame, counts in tally.part.finish():
                 tally.add(counts, self.unit(frame), frames=0)
-            part, total = tally.part, tally.total
-            why = self.incomplete(tally)
+            part = tally.part
+            total = tally.total
+            why_incomplete = self.incomplete(tally)
             numbers = dict.fromkeys(part.names)
-            if total is not None and not why:
+            if total is not None and not why_incomplete:
                 numbers |= part.numbers(total, self.forms)
             for name in part.names:
                 path = (*part.section, *name)
-                section = result
-                for key in path[:-1]:
-                    section = section.setdefault(key, {})
-                section[path[-1]] = numbers[name]
-                if numbers[name] is None:
-                    reason = why or (part.lacks if total is None else part.why(total, name))
-                    result["reasons"][".".join(path)] = reason
+                _place(result, path, numbers[name])
+                if numbers[name] is not None:
+                    continue
+                if why_incomplete:
+                    reason = why_incomplete
+                elif total is None:
+                    reason = part.lacks
+                else:
+                    reason = part.why(total, name)
+                result["reasons"][".".join(path)] = reason
 
     def replicates(self) -> Replicates:
         """Return the numbers of every bootstrap replicate; no paths without resampling."""
         if self._replicates is None:
-            rows = {
-                ".".join((*tally.part.section, *name)): row
-                for tally in ConsoleProgress(label="intervals", unit="part").follow(self.tallies)
-                if not self.incomplete(tally)
-                for name, row in tally.replicate_numbers(self.forms).items()
-            }
-            values = (
-                np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
-            )
-            self._replicates = Replicates(
-                tuple(rows), values, self.resampling.seed, tuple(sorted(self.units))
-            )
+            rows: dict[str, npt.NDArray[np.float64]] = {}
+            for tally in ConsoleProgress(label="intervals", unit="part").follow(self.tallies):
+                if self.incomplete(tally):
+                    continue
+                for name, row in tally.replicate_numbers(self.forms).items():
+                    rows[".".join((*tally.part.section, *name))] = row
+            values = np.zeros((0, self.resampling.replicates))
+            if rows:
+                values = np.stack([*rows.values()])
+            units = tuple(sorted(self.units))
+            self._replicates = Replicates(tuple(rows), values, self.resampling.seed, units)
         return self._replicates
 
     def place_intervals(self, result: Result) -> None:
-        """Put the interval of every number with replicates and its effective number of units into a
-        result, or why it has none.
+        """Put the interval of every number with replicates into a result, or why it has none.
+
+        With the interval goes the effective number of units.
         """
         for path, chance in self.replicates().chances().items():
             bootstrap = result.setdefault("bootstrap", {})
@@ -212,19 +289,27 @@ class Gatherer:
                 bootstrap.setdefault("no_interval", {})[path] = chance
 
 
+def _place(result: Result, path: NumberPath, number: float | None) -> None:
+    """Put a number into a result, into sections that are made where they lack."""
+    section = result
+    for key in path[:-1]:
+        section = section.setdefault(key, {})
+    section[path[-1]] = number
+
+
 class Evaluator(Gatherer):
-    """Counts frames by all parts there are; :meth:`numbers` gives the result, and names the frames
-    that could not be counted.
+    """Counts frames by all parts there are.
+
+    :meth:`numbers` gives the result, and names the frames that could not be counted.
 
     Args:
         scores: that every frame with an anomaly label must bring.
-        classes, anomalies: label map or class names, and frames with an anomaly label; None where
-            no such labels are evaluated.
+        classes: label map or class names; None where no class labels are evaluated.
         frames: names to come; each is checked to belong to a resampled unit.
-        tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is
-            evaluated too.
-        groups, resample, time_of, unit_codes, smallest_object: as of :func:`group_frames`,
-            :func:`resampled_units` and :class:`LabelledFrame`.
+        anomalies: frames with an anomaly label; None where no such labels are evaluated.
+        time_of: of a frame, in seconds of its video.
+        unit_codes: as of :class:`LabelledFrame`.
+        measures: what is measured.
     """
 
     def __init__(
@@ -234,59 +319,24 @@ class Evaluator(Gatherer):
         frames: Iterable[str] = (),
         *,
         anomalies: Collection[str] | None = (),
-        protocols: Sequence[Any] = ("pooled",),
-        tracks: Sequence[str] = (),
-        by: Sequence[ObjectBins] = (),
-        groups: str | Mapping[str, str] | None = None,
-        flag: Mapping[str, Threshold] | None = None,
-        resampling: Resampling = NO_INTERVALS,
-        resample: str = "frame",
-        time_of: Callable[[str], float | None] = lambda frame: None,
+        time_of: TimeOf = lambda frame: None,
         unit_codes: Collection[str] | None = None,
-        smallest_object: int = SMALLEST_OBJECT,
+        measures: Measures = DEFAULT_MEASURES,
     ) -> None:
-        for name in tracks:
-            if name not in TRACKS:
-                raise InputError(
-                    f"there is no component track '{name}'", hint=f"--components {','.join(TRACKS)}"
-                )
-        if groups is not None and anomalies is None:
+        if measures.groups is not None and anomalies is None:
             raise InputError("--groups needs frames with anomaly labels, and there are none")
-        self.score_names, self.unit_codes, self.bins = (
-            tuple(scores),
-            unit_codes,
-            dict[str, ScoreBins](),
-        )
-        self.smallest_object = smallest_object
+        self.measures = measures
+        self.flag = measures.flag
+        self.score_names = tuple(scores)
+        self.unit_codes = unit_codes
+        self.bins: dict[str, ScoreBins] = {}
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
-        self.protocols = (
-            ()
-            if anomalies is None
-            else tuple(dict.fromkeys([*protocols, *(["smiyc"] if tracks else [])]))
-        )
+        self.protocols = () if anomalies is None else measures.all_protocols()
+        self.tracks = measures.tracks if self.protocols else ()
         if not (self.score_names and self.protocols) and not self.classes:
             raise InputError("there is neither a score nor a class to evaluate")
-        parts = [
-            part
-            for build in PARTS.values()
-            for part in build(self.score_names, self.classes, self.protocols)
-        ]
-        if anomalies is not None:
-            members = {} if groups is None else group_frames(groups, anomalies)
-            parts += [ByObject(score, bins) for score in scores for bins in by]
-            parts += [PooledGroup(score, *group) for score in scores for group in members.items()]
-        self.tracks, self.flag = tracks if self.protocols else (), flag or {}
-        parts += flag_parts(
-            self.flag, self.score_names, self.classes, anomalies is not None, time_of
-        )
-        if (
-            anomalies is not None
-        ):  # last: it follows objects, so whatever refuses a frame must come first
-            timed = any(time_of(name) is not None for name in anomalies)
-            parts += object_parts(
-                self.flag, self.score_names, by, members, time_of if timed else None
-            )
-        super().__init__(parts, resampling, resampled_units(resample, time_of))
+        parts = self._make_parts(anomalies, time_of)
+        super().__init__(parts, measures.resampling, resampled_units(measures.resample, time_of))
         for name in frames:
             self.unit(name)
             for part in parts:
@@ -295,6 +345,33 @@ class Evaluator(Gatherer):
         self.anomaly_frames: list[str] = []  # that were counted
         self._counts = Counter[str]()
         self._left_out: list[dict[str, str]] = []
+
+    def _make_parts(self, anomalies: Collection[str] | None, time_of: TimeOf) -> list[ArrayPart]:
+        """Return the parts of the labels that there are, in the order of the result."""
+        measures = self.measures
+        parts = registered_parts(self.score_names, self.classes, self.protocols)
+        alarms = flag_parts(
+            self.flag, self.score_names, self.classes, anomalies is not None, time_of
+        )
+        if anomalies is None:
+            return [*parts, *alarms]
+        groups: dict[str, set[str]] = {}
+        if measures.groups is not None:
+            groups = group_frames(measures.groups, anomalies)
+        for score in self.score_names:
+            for bins in measures.by:
+                parts.append(ByObject(score, bins))
+        for score in self.score_names:
+            for group, members in groups.items():
+                parts.append(PooledGroup(score, group, members))
+        parts += alarms
+        # Last, because these parts follow objects from frame to frame: a part that refuses a frame
+        # must have refused it before.
+        timed = any(time_of(name) is not None for name in anomalies)
+        parts += object_parts(
+            self.flag, self.score_names, measures.by, groups, time_of if timed else None
+        )
+        return parts
 
     def update(
         self,
@@ -305,20 +382,23 @@ class Evaluator(Gatherer):
         labels: npt.NDArray[np.uint8] | None = None,
         anomaly: npt.NDArray[np.uint8] | None = None,
     ) -> bool:
-        """Count a frame, given by its name and the fields of :class:`LabelledFrame`; return whether
-        it was counted.
+        """Count a frame, given by its name and the fields of :class:`LabelledFrame`.
+
+        Return whether it was counted; if not, it is left out with its reason.
         """
         labels = labels if self.classes else None
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
-        arrays = (prediction, mean_probabilities, labels, anomaly)
         try:
             labelled = LabelledFrame(
                 frame,
                 used,
-                *arrays,
+                prediction=prediction,
+                mean_probabilities=mean_probabilities,
+                labels=labels,
+                anomaly=anomaly,
                 unit_codes=self.unit_codes,
                 bins=self.bins,
-                smallest_object=self.smallest_object,
+                smallest_object=self.measures.smallest_object,
             )
             self.add(labelled)
         except InputError as error:
@@ -344,31 +424,37 @@ class Evaluator(Gatherer):
         return True
 
     def find_bins(self, frames: Sequence[str], read: Read) -> None:
-        """Make bins of the scores that 16 bits cannot hold, from the float maps of all frames that
-        will be counted.
+        """Make bins of the scores that 16 bits cannot hold.
+
+        They are made of the float maps of all frames that will be counted.
         """
         rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
         for name in ConsoleProgress(label="first look").follow(frames):
             with suppress(InputError):  # the frame is left out when it is counted
                 frame = LabelledFrame(name, **read(name), unit_codes=self.unit_codes)
+                label_kinds = [label for label in (frame.anomaly, frame.wrong) if label is not None]
                 for score, stored in frame.stored.items():
-                    for labels in (frame.anomaly, frame.wrong) if stored.dtype.kind == "f" else ():
-                        if labels is not None:
-                            finders.setdefault(score, BinFinder(rows)).add(stored, labels)
+                    if stored.dtype.kind != "f":
+                        continue
+                    for labels in label_kinds:
+                        finders.setdefault(score, BinFinder(rows)).add(stored, labels)
         for score, finder in sorted(finders.items()):
             bins = finder.bins() if finder.wide else None
             if bins is not None:
                 self.bins[score] = bins
 
     def count(self, frames: Sequence[str], read: Read) -> None:
+        """Count frames, and leave out those that cannot be read."""
         for name in ConsoleProgress().follow(frames):
             try:
                 arrays = read(name)
             except InputError as error:
                 self.leave_out(name, str(error))
-            else:  # a frame that is refused while it is counted may not be left out: half of it is counted
-                self.update(name, **arrays)
+                continue
+            # Outside of the try: a frame that a part refuses in the middle is half counted, so that
+            # error must not pass for one of reading.
+            self.update(name, **arrays)
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
@@ -385,19 +471,16 @@ class Evaluator(Gatherer):
         return others
 
     def numbers(self, read: Read | None = None) -> Result:
-        """Return the numbers of all frames so far, in the form of ``metrics.json``: what cannot be
-        made is None, and ``reasons`` says why under its dotted path. Component tracks ``read`` the
-        frames with anomaly labels once more. PartialFailure where no frame could be counted.
+        """Return the numbers of all frames so far, in the form of ``metrics.json``.
+
+        What cannot be made is None, and ``reasons`` says why under its dotted path. Component
+        tracks ``read`` the frames with anomaly labels once more.
+
+        Raises:
+            PartialFailure: no frame could be counted.
         """
-        scored, lost = self._counts["frames_scored"], len(self._left_out)
-        if scored == 0:
-            first = (
-                f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})"
-                if lost
-                else ""
-            )
-            message = f"none of {lost} frames could be scored{first}; check that the labels belong to these maps"
-            raise PartialFailure(message)
+        if self._counts["frames_scored"] == 0:
+            raise PartialFailure(self._why_nothing_was_scored())
         sections = (
             "scores",
             "segmentation",
@@ -410,68 +493,75 @@ class Evaluator(Gatherer):
         result: Result = {name: {} for name in sections}
         self.place_numbers(result)
         result["segmentation"].setdefault("per_class", {})
-        for counts in (
-            self.counts(parts.ConfidenceCalibration).values()
-            if result["calibration"]["ece"] is not None
-            else ()
-        ):
-            result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
-        for name, flagged in result.get("flagged", {}).items():
-            of = self.flag[name]
-            flagged["threshold"] = of.value
-            if of.guarantee:
-                flagged["promise"] = of.promise
-                flagged["condition"] = of.guarantee.condition
-                flagged["control"] = of.guarantee.control
+        if result["calibration"]["ece"] is not None:
+            for counts in self.counts(parts.ConfidenceCalibration).values():
+                result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
+        for score, flagged in result.get("flagged", {}).items():
+            _describe_threshold(flagged, self.flag[score])
         self._count_components(result, read)
         self.place_intervals(result)
-        result["counts"] = {
-            "frames": scored + lost,
-            "frames_scored": scored,
-            "frames_left_out": lost,
-        }
-        result["counts"] |= {**self._counts, "resampled_units": len(self.units)}
-        for tally in self.tallies:
-            if isinstance(tally.part, PooledGroup):
-                normal, anomalous = (0, 0) if tally.total is None else tally.total.sum(1).tolist()
-                counts = {
-                    "anomaly_frames": tally.frames,
-                    "normal_pixels": normal,
-                    "anomaly_pixels": anomalous,
-                }
-                result["counts"].setdefault("groups", {})[tally.part.group] = counts
+        result["counts"] = self._frame_counts()
+        group_counts = self._group_counts()
+        if group_counts:
+            result["counts"]["groups"] = group_counts
         result["forms"] = {
             name: str(self.forms[name]) for name in self.score_names if name in self.forms
         }
         result["left_out"] = list(self._left_out)
         return result
 
+    def _why_nothing_was_scored(self) -> str:
+        first = ""
+        if self._left_out:
+            first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})"
+        return (
+            f"none of {len(self._left_out)} frames could be scored{first}; "
+            "check that the labels belong to these maps"
+        )
+
+    def _frame_counts(self) -> dict[str, Any]:
+        """Return how many frames and pixels the numbers are of."""
+        scored = self._counts["frames_scored"]
+        left_out = len(self._left_out)
+        return {
+            "frames": scored + left_out,
+            "frames_scored": scored,
+            "frames_left_out": left_out,
+            **self._counts,
+            "resampled_units": len(self.units),
+        }
+
+    def _group_counts(self) -> dict[str, dict[str, int]]:
+        """Return the frames and pixels of each group of frames."""
+        counts: dict[str, dict[str, int]] = {}
+        for tally in self.tallies:
+            if not isinstance(tally.part, PooledGroup):
+                continue
+            normal = 0
+            anomalous = 0
+            if tally.total is not None:
+                normal, anomalous = tally.total.sum(1).tolist()
+            counts[tally.part.group] = {
+                "anomaly_frames": tally.frames,
+                "normal_pixels": normal,
+                "anomaly_pixels": anomalous,
+            }
+        return counts
+
     def incomplete(self, tally: Tally) -> str | None:
-        part, counted = tally.part, tally.frames
-        if part.needs == "class" and not self.classes:
+        """Return why a part has no numbers: no labels, or frames that lack what it needs."""
+        needs = tally.part.needs
+        if needs == "class" and not self.classes:
             return "no class labels were given"
-        labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
-        if 0 < counted < labelled and getattr(part, "members", None) is None:
-            return f"only {counted} of {labelled} frames with a label hold what it needs"
+        labelled = self._counts["anomaly_frames" if needs == "anomaly" else "labelled_frames"]
+        counts_all_frames = getattr(tally.part, "members", None) is None
+        if counts_all_frames and 0 < tally.frames < labelled:
+            return f"only {tally.frames} of {labelled} frames with a label hold what it needs"
         return None
 
     def _count_components(self, result: Result, read: Read | None) -> None:
-        """Count the components at the thresholds that the first pass found, and place their
-        numbers.
-        """
-        tallies = []
-        for name in self.score_names if self.tracks else ():
-            threshold = result["scores"][name]["smiyc"]["threshold"]
-            if threshold is None:
-                why = result["reasons"][f"scores.{name}.smiyc.threshold"]
-                result["scores"][name]["components"] = dict.fromkeys(self.tracks)
-                paths = (f"scores.{name}.components.{track}" for track in self.tracks)
-                result["reasons"] |= dict.fromkeys(paths, f"it has no threshold: {why}")
-            else:
-                tallies += [
-                    Tally(Components(name, track, threshold), self.resampling)
-                    for track in self.tracks
-                ]
+        """Count the components at the thresholds of the first pass, and place their numbers."""
+        tallies = self._component_tallies(result)
         if tallies and read is not None:
             for name in ConsoleProgress(label="components").follow(self.anomaly_frames):
                 arrays = read(name)
@@ -487,3 +577,30 @@ class Evaluator(Gatherer):
         self.place_numbers(result, tallies)
         self.tallies += tallies
         self._replicates = None
+
+    def _component_tallies(self, result: Result) -> list[Tally]:
+        """Return a tally of each score and track; a score without a threshold gets reasons."""
+        tallies: list[Tally] = []
+        if not self.tracks:
+            return tallies
+        for score in self.score_names:
+            threshold = result["scores"][score]["smiyc"]["threshold"]
+            if threshold is None:
+                why = result["reasons"][f"scores.{score}.smiyc.threshold"]
+                result["scores"][score]["components"] = dict.fromkeys(self.tracks)
+                for track in self.tracks:
+                    path = f"scores.{score}.components.{track}"
+                    result["reasons"][path] = f"it has no threshold: {why}"
+                continue
+            components = [Components(score, track, threshold) for track in self.tracks]
+            tallies += [Tally(part, self.resampling) for part in components]
+        return tallies
+
+
+def _describe_threshold(flagged: dict[str, Any], threshold: Threshold) -> None:
+    """Put the threshold of a score, and what it promises, beside the numbers of its alarms."""
+    flagged["threshold"] = threshold.value
+    if threshold.guarantee:
+        flagged["promise"] = threshold.promise
+        flagged["condition"] = threshold.guarantee.condition
+        flagged["control"] = threshold.guarantee.control

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,103 +33,141 @@ def object_parts(
     groups: Groups,
     time_of: TimeOf | None,
 ) -> list[Flagged]:
-    """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None
-    where no frame has a time.
+    """Return the parts of labelled objects at the thresholds of these scores.
+
+    Args:
+        flag: score -> threshold.
+        scores: that are evaluated.
+        by: bins of objects.
+        groups: of frames, by their names.
+        time_of: of a frame; None where no frame has a time.
     """
-    used = [(score, flag[score]) for score in scores if score in flag]
-    ways = [
-        *((bins, None) for bins in by),
-        *((ObjectBins("group", (), (name,)), frames) for name, frames in groups.items()),
-    ]
-    return [
-        *(FoundObjects(*each, *way) for each in used for way in ways),
-        *(OverTime(*each, time_of) for each in used if time_of),
-    ]
+    flagged_scores = [score for score in scores if score in flag]
+    found: list[Flagged] = []
+    for score in flagged_scores:
+        found += [FoundObjects(score, flag[score], bins, members=None) for bins in by]
+        for group, frames in groups.items():
+            all_in_one = ObjectBins("group", edges=(), names=(group,))
+            found.append(FoundObjects(score, flag[score], all_in_one, members=frames))
+    if time_of is None:
+        return found
+    return [*found, *(OverTime(score, flag[score], time_of) for score in flagged_scores)]
 
 
 class _OfObjects(Flagged):
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    needs = "anomaly"
+    lacks = NO_ANOMALY_LABEL
 
     def found(self, frame: LabelledFrame, flagged: Array) -> Array:
         """Return which objects of a frame are found, bool ``[N]``."""
         assert frame.objects is not None
-        return found_up_to(
-            flagged[frame.objects.number > 0], frame.objects, self.threshold.found_share
-        )
+        of_objects = flagged[frame.objects.number > 0]
+        return found_up_to(of_objects, frame.objects, self.threshold.found_share)
 
 
 class FoundObjects(_OfObjects):
-    """The share of the objects of each bin, of ``members`` alone where they are given, that is
-    found; counts ``[B, 2]``, objects and found.
+    """The share of the objects of each bin that is found.
+
+    With ``members`` only objects of these frames count. Counts are ``[B, 2]``, objects and found.
     """
 
-    metrics = parts.higher("found", "found"), parts.Metric("objects", "objects")
+    metrics = (parts.higher("found", "found"), parts.Metric("objects", "objects"))
     undefined = NO_OBJECT
 
     def __init__(
         self, score: str, threshold: Threshold, bins: ObjectBins, members: Collection[str] | None
     ) -> None:
         super().__init__(score, threshold)
-        self.bins, self.members, self.section = bins, members, ("flagged", score, bins.kind)
+        self.bins = bins
+        self.members = members
+        self.section = ("flagged", score, bins.kind)
         self.names: Sequence[NumberPath] = [
             (name, metric.key) for name in bins.names for metric in self.metrics
         ]
         self.point = frozenset((name, "objects") for name in bins.names)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.objects is None or (self.members is not None and frame.name not in self.members):
+        if frame.objects is None:
             return None
-        places = self.bins.places(frame.objects)
-        found = places[self.found(frame, self.flagged(frame))]
-        return np.stack(
-            [np.bincount(of, minlength=len(self.bins.names)) for of in (places, found)], 1
-        )
+        if self.members is not None and frame.name not in self.members:
+            return None
+        bin_of_object = self.bins.places(frame.objects)
+        is_found = self.found(frame, self.flagged(frame))
+        number = len(self.bins.names)
+        objects = np.bincount(bin_of_object, minlength=number)
+        found = np.bincount(bin_of_object[is_found], minlength=number)
+        return np.stack([objects, found], axis=1)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        rows = [
-            (found / objects if objects else None, objects) for objects, found in counts.tolist()
-        ]
-        return dict(zip(self.names, (value for row in rows for value in row), strict=True))
+        numbers: Numbers = {}
+        for name, (objects, found) in zip(self.bins.names, counts.tolist(), strict=True):
+            numbers[name, "found"] = _ratio(found, objects)
+            numbers[name, "objects"] = objects
+        return numbers
+
+
+class _Sighting(NamedTuple):
+    """A followed object in one frame."""
+
+    frame: str
+    time: float  # in seconds of the video
+    found: bool
+
+
+_COUNTED = (
+    "tracks",  # objects that are labelled in several frames
+    "detected",  # tracks that are found at least once
+    "milliseconds",  # to detection, of detected tracks
+    "later_frames",  # frames of tracks after their first
+    "changes",  # frames in which it changes whether an object is found
+    "alarms",  # flagged regions that are followed
+    "single_frame",  # alarms that live one frame
+)
+
+
+def _counts_of(**counts: int) -> Counts:
+    """Return counts ``[7]`` in the order of :data:`_COUNTED`, 0 for those that are not named."""
+    return np.array([counts.get(name, 0) for name in _COUNTED], np.int64)
 
 
 class OverTime(_OfObjects):
     """How soon and how steadily objects are found that are labelled in several frames, and how many
     alarms live one frame only.
 
-    ``docs/guides/deciding.md`` says what each number means. Counts ``[7]``: objects, detected ones,
-    milliseconds to detection, frames after the first, changes, alarms, alarms of one frame.
+    ``docs/guides/deciding.md`` says what each number means. Counts are ``[7]``, see
+    :data:`_COUNTED`.
     """
 
     lacks = "no frame with an anomaly label has a time; --fps gives them to images"
     metrics = (
-        *(
-            parts.higher("detected", "detected"),
-            parts.lower("seconds_to_detection", "seconds to detection"),
-        ),
-        *(parts.lower("flicker", "flicker"), parts.lower("single_frame", "alarms of one frame")),
-        *(parts.Metric("tracks", "objects"), parts.Metric("alarms", "alarms")),
+        parts.higher("detected", "detected"),
+        parts.lower("seconds_to_detection", "seconds to detection"),
+        parts.lower("flicker", "flicker"),
+        parts.lower("single_frame", "alarms of one frame"),
+        parts.Metric("tracks", "objects"),
+        parts.Metric("alarms", "alarms"),
     )
     point = frozenset({("tracks",), ("alarms",)})
 
     def __init__(self, score: str, threshold: Threshold, time_of: TimeOf) -> None:
         super().__init__(score, threshold)
-        self.section, self.time_of = ("flagged", score, "over_time"), time_of
-        self._objects, self._regions = Follower(), Follower()
-        self._tracks = defaultdict[int, list[tuple[str, float, bool]]](
-            list
-        )  # frame, time, and whether it is found
+        self.section = ("flagged", score, "over_time")
+        self.time_of = time_of
+        self._objects = Follower()
+        self._regions = Follower()
+        self._tracks = defaultdict[int, list[_Sighting]](list)
         self._alarms = defaultdict[int, list[str]](list)  # frames
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        time, objects = self.time_of(frame.name), frame.objects
+        time = self.time_of(frame.name)
+        objects = frame.objects
         if frame.anomaly is None or objects is None or time is None:
             return None
         flagged = self.flagged(frame) & (frame.anomaly != IGNORE)
         found = self.found(frame, flagged).tolist()
-        for number, is_found in zip(
-            self._objects.follow(frame.name, objects.boxes.tolist()), found, strict=True
-        ):
-            self._tracks[number].append((frame.name, time, is_found))
+        object_numbers = self._objects.follow(frame.name, objects.boxes.tolist())
+        for number, is_found in zip(object_numbers, found, strict=True):
+            self._tracks[number].append(_Sighting(frame.name, time, is_found))
         largest = strongest_regions(
             flagged.astype(np.float32),
             0.5,
@@ -137,43 +176,52 @@ class OverTime(_OfObjects):
         )
         for number in self._regions.follow(frame.name, [region.box for region in largest]):
             self._alarms[number].append(frame.name)
-        return np.zeros(7, np.int64)
+        return _counts_of()
 
     def finish(self) -> Iterator[tuple[str, Counts]]:
-        for track in [self._tracks.pop(number) for number in [*self._tracks]]:
-            names, times, found = zip(*track, strict=True)
+        for number in [*self._tracks]:
+            track = self._tracks.pop(number)
             if len(track) > 1:
-                late = times[found.index(True)] - times[0] if any(found) else 0
-                changes = sum(before != now for before, now in pairwise(found))
-                yield (
-                    names[0],
-                    np.array(
-                        [1, any(found), round(1000 * late), len(track) - 1, changes, 0, 0], np.int64
-                    ),
-                )
-        for frames in [self._alarms.pop(number) for number in [*self._alarms]]:
-            yield frames[0], np.array([0] * 5 + [1, len(frames) == 1], np.int64)
+                yield track[0].frame, _track_counts(track)
+        for number in [*self._alarms]:
+            frames = self._alarms.pop(number)
+            yield frames[0], _counts_of(alarms=1, single_frame=int(len(frames) == 1))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        tracks, detected, milliseconds, steps, changes, alarms, single = counts.tolist()
-        pairs = (
-            (detected, tracks),
-            (milliseconds / 1000, detected),
-            (changes, steps),
-            (single, alarms),
-        )
-        return dict(
-            zip(
-                self.names,
-                (*(part / whole if whole else None for part, whole in pairs), tracks, alarms),
-                strict=True,
-            )
-        )
+        total = dict(zip(_COUNTED, counts.tolist(), strict=True))
+        return {
+            ("detected",): _ratio(total["detected"], total["tracks"]),
+            ("seconds_to_detection",): _ratio(total["milliseconds"] / 1000, total["detected"]),
+            ("flicker",): _ratio(total["changes"], total["later_frames"]),
+            ("single_frame",): _ratio(total["single_frame"], total["alarms"]),
+            ("tracks",): total["tracks"],
+            ("alarms",): total["alarms"],
+        }
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         if name == ("single_frame",):
             return "no region is flagged"
-        return "no object is detected" if counts[0] else "no labelled object is seen in two frames"
+        if counts[_COUNTED.index("tracks")]:
+            return "no object is detected"
+        return "no labelled object is seen in two frames"
 
 
-OBJECT_METRICS = *FoundObjects.metrics, *OverTime.metrics
+def _track_counts(track: Sequence[_Sighting]) -> Counts:
+    """Return the counts of an object that is labelled in two or more frames."""
+    detections = [sighting.time for sighting in track if sighting.found]
+    seconds = detections[0] - track[0].time if detections else 0
+    changes = sum(before.found != now.found for before, now in pairwise(track))
+    return _counts_of(
+        tracks=1,
+        detected=int(bool(detections)),
+        milliseconds=round(1000 * seconds),
+        later_frames=len(track) - 1,
+        changes=changes,
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+OBJECT_METRICS = (*FoundObjects.metrics, *OverTime.metrics)

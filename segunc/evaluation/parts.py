@@ -1,7 +1,9 @@
-"""The sections of ``metrics.json``: each counts frames, adds counts, and makes numbers of the sum
-of all frames and of every bootstrap replicate, of which many are kept, in a coarser form.
+"""The sections of ``metrics.json``, each made by a part.
 
-A part is a section, metrics, two words on what it needs, ``count`` and ``numbers``;
+A part counts frames, adds counts, and makes numbers of a sum of counts: of all frames, and of every
+bootstrap replicate. Replicates are many, so their counts may be kept in a coarser form.
+
+A part has a section, its metrics, the kind of label that it needs, ``count`` and ``numbers``;
 :class:`Segmentation` is a short one.
 """
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -69,23 +71,36 @@ class LabelledFrame:
     and kept.
 
     Float maps are counted in the ``bins`` of their score, and without bins by their float16, which
-    must hold them exactly. InputError where there is no label, sizes differ, or a label or the
-    prediction holds what it may not hold.
+    must hold them exactly.
+
+    Attributes:
+        name: of the frame.
+        stored: score -> map in its stored form: uint16 or uint8 codes, or floats.
+        prediction: class ids, uint8.
+        mean_probabilities: float32 ``[C, H, W]``, mean over the draws.
+        labels: train ids, uint8, 255 ignored.
+        anomaly: uint8, 0 normal, 1 anomaly, 255 ignored.
+        unit_codes: scores whose uint16 are (code / 65535)^2; those of other scores are linear.
+            None: as this tool stores them.
+        bins: score -> bins, of float maps that 16 bits cannot hold.
+        smallest_object: pixels of the smallest labelled object.
+        anomaly_pixels: normal, anomalous and ignored pixels, int64 ``[3]``; zeros without a label.
+
+    Raises:
+        InputError: there is no label, sizes differ, or a label or the prediction holds a value that
+            it may not hold.
     """
 
     name: str
-    stored: Mapping[str, Array]  # score -> map in its stored form: uint16 or uint8 codes, or floats
-    prediction: Array | None = None  # class ids, uint8
-    mean_probabilities: Array | None = None  # [C, H, W] float32, mean over the draws
-    labels: Array | None = None  # train ids, uint8, 255 ignored
-    anomaly: Array | None = None  # uint8, 0 normal, 1 anomaly, 255 ignored
-    # Scores whose uint16 are (code / 65535)^2, others are linear; None: as this tool stores them.
+    stored: Mapping[str, Array]
+    prediction: Array | None = None
+    mean_probabilities: Array | None = None
+    labels: Array | None = None
+    anomaly: Array | None = None
     unit_codes: Collection[str] | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
-    smallest_object: int = SMALLEST_OBJECT  # pixels of a labelled object
-    anomaly_pixels: Counts = field(
-        init=False
-    )  # int64 [3] normal, anomalous and ignored; zeros without a label
+    smallest_object: int = SMALLEST_OBJECT
+    anomaly_pixels: Counts = field(init=False)
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -93,12 +108,11 @@ class LabelledFrame:
         self.anomaly_pixels = np.zeros(3, np.int64)
         if self.anomaly is not None:
             check_anomaly_labels(self.anomaly)
-            self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[
-                [0, 1, IGNORE]
-            ].astype(np.int64)
+            pixels_by_label = np.bincount(self.anomaly.ravel(), minlength=256)
+            self.anomaly_pixels = pixels_by_label[[0, 1, IGNORE]].astype(np.int64)
 
     def form(self, name: str) -> Form:
-        """Return how a map is stored; keys of different forms cannot be compared."""
+        """Return how the map of a score is stored; keys of different forms cannot be compared."""
         if name not in self.stored:
             raise InputError(
                 f"there is no map '{name}', but every score that is evaluated needs one"
@@ -106,21 +120,29 @@ class LabelledFrame:
         stored = self.stored[name]
         if np.issubdtype(stored.dtype, np.floating):
             return self.bins.get(name, "float")
-        as_codes = stored_as_codes(name) if self.unit_codes is None else name in self.unit_codes
-        return "unit-code" if stored.dtype == np.uint16 and as_codes else str(stored.dtype)
+        if stored.dtype == np.uint16 and self._holds_unit_codes(name):
+            return "unit-code"
+        return str(stored.dtype)
+
+    def _holds_unit_codes(self, name: str) -> bool:
+        """Return whether the uint16 of a score are (code / 65535)^2, and not linear."""
+        if self.unit_codes is None:
+            return stored_as_codes(name)
+        return name in self.unit_codes
 
     def values(self, name: str) -> npt.NDArray[np.floating]:
         """Return the map of a score in real units, ``[H, W]``, floats as they are stored."""
-        if np.issubdtype(self.stored[name].dtype, np.floating):
-            return self.stored[name]
-        return decode_stored(
-            self.stored[name], "unit-code" if self.form(name) == "unit-code" else "linear"
-        )
+        stored = self.stored[name]
+        if np.issubdtype(stored.dtype, np.floating):
+            return stored
+        return decode_stored(stored, "unit-code" if self.form(name) == "unit-code" else "linear")
 
     def benchmark_scores(self, name: str) -> npt.NDArray[np.floating]:
-        """Return the map of a score ``[H, W]`` as a file of the benchmark SegmentMeIfYouCan holds
-        it: floats that 16 bits cannot hold and the codes of other tools by their values, all others
-        as float16."""
+        """Return the map of a score as files of SegmentMeIfYouCan's benchmark hold it, ``[H, W]``.
+
+        Floats that 16 bits cannot hold, and the codes of other tools, keep their values; all others
+        become float16.
+        """
         form = self.form(name)
         values = self.values(name)
         if isinstance(form, ScoreBins) or form in ("uint8", "uint16"):
@@ -134,85 +156,94 @@ class LabelledFrame:
         return None if self.anomaly is None else Objects.of(self.anomaly, self.smallest_object)
 
     def anomaly_counts(self, name: str) -> Counts | None:
-        """Count pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an
-        anomaly label.
+        """Count pixels by key or bin of a score: int64 ``[2, K]``, row 1 anomalous.
+
+        None without an anomaly label.
         """
-        return None if self.anomaly is None else self._count("anomaly", name, self.anomaly)
+        if self.anomaly is None:
+            return None
+        return self._count("anomaly", name, self.anomaly)
 
     def keys(self, name: str, mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.integer], int]:
-        """Return the keys or bins of a score of the pixels of a mask, ``[n]``, and how many there
-        are of either.
-        """
+        """Return the keys or bins of a score at the pixels of a mask, ``[n]``, and their number."""
         return counting.rank(self.stored[name][mask], self.bins.get(name))
 
     @cached_property
     def wrong(self) -> npt.NDArray[np.uint8] | None:
-        """Whether the prediction of each pixel is wrong, uint8 ``[H, W]``, 255 unlabelled; None
-        without class labels or prediction.
+        """Whether the prediction of each pixel is wrong, uint8 ``[H, W]``, 255 unlabelled.
+
+        None without class labels or prediction.
         """
         if self.labels is None or self.prediction is None:
             return None
-        return np.where(
-            self.labels == IGNORE, np.uint8(IGNORE), self.labels != self.prediction
-        ).astype(np.uint8)
+        differs = self.labels != self.prediction
+        return np.where(self.labels == IGNORE, np.uint8(IGNORE), differs).astype(np.uint8)
 
     def failure_counts(self, name: str) -> Counts | None:
-        """Count labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly
-        predicted; None where something lacks.
+        """Count labelled pixels by key or bin of a score: int64 ``[2, K]``, row 1 wrong ones.
+
+        None without class labels, prediction or map.
         """
         if self.wrong is None or name not in self.stored:
             return None
         return self._count("failure", name, self.wrong)
 
     def confidence_counts(self) -> Counts | None:
-        """Count as :meth:`failure_counts` does by the confidence score; floats that 16 bits cannot
-        hold become uint16 codes.
+        """Count as :meth:`failure_counts` does, by the score that the confidence is made of.
+
+        Floats that 16 bits cannot hold become uint16 codes.
         """
         counts = self.failure_counts(CONFIDENCE)
-        if counts is None or self.wrong is None or str(self.form(CONFIDENCE)) != "float":
+        if counts is None or self.wrong is None:
+            return None
+        form = self.form(CONFIDENCE)
+        if str(form) != "float":
             return counts
         values = np.where(self.wrong == IGNORE, 0, self.stored[CONFIDENCE])
         if values.size and not (values.min() >= 0 and values.max() <= 1):
             raise InputError(
                 f"the map '{CONFIDENCE}' leaves 0..1, so that it is not 1 - max probability"
             )
-        wide = isinstance(self.form(CONFIDENCE), ScoreBins)
-        return (
-            count_scores(np.rint(values * 65535).astype(np.uint16), self.wrong) if wide else counts
-        )
+        if isinstance(form, ScoreBins):
+            codes = np.rint(values * 65535).astype(np.uint16)
+            return count_scores(codes, self.wrong)
+        return counts
 
-    def _count(self, what: str, name: str, rows: Array) -> Counts:
-        if (what, name) not in self._counts:
+    def _count(self, kind: str, name: str, rows: Array) -> Counts:
+        """Count the pixels of a score by the row that a label gives each, and keep the counts."""
+        if (kind, name) not in self._counts:
             form = self.form(name)
             count = form.count if isinstance(form, ScoreBins) else count_scores
             try:
-                self._counts[what, name] = count(self.stored[name], rows)
+                self._counts[kind, name] = count(self.stored[name], rows)
             except InputError as error:
                 raise error.within(f"the map '{name}'") from error
-        return self._counts[what, name]
+        return self._counts[kind, name]
 
     def _check_sizes(self) -> None:
         truth = self.anomaly if self.anomaly is not None else self.labels
         if truth is None:
             raise InputError("there is neither an anomaly label nor a class label")
-        arrays: dict[str, Array | None] = {
-            f"the map '{name}'": values for name, values in self.stored.items()
-        }
-        arrays |= {"the prediction": self.prediction, "the class label": self.labels}
-        arrays["the probability map"] = (
-            None if self.mean_probabilities is None else self.mean_probabilities[0]
-        )
-        for what, array in arrays.items():
+        arrays: dict[str, Array | None] = {}
+        for score, stored in self.stored.items():
+            arrays[f"the map '{score}'"] = stored
+        arrays["the prediction"] = self.prediction
+        arrays["the class label"] = self.labels
+        if self.mean_probabilities is not None:
+            arrays["the probability map"] = self.mean_probabilities[0]
+        for array_name, array in arrays.items():
             if array is not None and array.shape != truth.shape:
-                size, wanted = (" x ".join(map(str, shape)) for shape in (array.shape, truth.shape))
-                hint = "predict at the labels' size, or give the labels that belong to these maps"
+                size = " x ".join(map(str, array.shape))
+                expected = " x ".join(map(str, truth.shape))
                 raise InputError(
-                    f"frame {self.name}: {what} is {size}, and the label is {wanted}", hint=hint
+                    f"frame {self.name}: {array_name} is {size}, and the label is {expected}",
+                    hint="predict at the labels' size, "
+                    "or give the labels that belong to these maps",
                 )
 
 
 def decode_keys(form: str, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floating]:
-    """Return the score values of keys of maps in a form, as maps are read and shown."""
+    """Return the score of each key of maps in a form, as maps are read and shown."""
     codes = keys.astype(np.uint16)
     if form == "float":
         return keys_to_half(codes).astype(np.float32)
@@ -223,8 +254,12 @@ def decode_keys(form: str, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floa
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a part: its key (``KEY.*`` for one number of each class), its title in tables,
-    and which way is better, if any.
+    """A number of a part.
+
+    Attributes:
+        key: of the number in its section; ``KEY.*`` stands for one number of each class.
+        title: of the number in tables; a number without one is in the file alone.
+        higher_is_better: None where neither way is better.
     """
 
     key: str
@@ -232,9 +267,26 @@ class Metric:
     higher_is_better: bool | None = None
 
 
-higher, lower = (partial(Metric, higher_is_better=way) for way in (True, False))
-AREAS = higher("auroc", "AUROC"), higher("aupr", "AUPR"), lower("fpr95", "FPR95")
-DETECTION = (*AREAS, higher("best_f1", "best F1"), Metric("threshold", "threshold"))
+def higher(key: str, title: str = "") -> Metric:
+    """Return a metric that is better where it is higher."""
+    return Metric(key, title, higher_is_better=True)
+
+
+def lower(key: str, title: str = "") -> Metric:
+    """Return a metric that is better where it is lower."""
+    return Metric(key, title, higher_is_better=False)
+
+
+AREAS = (
+    higher("auroc", "AUROC"),
+    higher("aupr", "AUPR"),
+    lower("fpr95", "FPR95"),
+)
+DETECTION = (
+    *AREAS,
+    higher("best_f1", "best F1"),
+    Metric("threshold", "threshold"),
+)
 
 
 def titles(metrics: Iterable[Metric]) -> dict[str, str]:
@@ -244,65 +296,71 @@ def titles(metrics: Iterable[Metric]) -> dict[str, str]:
 
 def coarse_keys(counts: Counts, bins: int) -> Counts:
     """Return counts by key or bin ``[..., K]`` with neighbouring ones merged to ``[..., bins]``."""
-    width = -(-counts.shape[-1] // bins)
-    padding = [(0, 0)] * (counts.ndim - 1) + [(0, bins * width - counts.shape[-1])]
-    return np.asarray(
-        np.pad(counts, padding).reshape(*counts.shape[:-1], bins, width).sum(-1), np.int64
-    )
+    *shape, keys = counts.shape
+    width = -(-keys // bins)  # keys of a bin, rounded up
+    padding = [(0, 0) for _ in shape]
+    padding.append((0, bins * width - keys))
+    by_bin = np.pad(counts, padding).reshape(*shape, bins, width)
+    return np.asarray(by_bin.sum(-1), np.int64)
 
 
 @cache
 def keys_of(bins: int) -> npt.NDArray[np.uint16]:
-    """Return the key that each of so many bins of neighbouring keys stands for, the middle one,
-    uint16 ``[bins]``.
-    """
+    """Return the middle key of each bin of neighbouring keys, uint16 ``[bins]``."""
     return np.arange(KEYS // bins // 2, KEYS, KEYS // bins).astype(np.uint16)
 
 
 @lru_cache(maxsize=32)
 def values_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
-    """Return the score that each of so many bins of neighbouring keys of a form stands for,
-    ``[bins]``.
-    """
+    """Return the score in the middle of each bin of neighbouring keys of a form, ``[bins]``."""
     if isinstance(form, ScoreBins):
         width = -(-len(form.edges) // bins)
-        return np.asarray(
-            form.edges[np.minimum(np.arange(bins) * width + width // 2, len(form.edges) - 1)]
-        )
+        middles = np.arange(bins) * width + width // 2
+        return np.asarray(form.edges[np.minimum(middles, len(form.edges) - 1)])
     return decode_keys(form, keys_of(bins))
 
 
 class ArrayPart(ABC):
-    """One section of a result; its counts are an int64 array where nothing else is said."""
+    """One section of a result.
 
-    section: NumberPath  # its place in metrics.json
+    Its counts are an int64 array, unless the part says something else.
+
+    Attributes:
+        section: its place in ``metrics.json``.
+        metrics: its numbers with their titles and better directions.
+        needs: the kind of label that it needs, ``anomaly`` or ``class``.
+        lacks: why all its numbers are None where :meth:`count` gave no counts of any frame.
+        undefined: why a number is None where the counts define none.
+        point: numbers without an interval, thresholds for instance.
+        rows: rows of its counts by key or bin, which bins are sized for.
+        batch: frames whose counts are kept before they are combined.
+        coarse: bins that replicates keep of counts by key or bin ``[2, K]``; None: all of them.
+    """
+
+    section: NumberPath
     metrics: Sequence[Metric] = ()
-    needs: str  # the kind of label it needs, ``anomaly`` or ``class``
-    lacks: str  # why all its numbers are None where :meth:`count` gave no counts of any frame
-    undefined: str = (
-        "its counts define no number"  # why a number is None where the counts define none
-    )
-    point: frozenset[NumberPath] = (
-        frozenset()
-    )  # numbers without an interval, thresholds for instance
-    rows: int = 0  # of counts by key or bin, which bins are sized for
-    batch: int = 1  # frames whose counts are kept before they are combined
-    coarse: ClassVar[int | None] = (
-        None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
-    )
+    needs: str
+    lacks: str
+    undefined: str = "its counts define no number"
+    point: frozenset[NumberPath] = frozenset()
+    rows: int = 0
+    batch: int = 1
+    coarse: ClassVar[int | None] = None
 
     @cached_property
-    def names(self) -> Sequence[NumberPath]:  # of its numbers below the section
+    def names(self) -> Sequence[NumberPath]:
+        """The paths of its numbers below the section."""
         return tuple((metric.key,) for metric in self.metrics)
 
     @abstractmethod
     def count(self, frame: LabelledFrame) -> Any:
-        """Return the counts of a frame, None where it lacks what the part needs."""
+        """Return the counts of a frame; None where it lacks what the part needs."""
 
     def finish(self) -> Iterable[tuple[str, Any]]:
-        """Return counts that no frame could give alone, of tracks for instance, each with the frame
-        whose unit they belong to. This ends what is being followed, so that asking twice counts
-        nothing twice.
+        """Return counts that no frame could give alone, of tracks for instance.
+
+        Each comes with the name of the frame whose unit it belongs to. This ends what is being
+        followed, so that a second call counts nothing twice.
         """
         return ()
 
@@ -311,52 +369,60 @@ class ArrayPart(ABC):
         """Return the numbers of summed counts; None where the counts define none."""
 
     def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
-        """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none;
-        those that have no interval may be left out.
+        """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none.
+
+        Numbers that have no interval may be left out.
         """
         rows = [self.numbers(self.refine(counts), forms) for counts in coarse.astype(np.int64)]
-        return {
-            name: np.array([row[name] for row in rows], np.float64) for name in rows[0]
-        }  # None becomes NaN
+        columns: dict[NumberPath, npt.NDArray[np.float64]] = {}
+        for name in rows[0]:
+            columns[name] = np.array([row[name] for row in rows], np.float64)  # None becomes NaN
+        return columns
 
     def why(self, counts: Any, name: NumberPath) -> str:
         """Return why a number of these summed counts is None."""
         return self.undefined
 
     def combine(self, counts: Sequence[Any]) -> Any:
+        """Return the sum of counts of several frames."""
         return np.asarray(sum(counts), np.int64)
 
     def coarsen(self, counts: Any) -> Counts:
-        """Return counts in the form in which replicates are kept: whole numbers of a fixed shape
-        that add.
-        """
+        """Return counts as replicates keep them: whole numbers of a fixed shape that add."""
         return counts if self.coarse is None else coarse_keys(counts, self.coarse)
 
     def refine(self, coarse: Counts) -> Any:
-        """Return counts whose :meth:`coarsen` is ``coarse``; of counts by key :func:`values_of`
-        gives the values.
+        """Return counts whose :meth:`coarsen` is ``coarse``.
+
+        The score that a bin of keys stands for is that of :func:`values_of`.
         """
         return coarse
 
 
 class AnomalyPart(ArrayPart):
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    """The detection numbers of a score by one protocol."""
+
+    needs = "anomaly"
+    lacks = NO_ANOMALY_LABEL
     metrics: Sequence[Metric] = DETECTION
     protocol: ClassVar[AnomalyProtocol]
 
     def __init__(self, score: str) -> None:
-        self.score, self.section = score, ("scores", score, self.protocol)
+        self.score = score
+        self.section = ("scores", score, self.protocol)
 
 
 class Pooled(AnomalyPart):
-    """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the
-    highest that reach a recall.
+    """All pixels of the set in one pool; equal scores are one threshold.
+
+    ``thresholds`` are the highest that reach a recall. Its counts are ``[2, K]`` by key or bin.
     """
 
-    protocol, point = "pooled", frozenset({("threshold",), *_AT_RECALL})
-    coarse, rows = COARSE_KEYS, 2
-
+    protocol = "pooled"
     names = (*((metric.key,) for metric in DETECTION), *_AT_RECALL)
+    point = frozenset({("threshold",), *_AT_RECALL})
+    coarse = COARSE_KEYS
+    rows = 2
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.anomaly_counts(self.score)
@@ -366,19 +432,21 @@ class Pooled(AnomalyPart):
         best = counting.best_f1(curve)
         if best is None:
             return dict.fromkeys(self.names)
-        keys = [
-            best[1],
-            *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS),
+        largest_f1, best_key = best
+        keys_at_recalls = [
+            curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS
         ]
-        thresholds = values_of(forms[self.score], counts.shape[-1])[
-            np.array(keys, np.int64)
-        ].tolist()
-        return dict(zip(self.names, (*counting.areas(curve), best[0], *thresholds), strict=True))
+        keys = [best_key, *keys_at_recalls]
+        value_of_key = values_of(forms[self.score], counts.shape[-1])
+        thresholds = value_of_key[np.array(keys, np.int64)].tolist()
+        numbers = [*counting.areas(curve), largest_f1, *thresholds]
+        return dict(zip(self.names, numbers, strict=True))
 
     def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
         normal, anomalous = coarse.swapaxes(0, 1)
         areas = counting.numbers_of_many(normal, anomalous, counting.at_or_above(normal))
-        return dict(zip(self.names, areas, strict=False))  # without the thresholds
+        # Thresholds are the last names and have no intervals.
+        return dict(zip(self.names, areas, strict=False))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return str(detection_curve(counts).undefined)
@@ -389,58 +457,68 @@ class PooledGroup(Pooled):
 
     def __init__(self, score: str, group: str, members: Collection[str]) -> None:
         super().__init__(score)
-        self.group, self.members, self.section = (
-            group,
-            members,
-            ("scores", score, "groups", group, "pooled"),
-        )
+        self.group = group
+        self.members = members
+        self.section = ("scores", score, "groups", group, "pooled")
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return super().count(frame) if frame.name in self.members else None
 
 
 class ByObject(ArrayPart):
-    """The pooled numbers of the objects of each bin against all normal pixels, and the share of
-    them that is found; see :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or
-    bin: normal pixels, then those of ``object_counts``.
+    """The pooled numbers of the objects of each bin against all normal pixels.
+
+    ``found`` is the share of the objects that is found; see :mod:`segunc.metrics.objects`. Counts
+    are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``.
     """
 
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    metrics = (*AREAS, higher("found", "found"), *map(Metric, ("objects", "pixels")))
+    needs = "anomaly"
+    lacks = NO_ANOMALY_LABEL
+    metrics = (*AREAS, higher("found", "found"), Metric("objects"), Metric("pixels"))
     coarse = COARSE_KEYS
 
     def __init__(self, score: str, bins: ObjectBins) -> None:
-        self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
+        self.score = score
+        self.bins = bins
+        self.section = ("scores", score, bins.kind)
         self.names = tuple((name, number) for name in bins.names for number in OBJECT_NUMBERS)
         self.rows = 1 + 2 * len(bins.names)
         self.point = frozenset(name for name in self.names if name[1] in ("objects", "pixels"))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        counts, objects = frame.anomaly_counts(self.score), frame.objects
+        counts = frame.anomaly_counts(self.score)
+        objects = frame.objects
         if counts is None or objects is None:
             return None
         keys, size = frame.keys(self.score, objects.number > 0)
         return np.concatenate([counts[:1], object_counts(keys, objects, self.bins, size)])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        rows = zip(self.bins.names, object_numbers(counts[0], counts[1:]), strict=True)
-        return {(name, key): value for name, row in rows for key, value in row.items()}
+        numbers: Numbers = {}
+        rows = object_numbers(normal=counts[0], counts=counts[1:])
+        for bin_name, row in zip(self.bins.names, rows, strict=True):
+            for key, value in row.items():
+                numbers[bin_name, key] = value
+        return numbers
 
     def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
         numbers = object_numbers_of_many(coarse).reshape(-1, len(coarse))
-        return dict(
-            zip([name for name in self.names if name not in self.point], numbers, strict=True)
-        )
+        names = [name for name in self.names if name not in self.point]
+        return dict(zip(names, numbers, strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return NO_OBJECT if counts[0].any() else counting.NO_NORMAL
 
 
 class Smiyc(AnomalyPart):
-    """SegmentMeIfYouCan's pixel protocol: quantile bins of the scores of each frame, pooled by
-    their lower edges; the scores are those of :meth:`LabelledFrame.benchmark_scores`."""
+    """SegmentMeIfYouCan's pixel protocol.
 
-    protocol, point = "smiyc", frozenset({("threshold",)})
+    It pools quantile bins of the scores of each frame by their lower edges; the scores are those of
+    :meth:`LabelledFrame.benchmark_scores`.
+    """
+
+    protocol = "smiyc"
+    point = frozenset({("threshold",)})
     batch = 128
 
     def __init__(self, score: str) -> None:
@@ -492,11 +570,13 @@ class Segmentation(ArrayPart):
         higher("accuracy", "pixel accuracy"),
         higher("per_class.*"),
     )
-    needs, lacks = "class", "no frame has both class labels and a prediction"
+    needs = "class"
+    lacks = "no frame has both class labels and a prediction"
 
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = classes
-        self.names = (("miou",), ("accuracy",), *(("per_class", name) for name in classes))
+        of_classes = [("per_class", name) for name in classes]
+        self.names = (("miou",), ("accuracy",), *of_classes)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None:
@@ -504,14 +584,13 @@ class Segmentation(ArrayPart):
         return prediction.confusion_matrix(frame.labels, frame.prediction, len(self.classes))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        iou = [None if np.isnan(value) else float(value) for value in prediction.class_iou(counts)]
-        return dict(
-            zip(
-                self.names,
-                (prediction.mean_iou(counts), prediction.accuracy(counts), *iou),
-                strict=True,
-            )
-        )
+        numbers: Numbers = {
+            ("miou",): prediction.mean_iou(counts),
+            ("accuracy",): prediction.accuracy(counts),
+        }
+        for name, iou in zip(self.classes, prediction.class_iou(counts).tolist(), strict=True):
+            numbers["per_class", name] = None if np.isnan(iou) else iou
+        return numbers
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return "the class is in neither labels nor predictions" if counts.any() else ALL_IGNORED
@@ -520,13 +599,14 @@ class Segmentation(ArrayPart):
 class ConfidenceCalibration(ArrayPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
-    section, names = ("calibration",), (("ece",),)
-    metrics = (
-        lower("ece", "ECE"),
-        lower("debiased_ece"),
-    )  # the last is read from stored results alone
-    needs, lacks = "class", f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
-    coarse, undefined = COARSE_KEYS, ALL_IGNORED
+    section = ("calibration",)
+    names = (("ece",),)
+    # Results of earlier versions hold debiased_ece, which is compared and no longer made.
+    metrics = (lower("ece", "ECE"), lower("debiased_ece"))
+    needs = "class"
+    lacks = f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
+    undefined = ALL_IGNORED
+    coarse = COARSE_KEYS
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.confidence_counts()
@@ -540,26 +620,29 @@ def reliability(counts: Counts, forms: Forms) -> list[list[float]]:
     """Return mean confidence, accuracy and pixels of each bin of confidence that holds a pixel."""
     bins = prediction.bin_counts(counts, confidence_of(forms[CONFIDENCE], counts.shape[-1]))
     pixels, correct, confidence = bins[:, bins[0] > 0]
-    return np.stack([confidence / pixels, correct / pixels, np.rint(pixels)], 1).tolist()  # type: ignore[no-any-return]
+    columns = [confidence / pixels, correct / pixels, np.rint(pixels)]
+    rows: list[list[float]] = np.stack(columns, axis=1).tolist()
+    return rows
 
 
 def confidence_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
-    """Return the confidence 1 - msp of each key, or bin of keys, of
-    :meth:`LabelledFrame.confidence_counts`, ``[bins]``.
-    """
+    """Return the confidence 1 - msp of each key or bin of ``confidence_counts``, ``[bins]``."""
+    key_form = "uint16" if isinstance(form, ScoreBins) else form
     with np.errstate(invalid="ignore"):  # keys that never occur may be signalling NaN
-        return (1.0 - values_of("uint16" if isinstance(form, ScoreBins) else form, bins)).clip(
-            0.0, 1.0
-        )
+        return (1.0 - values_of(key_form, bins)).clip(0.0, 1.0)
 
 
 class ProbabilityCalibration(ArrayPart):
     """NLL and Brier score, from the mean probabilities of all classes."""
 
     section = ("calibration",)
-    metrics = lower("nll", "NLL (nats)"), lower("brier", "Brier")
-    needs, undefined = "class", ALL_IGNORED
-    lacks = "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
+    metrics = (lower("nll", "NLL (nats)"), lower("brier", "Brier"))
+    needs = "class"
+    lacks = (
+        "needs the mean probabilities of all classes, which maps on disk do not hold; "
+        "evaluate with the model"
+    )
+    undefined = ALL_IGNORED
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
@@ -571,65 +654,61 @@ class ProbabilityCalibration(ArrayPart):
 
 
 class SetCoverage(ArrayPart):
-    """What sets of classes achieve: means over frames of the share of labelled pixels whose true
-    class is ``outside`` of their set, and of the ``size`` of a set, which tells its classes, the
-    most probable ones. Counts int64 ``[3]``: frames, and sums in fixed point.
+    """What prediction sets achieve, as means over frames.
+
+    ``outside`` is the share of labelled pixels whose true class is outside of their set, and
+    ``size`` the number of classes of a set, which are the most probable ones. Counts are int64
+    ``[3]``: frames, and the two sums in fixed point.
     """
 
-    score, section, metrics = (
-        "set-size",
-        ("sets",),
-        (lower("outside", "true class outside"), Metric("size", "classes")),
-    )
-    needs, lacks, undefined = "class", ProbabilityCalibration.lacks, ALL_IGNORED
+    score = "set-size"
+    section = ("sets",)
+    metrics = (lower("outside", "true class outside"), Metric("size", "classes"))
+    needs = "class"
+    lacks = ProbabilityCalibration.lacks
+    undefined = ALL_IGNORED
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        if (
-            frame.mean_probabilities is None
-            or frame.labels is None
-            or self.score not in frame.stored
-        ):
+        if frame.mean_probabilities is None or frame.labels is None:
             return None
-        if not (known := frame.labels < UNKNOWN).any():
+        if self.score not in frame.stored:
+            return None
+        labelled = frame.labels < UNKNOWN
+        if not labelled.any():
             return np.zeros(3, np.int64)
-        probabilities, sizes = (
-            frame.mean_probabilities[:, known],
-            frame.stored[self.score][known].astype(np.float64),
-        )
-        of_true = np.take_along_axis(probabilities, frame.labels[known][None].astype(np.int64), 0)
-        outside = (probabilities > of_true).sum(0) >= sizes
-        return np.array(
-            [
-                1,
-                *counting.to_fixed_point(
-                    [outside.mean(), sizes.mean()], counting.STEPS_PER_FRACTION
-                ),
-            ]
-        )
+        probabilities = frame.mean_probabilities[:, labelled]
+        sizes = frame.stored[self.score][labelled].astype(np.float64)
+        true_class = frame.labels[labelled][None].astype(np.int64)
+        probability_of_truth = np.take_along_axis(probabilities, true_class, 0)
+        more_probable = (probabilities > probability_of_truth).sum(0)
+        outside = more_probable >= sizes
+        means = [outside.mean(), sizes.mean()]
+        return np.array([1, *counting.to_fixed_point(means, counting.STEPS_PER_FRACTION)])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return dict(
-            zip(
-                self.names,
-                (counting.mean_of_fractions(of, counts[0]) for of in counts[1:]),
-                strict=True,
-            )
-        )
+        frames, outside, size = counts
+        return {
+            ("outside",): counting.mean_of_fractions(outside, frames),
+            ("size",): counting.mean_of_fractions(size, frames),
+        }
 
 
 class Selective(ArrayPart):
-    """Selective prediction and failure detection: how a score tells rightly from wrongly predicted
-    pixels.
-    """
+    """Selective prediction and failure detection: how a score ranks wrongly predicted pixels."""
 
     metrics = (
-        *(lower("aurc", "AURC"), higher("failure_auroc", "failure AUROC")),
-        *(higher("failure_aupr", "failure AUPR"), lower("failure_fpr95")),
+        lower("aurc", "AURC"),
+        higher("failure_auroc", "failure AUROC"),
+        higher("failure_aupr", "failure AUPR"),
+        lower("failure_fpr95"),
     )
-    needs, coarse, rows = "class", COARSE_KEYS, 2
+    needs = "class"
+    coarse = COARSE_KEYS
+    rows = 2
 
     def __init__(self, score: str) -> None:
-        self.score, self.section = score, ("selective", score)
+        self.score = score
+        self.section = ("selective", score)
         self.lacks = f"no labelled frame has a prediction and a map '{score}'"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
@@ -639,25 +718,40 @@ class Selective(ArrayPart):
         return {(name,): value for name, value in prediction.selective_numbers(counts).items()}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        right, wrong = (bool(row.any()) for row in counts)
-        kind = "wrongly predicted" if right else "rightly predicted" if wrong else ""
-        return f"no pixel is {kind}" if kind else "no pixel has both a class label and a prediction"
+        right, wrong = counts
+        if right.any():
+            return "no pixel is wrongly predicted"
+        if wrong.any():
+            return "no pixel is rightly predicted"
+        return "no pixel has both a class label and a prediction"
 
 
 class Components(ArrayPart):
-    """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol over the
-    whole set, which replicates keep.
+    """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol.
+
+    The threshold is that of the whole set, which replicates keep. Counts are those of
+    ``smiyc.component_counts``.
     """
 
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    needs = "anomaly"
+    lacks = NO_ANOMALY_LABEL
     metrics = (
-        *map(higher, ("siou_gt", "ppv", "mean_f1"), ("sIoU_gt", "PPV", "mean F1")),
+        higher("siou_gt", "sIoU_gt"),
+        higher("ppv", "PPV"),
+        higher("mean_f1", "mean F1"),
         higher("f1.*"),
     )
-    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in smiyc.TAUS))
+    names = (
+        ("siou_gt",),
+        ("ppv",),
+        ("mean_f1",),
+        *(("f1", f"{tau:.2f}") for tau in smiyc.TAUS),
+    )
 
     def __init__(self, score: str, track: str, threshold: float) -> None:
-        self.score, self.track, self.threshold = score, track, threshold
+        self.score = score
+        self.track = track
+        self.threshold = threshold
         self.section = ("scores", score, "components", track)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
@@ -667,8 +761,13 @@ class Components(ArrayPart):
         return smiyc.component_counts(scores, frame.anomaly, self.threshold, self.track)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        *values, f1 = smiyc.component_result(counts).values()
-        return dict(zip(self.names, (*values, *f1.values()), strict=True))
+        result = smiyc.component_result(counts)
+        numbers: Numbers = {}
+        for key in ("siou_gt", "ppv", "mean_f1"):
+            numbers[key,] = result[key]
+        for tau, f1 in result["f1"].items():
+            numbers["f1", tau] = f1
+        return numbers
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return smiyc.UNDEFINED[name[0]]
@@ -677,26 +776,74 @@ class Components(ArrayPart):
 PartBuilder = Callable[
     [Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[ArrayPart]
 ]
-"""From the names of scores, of classes and of anomaly protocols, each empty where there is none, to
-parts.
+"""Makes parts of the names of scores, of classes and of anomaly protocols, each empty where there
+is none.
 """
-_ANOMALY_PARTS = {part.protocol: part for part in (Pooled, Smiyc)}
-_OURS: dict[str, PartBuilder | str] = {
-    "anomaly": lambda scores, classes, protocols: [
-        _ANOMALY_PARTS[p](s) for s in scores for p in protocols
-    ],
-    "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
-    "calibration": lambda scores, classes, protocols: [
-        ConfidenceCalibration(),
-        ProbabilityCalibration(),
-    ],
-    "selective": lambda scores, classes, protocols: [
-        Selective(score) for score in scores if classes
-    ],
-    "sets": lambda scores, classes, protocols: (
-        [SetCoverage()] if classes and SetCoverage.score in scores else []
-    ),
-    "frames": "segunc.evaluation.frames:frame_parts",
+
+
+def _anomaly_parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[AnomalyProtocol]
+) -> list[ArrayPart]:
+    part_of_protocol: dict[AnomalyProtocol, type[AnomalyPart]] = {"pooled": Pooled, "smiyc": Smiyc}
+    parts: list[ArrayPart] = []
+    for score in scores:
+        parts += [part_of_protocol[protocol](score) for protocol in protocols]
+    return parts
+
+
+def _segmentation_parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[AnomalyProtocol]
+) -> list[ArrayPart]:
+    return [Segmentation(classes)]
+
+
+def _calibration_parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[AnomalyProtocol]
+) -> list[ArrayPart]:
+    return [ConfidenceCalibration(), ProbabilityCalibration()]
+
+
+def _selective_parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[AnomalyProtocol]
+) -> list[ArrayPart]:
+    if not classes:
+        return []
+    return [Selective(score) for score in scores]
+
+
+def _set_parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[AnomalyProtocol]
+) -> list[ArrayPart]:
+    if not classes or SetCoverage.score not in scores:
+        return []
+    return [SetCoverage()]
+
+
+_BUILT_IN: dict[str, PartBuilder | str] = {
+    "anomaly": _anomaly_parts,
+    "segmentation": _segmentation_parts,
+    "calibration": _calibration_parts,
+    "selective": _selective_parts,
+    "sets": _set_parts,
+    "frames": "segunc.evaluation.ranked_frames:frame_parts",
 }
-PARTS: Registry[PartBuilder] = Registry("metric part", "segunc.metrics", _OURS)
+PARTS: Registry[PartBuilder] = Registry("metric part", "segunc.metrics", _BUILT_IN)
 """What an evaluation counts; other packages add sections to ``metrics.json``."""
+
+
+def registered_parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[AnomalyProtocol]
+) -> list[ArrayPart]:
+    """Return the parts of :data:`PARTS`, in its order."""
+    parts: list[ArrayPart] = []
+    for build in PARTS.values():
+        parts += build(scores, classes, protocols)
+    return parts
+
+
+def example_parts() -> list[ArrayPart]:
+    """Return the parts of one score and one class.
+
+    The metrics of a part depend on neither.
+    """
+    return registered_parts(("score",), ("class",), PROTOCOLS)

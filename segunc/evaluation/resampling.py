@@ -40,28 +40,21 @@ from segunc.data.frame_names import composed, frames_named
 from segunc.decisions.guarantee import block_seconds
 
 LEVEL = 0.95
-MAX_UNDEFINED = (
-    0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
-)
-MIN_REPLICATES = (
-    40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
-)
+# Share of replicates without a number (no anomaly was drawn, say) that still leaves an interval.
+MAX_UNDEFINED = 0.05
+# Of fewer replicates the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025.
+MIN_REPLICATES = 40
 MAX_REPLICATES = 20_000  # the time that they take grows with their number
 # A rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for.
 MIN_UNITS = 15
 OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
-ABOUT = (
-    "counts",
-    "run",
-    "bootstrap",
-)  # sections whose numbers are about the evaluation; every other section holds numbers of a table
-NumberPath = tuple[
-    str, ...
-]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
-TimeOf = Callable[
-    [str], float | None
-]  # of a frame, in seconds of its video; None where it is not known
+ABOUT = ("counts", "run", "bootstrap")
+"""Sections whose numbers are about the evaluation; every other section holds numbers of a table."""
+NumberPath = tuple[str, ...]
+"""Of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file."""
+TimeOf = Callable[[str], float | None]
+"""Of a frame, in seconds of its video; None where it is not known."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -74,25 +67,30 @@ class Resampling:
 
     def __post_init__(self) -> None:
         if self.replicates != 0 and not MIN_REPLICATES <= self.replicates <= MAX_REPLICATES:
-            message = f"{self.replicates} bootstrap replicates are neither 0 nor {MIN_REPLICATES} to {MAX_REPLICATES}"
             raise InputError(
-                message, hint="--replicates 2000 is the default, --replicates 0 makes no intervals"
+                f"--replicates {self.replicates}: use 0 (no intervals), "
+                f"or {MIN_REPLICATES} to {MAX_REPLICATES}",
+                hint="--replicates 2000 is the default",
             )
 
     def weights(self, unit: str) -> npt.NDArray[np.int64]:
-        """Return how often a unit is in each replicate, int64 ``[R]``; with more replicates the
-        first ones stay.
+        """Return how often a unit is in each replicate, int64 ``[R]``.
+
+        With more replicates the first ones stay.
         """
         return self._generator(unit).poisson(1.0, self.replicates)
 
     def weights_of(self, units: tuple[str, ...]) -> npt.NDArray[np.uint8]:
-        """Return the :meth:`weights` of some units, uint8 ``[U, R]``; those of the last stretches
-        of :func:`units_at_once` are kept."""
+        """Return the :meth:`weights` of some units, uint8 ``[U, R]``.
+
+        Those of the last stretches of :func:`units_at_once` are kept.
+        """
         return _unit_weights(self, units)
 
     def seed_weights(self, name: str) -> Floats:
-        """Return the multiplier of a seed of training in each replicate, standard normal ``[R]``;
-        see :attr:`Replicates.seeds`.
+        """Return the multiplier of a seed of training in each replicate, standard normal ``[R]``.
+
+        See :attr:`Replicates.seeds`.
         """
         return self._generator(f"\nseed {name}").standard_normal(self.replicates)
 
@@ -122,20 +120,31 @@ def resampled_units(
     *,
     of_file: bool = False,
 ) -> Callable[[str], str]:
-    """Return the function from a frame's name to its unit; it raises InputError, which names the
-    ``option``, for a name that does not fit. ``how`` is ``frame``, ``folder``, ``10s`` for blocks
-    of seconds of a video (``time_of`` gives the moment of a frame), or a regular expression, whose
-    match in the name (its first group, where it has one) is the unit. One ``of_file`` is a
-    stranger's, and is searched in bounded time."""
+    """Return the function from a frame's name to its unit.
+
+    It raises InputError, which names the ``option``, for a name that does not fit.
+
+    Args:
+        how: ``frame``, ``folder``, ``10s`` for blocks of seconds of a video, or a regular
+            expression, whose match in the name (its first group, where it has one) is the unit.
+        time_of: gives the moment of a frame.
+        option: that ``how`` comes from.
+        of_file: whether ``how`` comes from a file. Then it may be a stranger's, and is searched in
+            bounded time.
+    """
     seconds = block_seconds(how)
     if seconds == 0:
-        raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")
-    fault = f"{option} '{shortened(how)}' is none of frame, folder, 10s and a regular expression"
-    pattern: Searcher
-    if of_file:
-        pattern = pattern_of_file(how, f"{option} '{shortened(how)}'")
-    else:
-        pattern = compiled(how, fault, option)
+        raise InputError(f"{option} 0s makes blocks of 0 seconds", hint=f"{option} 10s")
+    pattern = _unit_pattern(how, option, of_file=of_file)
+
+    def block_of(name: str, seconds: float) -> str:
+        time = time_of(name)
+        if time is None:
+            raise InputError(
+                f"{option} {how} needs maps of a video, but no time of the frame {name} is known",
+                hint=rf"take a part of the names: {option} '_f\d\d'",
+            )
+        return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
 
     def unit(name: str) -> str:
         if how == "frame":
@@ -143,11 +152,7 @@ def resampled_units(
         if how == "folder":
             return name.rpartition("/")[0]
         if seconds:
-            time = time_of(name)
-            if time is None:
-                message = f"{option} {how} needs maps of a video, but no time of the frame {name} is known"
-                raise InputError(message, hint=rf"take a part of the names: {option} '_f\d\d'")
-            return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
+            return block_of(name, seconds)
         match = pattern.search(composed(name))
         if match is None:
             raise InputError(
@@ -158,47 +163,76 @@ def resampled_units(
     return unit
 
 
-def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
-    """Return a regular expression for :func:`composed` names; InputError, which says what it is
-    ``otherwise``, for a text that is none."""
+def _unit_pattern(how: str, option: str, *, of_file: bool) -> Searcher:
+    if of_file:
+        return pattern_of_file(how, f"{option} '{shortened(how)}'")
+    fault = (
+        f"{option} '{shortened(how)}' is not frame, folder, "
+        "a number of seconds such as 10s, or a regular expression"
+    )
+    return compiled(how, fault, option)
+
+
+def compiled(pattern: str, fault: str, option: str = "") -> re.Pattern[str]:
+    """Return a regular expression for :func:`composed` names.
+
+    Raises:
+        InputError: the text is not one; the message is the ``fault`` with the position.
+    """
     try:
         return re.compile(composed(pattern))
     except re.error as error:
         hint = f"{option} '^[a-z_]+' takes the letters before a number" if option else ""
-        raise InputError(f"{otherwise} ({error})", hint=hint) from error
+        raise InputError(f"{fault} ({error})", hint=hint) from error
 
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
-    """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at
-    least one frame belongs to one of at most :data:`MAX_GROUPS` groups. ``how`` is a regular
-    expression as of :func:`resampled_units`, or a mapping from the names of frames, or of their
-    files, to groups; a warning says which names are of no frame."""
-    if isinstance(how, str):
-        pattern = compiled(
-            how, f"--groups '{how}' is neither a CSV file nor a regular expression", "--groups"
-        )
-        matches = {frame: pattern.search(composed(frame)) for frame in frames}
-        group_of = {
-            frame: match[min(pattern.groups, 1)] or OTHER
-            for frame, match in matches.items()
-            if match
-        }
-    else:
-        group_of = _listed_groups(how, frames)
-    groups: dict[str, set[str]] = {name: set() for name in sorted({*group_of.values()} - {OTHER})}
+    """Return the frames of each group by its name, :data:`OTHER` last.
+
+    Args:
+        how: a regular expression as of :func:`resampled_units`, or a mapping from the names of
+            frames, or of their files, to groups; a warning says which names are of no frame.
+        frames: those with an anomaly label.
+
+    Raises:
+        InputError: no frame belongs to a group, or there are more than :data:`MAX_GROUPS`.
+    """
+    group_of = _matched_groups(how, frames) if isinstance(how, str) else _listed_groups(how, frames)
+    groups: dict[str, set[str]] = {}
+    for group in sorted({*group_of.values()} - {OTHER}):
+        groups[group] = set()
     for frame in frames:
         groups.setdefault(group_of.get(frame, OTHER), set()).add(frame)
-    if not group_of or len(groups) > MAX_GROUPS:
-        many = f"makes {len(groups)} groups, more than {MAX_GROUPS}"
-        fault = many if group_of else "names no frame with an anomaly label"
+    fault = ""
+    if not group_of:
+        fault = "names no frame with an anomaly label"
+    elif len(groups) > MAX_GROUPS:
+        fault = f"makes {len(groups)} groups, more than {MAX_GROUPS}"
+    if fault:
+        option = f"--groups {how}" if isinstance(how, str) else "--groups CSV"
         example = f"; a frame's name is {min(frames)}" if frames else ""
-        raise InputError(f"--groups {how if isinstance(how, str) else 'CSV'} {fault}{example}")
+        raise InputError(f"{option} {fault}{example}")
     return groups
 
 
+def _matched_groups(expression: str, frames: Collection[str]) -> dict[str, str]:
+    """Return the group of each frame in whose name a regular expression finds something."""
+    fault = f"--groups '{expression}' is neither a CSV file nor a regular expression"
+    pattern = compiled(expression, fault, "--groups")
+    group_of: dict[str, str] = {}
+    for frame in frames:
+        match = pattern.search(composed(frame))
+        if match:
+            group_of[frame] = match[min(pattern.groups, 1)] or OTHER
+    return group_of
+
+
 def _listed_groups(listed: Mapping[str, str], frames: Collection[str]) -> dict[str, str]:
-    """Return the group of each frame that a list names; InputError where it gives a frame two
-    groups."""
+    """Return the group of each frame that a list names.
+
+    Raises:
+        InputError: the list gives a frame two groups.
+    """
     group_of: dict[str, str] = {}
     unknown: list[str] = []
     for name, frame in frames_named(listed, frames).items():
@@ -220,8 +254,10 @@ def _listed_groups(listed: Mapping[str, str], frames: Collection[str]) -> dict[s
 
 @dataclass(frozen=True)
 class Chance:
-    """What replicates say of a number: its 95 % interval, the two-sided p-value of zero in 0..1,
-    and the effective number of units.
+    """What replicates say of a number.
+
+    That is its 95 % interval, the two-sided p-value of zero in 0..1, and the effective number of
+    units.
 
     p < 1 - LEVEL exactly where the interval excludes zero; save where the level that so few
     effective units ask for lies beyond the outermost replicate: then the interval ends at these,
@@ -246,17 +282,24 @@ class Chance:
 
 @dataclass(frozen=True)
 class Replicates:
-    """The numbers of every bootstrap replicate."""
+    """The numbers of every bootstrap replicate.
 
-    paths: tuple[str, ...]  # dotted
-    values: Floats  # [P, R], NaN where a replicate defines no number
-    seed: int  # of the weights
-    units: tuple[str, ...]  # that are resampled, sorted
-    seeds: tuple[
-        str, ...
-    ] = ()  # the K of training whose mean the numbers are, where these are resampled too
+    Attributes:
+        paths: of the P numbers, dotted.
+        values: ``[P, R]``, NaN where a replicate defines no number.
+        seed: of the weights.
+        units: that are resampled, sorted.
+        seeds: the K of training whose mean the numbers are, where these are resampled too.
+    """
+
+    paths: tuple[str, ...]
+    values: Floats
+    seed: int
+    units: tuple[str, ...]
+    seeds: tuple[str, ...] = ()
 
     def of(self, path: NumberPath) -> Floats | None:
+        """Return the replicates ``[R]`` of a number; None where there are none of it."""
         dotted = ".".join(path)
         return self.values[self.paths.index(dotted)] if dotted in self.paths else None
 
@@ -265,20 +308,28 @@ class Replicates:
         reasons = [self._why_none(row) for row in self.values]
         rows = [row for row, why in zip(self.values, reasons, strict=True) if why is None]
         spreads = iter(self._effective(rows))
-        return {
-            path: self._chance(row, *next(spreads)) if why is None else why
-            for path, row, why in zip(self.paths, self.values, reasons, strict=True)
-        }
+        chances: dict[str, Chance | str] = {}
+        for path, row, why in zip(self.paths, self.values, reasons, strict=True):
+            if why is not None:
+                chances[path] = why
+                continue
+            effective, freedom = next(spreads)
+            chances[path] = self._chance(row, effective, freedom)
+        return chances
 
     def chance(self, values: Floats) -> Chance | str:
-        """Return what values ``[R]`` of these replicates say of their number, or why there is no
-        interval."""
+        """Return what values ``[R]`` of these replicates say of their number.
+
+        Or, as a text, why there is no interval.
+        """
         why = self._why_none(values)
         if why is not None:
             return why
-        return self._chance(values, *self._effective([values])[0])
+        effective, freedom = self._effective([values])[0]
+        return self._chance(values, effective, freedom)
 
     def _why_none(self, values: Floats) -> str | None:
+        """Return why values ``[R]`` give no interval; None where they give one."""
         number = len(self.units)
         if not enough(self.units):
             return f"too few resampled units: {number}, of at least {MIN_UNITS}"
@@ -290,8 +341,7 @@ class Replicates:
         return None
 
     def _chance(self, values: Floats, effective: float, freedom: float) -> Chance:
-        """Return the interval and the p-value of values ``[R]``, with the effective number of units
-        and the degrees of freedom.
+        """Return the interval and the p-value of values ``[R]``.
 
         The ends of the interval are values of replicates, the k-th from either end, k the largest
         whole number below (1 + R) Phi(-t sqrt(n / (n - 1))) with the 97.5 percentile t of Student's
@@ -307,41 +357,60 @@ class Replicates:
         level = float(ndtr(-stretch * stdtrit(freedom, 0.5 + 0.5 * LEVEL)))
         rank = max(math.ceil(level * (total + 1)) - 2, 0)
         beyond = 1 + min(np.count_nonzero(row <= 0), np.count_nonzero(row >= 0))
-        p_value = 2 * float(stdtr(freedom, min(ndtri(beyond / (total + 1)), 0.0) / stretch))
+        normal_quantile = min(ndtri(beyond / (total + 1)), 0.0)
+        p_value = 2 * float(stdtr(freedom, normal_quantile / stretch))
         return Chance(float(row[rank]), float(row[-1 - rank]), p_value, effective)
 
     def _effective(self, rows: Sequence[Floats]) -> list[tuple[float, float]]:
         """Return the effective number of units, and the degrees of freedom of the standard error,
-        of each row ``[R]``. Influences are covariances of a number with the weights (the
-        infinitesimal jackknife; Efron 2014, "Estimation and accuracy after model selection"). The
-        weights of some units are in memory at a time."""
+        of each row ``[R]``.
+
+        Influences are covariances of a number with the weights (the infinitesimal jackknife; Efron
+        2014, "Estimation and accuracy after model selection"). The weights of some units are in
+        memory at a time.
+        """
         if not rows:
             return []
         replicates = len(rows[0])
         resampling = Resampling(replicates, self.seed)
-        powers = np.zeros((len(rows), 2))  # sums of squares and of fourth powers of the influences
-        step = units_at_once(replicates)
+        powers = self._powers(rows, resampling)
+        multipliers = np.zeros((len(self.seeds), replicates))
+        for number, seed in enumerate(self.seeds):
+            multipliers[number] = resampling.seed_weights(seed)
+        spreads = []
+        for row, (second, fourth) in zip(rows, powers.tolist(), strict=True):
+            of_seeds = _influences(multipliers, row)
+            spreads.append(self._freedom(second, fourth, np.isfinite(row).sum(), of_seeds))
+        return spreads
+
+    def _powers(self, rows: Sequence[Floats], resampling: Resampling) -> Floats:
+        """Return the sums of squares and of fourth powers of the units' influences on each row,
+        ``[len(rows), 2]``.
+        """
+        powers = np.zeros((len(rows), 2))
+        step = units_at_once(resampling.replicates)
         for start in range(0, len(self.units), step):
             weights = resampling.weights_of(self.units[start : start + step]).astype(np.float64)
-            for place, row in enumerate(rows):
+            for number, row in enumerate(rows):
                 influences = _influences(weights, row)
-                powers[place] += (influences**2).sum(), (influences**4).sum()
-        multipliers = np.reshape(
-            [resampling.seed_weights(name) for name in self.seeds], (len(self.seeds), replicates)
-        )
-        return [
-            self._freedom(second, fourth, np.isfinite(row).sum(), _influences(multipliers, row))
-            for (second, fourth), row in zip(powers.tolist(), rows, strict=True)
-        ]
+                powers[number] += (influences**2).sum(), (influences**4).sum()
+        return powers
 
     def _freedom(
         self, second: float, fourth: float, replicates: int, of_seeds: Floats
     ) -> tuple[float, float]:
-        """Return the effective number of units and the degrees of freedom, from the sums of squares
-        and of fourth powers of the units' influences and from the influences of the seeds. R
-        replicates leave a noise of variance 1 / R in each influence, which is taken out of the
+        """Return the effective number of units, and the degrees of freedom.
+
+        R replicates leave a noise of variance 1 / R in each influence, which is taken out of the
         sums. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula
-        joins both."""
+        joins both.
+
+        Args:
+            second: sum of the squares of the units' influences.
+            fourth: sum of their fourth powers.
+            replicates: R that define the number.
+            of_seeds: influences of the seeds, ``[K]``.
+        """
         noise = 1 / replicates
         number = len(self.units)
         fourth = fourth - 6 * noise * second + 3 * number * noise**2
@@ -350,17 +419,14 @@ class Replicates:
         if second > 3 * noise * math.sqrt(2 * number):
             spread = min(fourth / second**2, 1.0) - 1 / number
             effective = 2 / max(spread, 2 / number)
-        seeds = (
-            max(float((of_seeds**2).sum() - len(of_seeds) * noise), 0.0)
-            if len(of_seeds) > 1
-            else 0.0
-        )
+        seeds = 0.0
+        if len(of_seeds) > 1:
+            seeds = max(float((of_seeds**2).sum() - len(of_seeds) * noise), 0.0)
         if not seeds:
             return effective, effective - 1
         second = max(second, 0.0)
-        return effective, (second + seeds) ** 2 / (
-            second**2 / (effective - 1) + seeds**2 / (len(of_seeds) - 1)
-        )
+        spread_of_both = second**2 / (effective - 1) + seeds**2 / (len(of_seeds) - 1)
+        return effective, (second + seeds) ** 2 / spread_of_both
 
 
 def enough(units: Collection[str]) -> bool:
@@ -369,8 +435,10 @@ def enough(units: Collection[str]) -> bool:
 
 
 def _influences(weights: Floats, values: Floats) -> Floats:
-    """Return the covariance of values ``[R]`` with the weights of each unit ``[U, R]``, in standard
-    deviations of the values, ``[U]``; replicates without a value are left out."""
+    """Return the covariance of values ``[R]`` with the weights of each unit ``[U, R]``.
+
+    ``[U]`` in standard deviations of the values; replicates without a value are left out.
+    """
     defined = np.isfinite(values)
     if not defined.all():
         weights = weights[:, defined]
@@ -387,23 +455,31 @@ def paired_difference(
     other: NumberPath | None = None,
     shift: float = 0.0,
 ) -> Chance | str:
-    """Return what paired replicates say of the number ``other`` (None: the same) of the second less
-    ``one`` of the first, plus ``shift`` (a margin), or why there is no test. Where one has more
-    replicates, its first ones are those of the fewer.
+    """Return what paired replicates say of a number of the second less one of the first.
+
+    Or, as a text, why there is no test. Where one has more replicates, its first ones are those of
+    the fewer.
+
+    Args:
+        first: replicates of one evaluation.
+        second: replicates of another one.
+        one: path of the number in the first.
+        other: path of the number in the second; None for the same.
+        shift: added to the difference, a margin for instance.
     """
-    if why := why_not_paired(first, second):
+    why = why_not_paired(first, second)
+    if why:
         return why
-    a, b = first.of(one), second.of(other or one)
-    if a is None or b is None:
+    of_first = first.of(one)
+    of_second = second.of(other or one)
+    if of_first is None or of_second is None:
         return "this number has no replicates"
-    number = min(len(a), len(b))
-    return first.chance(b[:number] - a[:number] + shift)
+    number = min(len(of_first), len(of_second))
+    return first.chance(of_second[:number] - of_first[:number] + shift)
 
 
 def why_not_paired(first: Replicates, second: Replicates) -> str | None:
-    """Return why replicate r of two evaluations is not over the same draw of units; None where it
-    is.
-    """
+    """Return why replicates r of two evaluations are not of the same units; None where they are."""
     if first.seed != second.seed:
         return f"resampled with the seeds {first.seed} and {second.seed}"
     if first.seeds != second.seeds:
@@ -419,15 +495,21 @@ def sidecar_path(result: Path) -> Path:
 
 
 def save_replicates(path: Path, replicates: Replicates) -> None:
-    """Write replicates as an ``.npz`` that loads without unpickling: ``paths`` ``[P]``, ``values``
-    float32 ``[P, R]``, ``seed``, and ``clusters``, the resampled units; the file appears whole.
+    """Write replicates as an ``.npz`` that loads without unpickling; the file appears whole.
+
+    It holds ``paths`` ``[P]``, ``values`` float32 ``[P, R]``, ``seed``, and ``clusters``, the
+    resampled units.
     """
     buffer = io.BytesIO()
-    paths, units = (np.array(names, np.str_) for names in (replicates.paths, replicates.units))
-    # float32 moves a value by 6e-8 of itself at most, and neighbouring ones of 2000 replicates lie
-    # farther apart.
-    seed, values = np.array(replicates.seed, np.int64), np.asarray(replicates.values, np.float32)
-    np.savez_compressed(buffer, paths=paths, values=values, seed=seed, clusters=units)
+    np.savez_compressed(
+        buffer,
+        paths=np.array(replicates.paths, np.str_),
+        # float32 moves a value by 6e-8 of itself at most, and neighbouring ones of 2000 replicates
+        # lie farther apart.
+        values=np.asarray(replicates.values, np.float32),
+        seed=np.array(replicates.seed, np.int64),
+        clusters=np.array(replicates.units, np.str_),
+    )
     write_atomically(path, buffer.getvalue())
 
 
@@ -440,24 +522,28 @@ def is_sidecar(path: Path) -> bool:
 
 
 def load_replicates(path: Path) -> Replicates:
-    """Read what :func:`save_replicates` wrote; raises InputError where a file cannot be read or
-    holds something else.
+    """Read what :func:`save_replicates` wrote.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
     """
     try:
         arrays = read_arrays(read_bytes(path))
-        paths, values, seed, clusters = (
-            arrays[name] for name in ("paths", "values", "seed", "clusters")
-        )
-        if (paths.dtype.kind, clusters.dtype.kind, values.dtype.kind) != (
-            "U",
-            "U",
-            "f",
-        ) or seed.dtype.kind not in "iu":
+        paths = arrays["paths"]
+        values = arrays["values"]
+        seed = arrays["seed"]
+        clusters = arrays["clusters"]
+        kinds = paths.dtype.kind + clusters.dtype.kind + values.dtype.kind
+        if kinds != "UUf" or seed.dtype.kind not in "iu":
             raise ValueError("its arrays are of other types")
-        if values.shape != (len(paths), values.shape[-1]) or clusters.ndim != 1 or seed.size != 1:
+        is_table = values.shape == (len(paths), values.shape[-1])
+        if not is_table or clusters.ndim != 1 or seed.size != 1:
             raise ValueError("its arrays are of other shapes")
         return Replicates(
-            tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist())
+            paths=tuple(paths.tolist()),
+            values=values.astype(np.float64),
+            seed=int(seed),
+            units=tuple(clusters.tolist()),
         )
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         fault = f"it lacks {error}" if isinstance(error, KeyError) else error
@@ -477,23 +563,35 @@ class Cell:
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """One ``metrics.json``."""
+    """One ``metrics.json``.
 
-    name: str  # in a table
+    Attributes:
+        name: in a table.
+        path: of the file.
+        content: of the file.
+        numbers: all of its numbers.
+        replicates: of its sidecar; None where there is none.
+    """
+
+    name: str
     path: Path
     content: Mapping[str, Any]
-    numbers: Mapping[NumberPath, float | None]  # all of its numbers
-    replicates: Replicates | None  # of its sidecar, None where there is none
+    numbers: Mapping[NumberPath, float | None]
+    replicates: Replicates | None
 
     def cell(self, path: NumberPath) -> Cell:
-        value, dotted = self.numbers.get(path), ".".join(path)
+        """Return a number with its interval, or with the reasons why there is none."""
+        value = self.numbers.get(path)
+        dotted = ".".join(path)
         if value is None:
-            return Cell(
-                None, reason=str(self.content.get("reasons", {}).get(dotted, "no reason is given"))
-            )
-        bounds = self.content.get("intervals", {}).get(dotted)
+            reason = self.content.get("reasons", {}).get(dotted, "no reason is given")
+            return Cell(None, reason=str(reason))
         why_none = self.content.get("bootstrap", {}).get("no_interval", {}).get(dotted)
-        return Cell(value, (float(bounds[0]), float(bounds[1])) if bounds else None, why_none)
+        bounds = self.content.get("intervals", {}).get(dotted)
+        if not bounds:
+            return Cell(value, reason=why_none)
+        low, high = bounds
+        return Cell(value, (float(low), float(high)), why_none)
 
 
 class _Bootstrap(BaseModel):
@@ -515,22 +613,34 @@ class _ResultFile(BaseModel):
 def load_results(
     paths: Sequence[Path], names: Sequence[str] | None = None
 ) -> list[EvaluationResult]:
-    """Read results of ``segunc evaluate`` with their sidecars; ``names`` None takes the stem of
-    each file, with its folder where two files share one. InputError where a file cannot be read or
-    is no result, or names lack or repeat.
+    """Read results of ``segunc evaluate`` with their sidecars.
+
+    Args:
+        paths: of the files.
+        names: of the results; None takes the stem of each file, with its folder where two files
+            share one.
+
+    Raises:
+        InputError: a file cannot be read or is not a result, or names lack or repeat.
     """
-    stems = Counter(path.stem for path in paths)
-    names = names or [
-        f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths
-    ]
+    names = names or _names_of(paths)
     if len(names) != len(paths):
         raise InputError(
             f"{len(names)} names are given for {len(paths)} results", hint="--names a,b"
         )
-    repeated = [name for name, number in Counter(names).items() if number > 1]
-    if repeated:
-        raise InputError(f"two results are named '{repeated[0]}'", hint="--names a,b")
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise InputError(f"two results are named '{name}'", hint="--names a,b")
     return [_load(path, name) for path, name in zip(paths, names, strict=True)]
+
+
+def _names_of(paths: Sequence[Path]) -> list[str]:
+    stems = Counter(path.stem for path in paths)
+    names = []
+    for path in paths:
+        shared = stems[path.stem] > 1
+        names.append(f"{path.resolve().parent.name}/{path.stem}" if shared else path.stem)
+    return names
 
 
 def _load(path: Path, name: str) -> EvaluationResult:
@@ -541,25 +651,28 @@ def _load(path: Path, name: str) -> EvaluationResult:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))
         raise InputError(
-            f"{path} is no result of segunc evaluate: {where} ({fault['msg']})"
+            f"{path} is not a result of segunc evaluate: {where} ({fault['msg']})"
         ) from error
     sidecar = sidecar_path(path)
     replicates = load_replicates(sidecar) if sidecar.is_file() else None
-    sections = [section for section in content if section not in ABOUT]
-    numbers = {
-        path: value
-        for section in sections
-        for path, value in _numbers(content[section], (section,))
-    }
+    numbers: dict[NumberPath, float | None] = {}
+    for section, below in content.items():
+        if section not in ABOUT:
+            numbers.update(numbers_below(below, (section,)))
     return EvaluationResult(name, path, content, numbers, replicates)
 
 
-def _numbers(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:
-    """Yield the numbers and nulls of nested objects; lists are no numbers of a table."""
+def numbers_below(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:
+    """Yield the path and value of each number and null of nested objects.
+
+    Lists are not numbers of a table, and neither is a number that stands in no section.
+    """
     if isinstance(content, Mapping):
         for key, value in content.items():
-            yield from _numbers(value, (*prefix, str(key)))
-    elif len(prefix) > 1 and (
-        content is None or (isinstance(content, int | float) and not isinstance(content, bool))
-    ):
-        yield prefix, None if content is None else float(content)
+            yield from numbers_below(value, (*prefix, str(key)))
+    elif len(prefix) == 1 or isinstance(content, bool):
+        return
+    elif content is None:
+        yield prefix, None
+    elif isinstance(content, int | float):
+        yield prefix, float(content)

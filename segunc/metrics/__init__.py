@@ -1,3 +1,1 @@
-"""Counts and the numbers that follow from them: pure functions of arrays that know no map, model or
-file.
-"""
+"""Counts and the numbers that follow from them: pure functions of arrays."""

@@ -39,13 +39,15 @@ KEYS = 65536
 NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
 
-Counts = npt.NDArray[
-    np.int64
-]  # that add; most often [2, 65536], pixels by key, row 0 normal and row 1 anomalous
+Counts = npt.NDArray[np.int64]
+"""Whole numbers that add, most often ``[2, 65536]``: pixels by key, normal ones in row 0, anomalous
+ones in row 1.
+"""
 Floats = npt.NDArray[np.float64]
 Scores = npt.NDArray[np.floating]
 
-MAX_BINS, MIN_BINS = 1 << 20, 1 << 14  # of one score
+MAX_BINS = 1 << 20  # of one score
+MIN_BINS = 1 << 14  # of one score
 # Counts that all parts of an evaluation hold together, 512 MiB; with many parts a score has fewer
 # bins.
 MAX_CELLS = 1 << 26
@@ -66,34 +68,35 @@ def grouped_sums(group: npt.NDArray[np.integer], values: Counts, number: int) ->
 
 
 def steps(cumulated: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return what each point adds to cumulated counts ``[T]``; several times faster than
-    ``np.diff`` with ``prepend``.
-    """
+    """Return what each point adds to cumulated counts ``[T]``."""
+    # Several times faster than np.diff with prepend.
     added = cumulated.copy()
     added[1:] -= cumulated[:-1]
     return added
 
 
 def mean_of_fractions(stored: int, number: int) -> float | None:
-    """Return the mean of ``number`` fractions whose stored forms sum to ``stored``; None of no
-    fraction.
-    """
+    """Return the mean of fractions whose stored forms sum to ``stored``; None of no fraction."""
     return int(stored) / (int(number) * STEPS_PER_FRACTION) if number else None
 
 
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
-    """Count the labelled pixels of a score map by 16-bit key
-    (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``: ``stored`` uint16 or
-    uint8 codes, or floats that float16 holds exactly, any shape; ``anomaly`` uint8, 0 normal, 1
-    anomaly, 255 ignored, where scores may be anything.
+    """Count the labelled pixels of a score map by 16-bit key and label, int64 ``[2, 65536]``.
 
-    InputError where a label has another value, or a counted score is no finite float16.
+    The keys are those of :func:`segunc.maps.encoding.score_keys`.
+
+    Args:
+        stored: uint16 or uint8 codes, or floats that float16 holds exactly, of any shape.
+        anomaly: uint8 of the same shape, 0 normal, 1 anomaly, 255 ignored, where scores may be
+            anything.
+
+    Raises:
+        InputError: a label has another value, or a counted score is not a finite float16.
     """
     check_anomaly_labels(anomaly)
     if stored.dtype in (np.uint8, np.uint16):
-        return _count_rows(
-            anomaly, stored * np.uint16(257) if stored.dtype == np.uint8 else stored
-        )[:2].copy()
+        codes = stored * np.uint16(257) if stored.dtype == np.uint8 else stored
+        return _count_rows(anomaly, codes)[:2].copy()
     with np.errstate(over="ignore", invalid="ignore"):
         halves = np.ascontiguousarray(stored, np.float16)
     rows = _count_rows(anomaly, halves.view(np.uint16))[:2]
@@ -103,14 +106,14 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
     counts = np.concatenate((rows[:, : half - 1 : -1], rows[:, :half]), axis=1)
     beyond = half >> 5  # patterns whose five bits of exponent are all ones
     if counts[:, :beyond].any() or counts[:, -beyond:].any():
-        message = "a score is NaN, infinite or beyond +-65504, the range of float16"
         raise InputError(
-            message, hint="repair the map, or mark such pixels as ignored in the labels"
+            "a score is NaN, infinite or beyond +-65504, the range of float16",
+            hint="repair the map, or mark such pixels as ignored in the labels",
         )
     if not fits_half(stored, anomaly):
-        message = "float16 would round a score, so that ranks change"
         raise InputError(
-            message, hint="evaluate the folder of maps, or round the scores to float16 yourself"
+            "float16 would round a score, so that ranks change",
+            hint="evaluate the folder of maps, or round the scores to float16 yourself",
         )
     counts[:, half] += counts[:, half - 1]  # -0.0 is +0.0
     counts[:, half - 1] = 0
@@ -118,34 +121,37 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
 
 
 def fits_half(stored: npt.NDArray[np.floating], labels: npt.NDArray[np.uint8]) -> bool:
-    """Return whether float16 holds every labelled score exactly, so that its 16-bit key has the
-    rank of the score.
+    """Return whether float16 holds every labelled score exactly.
+
+    Then the 16-bit key of each score has its rank.
     """
     if stored.dtype == np.float16:
         return True
     with np.errstate(over="ignore", invalid="ignore"):
-        return not ((stored.astype(np.float16) != stored) & (labels != IGNORE)).any()
+        is_rounded = stored.astype(np.float16) != stored
+    return not (is_rounded & (labels != IGNORE)).any()
 
 
 def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
-    """Raise InputError where labels are not uint8, or one is none of 0 (normal), 1 (anomaly) and
-    255 (ignored).
-    """
+    """Raise InputError where labels are not uint8 of 0 (normal), 1 (anomaly) and 255 (ignored)."""
     if anomaly.dtype != np.uint8:
         raise InputError(f"an anomaly label is of type {anomaly.dtype}, and not of uint8")
     if ((anomaly > 1) & (anomaly != IGNORE)).any():
         unknown = sorted(set(np.unique(anomaly).tolist()) - {0, 1, IGNORE})
-        message = f"an anomaly label holds the values {unknown[:8]}, none of 0 normal, 1 anomaly and 255 ignored"
-        raise InputError(message, hint="name the data set of the labels with --dataset")
+        raise InputError(
+            f"an anomaly label holds the values {unknown[:8]}, "
+            "none of 0 normal, 1 anomaly and 255 ignored",
+            hint="name the data set of the labels with --dataset",
+        )
 
 
 def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedinteger]) -> Counts:
-    """Return the histogram ``[3, 65536]`` of values below 65,536 by the row of their label, in
-    strips that stay in the cache.
-    """
+    """Return the histogram ``[3, 65536]`` of values below 65,536 by the row of their label."""
     offset = _ROW_OF_LABEL * KEYS
-    flat_labels, flat_values = labels.ravel(), values.ravel()
+    flat_labels = labels.ravel()
+    flat_values = values.ravel()
     total = np.zeros(3 * KEYS, np.int64)
+    # In strips that stay in the cache of the CPU.
     for start in range(0, len(flat_labels), _STRIP):
         index = offset.take(flat_labels[start : start + _STRIP])
         index += flat_values[start : start + _STRIP]
@@ -168,31 +174,39 @@ class ScoreBins:
         return len(self.edges)
 
     def keys(self, scores: Scores) -> npt.NDArray[np.intp]:
-        """Return the bin of each score, of any shape; at or above k exactly where the score is at
-        or above edge k."""
+        """Return the bin of each score, of any shape.
+
+        It is at or above k exactly where the score is at or above edge k.
+        """
         return np.asarray(np.searchsorted(self.edges, scores, side="right") - 1)
 
     def count(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> Counts:
         """Count the pixels of each bin, int64 ``[2, K]``, as :func:`count_scores` does by key."""
+        normal, anomalous = _split(scores, rows)
+        size = len(self.edges)
         return np.stack(
             [
-                np.bincount(self.keys(part), minlength=len(self.edges))
-                for part in _split(scores, rows)
+                np.bincount(self.keys(normal), minlength=size),
+                np.bincount(self.keys(anomalous), minlength=size),
             ]
         )
 
 
 def rank(stored: npt.NDArray[Any], bins: ScoreBins | None) -> tuple[npt.NDArray[np.integer], int]:
-    """Return the keys by which scores of any shape are ranked, and how many keys there are: their
-    bins, or without bins their 16-bit keys, which raises InputError for floats that have none."""
+    """Return the keys by which scores of any shape are ranked, and how many keys there are.
+
+    They are the bins of the scores, or without bins their 16-bit keys.
+
+    Raises:
+        InputError: there are no bins, and float scores have no 16-bit keys.
+    """
     if bins is None:
         return score_keys(stored), KEYS
     return bins.keys(stored), bins.size
 
 
 class BinFinder:
-    """Collects the edges of the bins of a score over all frames, and finds out whether 16-bit keys
-    rank it.
+    """Collects the edges of the bins of a score over all frames.
 
     Attributes:
         wide: whether float16 would round a score, so that bins must rank it.
@@ -205,19 +219,26 @@ class BinFinder:
         self.wide = False
 
     def add(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> None:
-        """Take in a frame; raises InputError where a labelled score is NaN or infinite."""
+        """Take in a frame.
+
+        Raises:
+            InputError: a labelled score is NaN or infinite.
+        """
         for sample, part in zip(self._samples, _split(scores, rows), strict=True):
             sample.add(part)
         self.wide = self.wide or not fits_half(scores, rows)
 
     def bins(self, *, gaps: bool = False) -> ScoreBins | None:
-        """Return the bins of all frames so far; None without a labelled pixel. With ``gaps`` the
-        number right above each negative score is an edge too, even above the highest: the lowest
-        threshold that does not flag that score. Then there may be half as many more edges."""
+        """Return the bins of all frames so far; None without a labelled pixel.
+
+        With ``gaps`` the number right above each negative score is an edge too, even above the
+        highest: the lowest threshold that does not flag that score. Then there may be half as many
+        more edges.
+        """
         negative, positive = self._samples
         if not negative.pixels and not positive.pixels:
             return None
-        ends = min(negative.low, positive.low), max(negative.high, positive.high)
+        ends = (min(negative.low, positive.low), max(negative.high, positive.high))
         parts = [positive.scores, _next_above(positive.scores), negative.scores]
         if gaps:
             parts.append(_next_above(negative.scores))
@@ -234,39 +255,41 @@ def _next_above(scores: Scores) -> Scores:
 
 
 class _Sample:
-    """Every n-th score of one kind of pixels, at most ``most`` of them; n doubles as pixels come
-    in.
-    """
+    """Every n-th score of one kind of pixels, at most ``most``; n doubles as pixels come in."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.step, self.random = most, 1, np.random.default_rng(0)
+        self.most = most
+        self.step = 1
+        self.random = np.random.default_rng(0)
         self.scores: Scores = np.zeros(0, np.float32)
-        self.pixels, self.low, self.high = 0, np.inf, -np.inf
+        self.pixels = 0
+        self.low = np.inf
+        self.high = -np.inf
 
     def add(self, scores: Scores) -> None:
         if not len(scores):
             return
         # From where the last frame ended, so that small frames are not passed over, and not the
         # same columns of each row.
-        picked = np.arange(-self.pixels % self.step, len(scores), self.step)
-        picked = np.minimum(
-            picked + self.random.integers(self.step, size=len(picked)), len(scores) - 1
-        )
+        starts = np.arange(-self.pixels % self.step, len(scores), self.step)
+        picked = starts + self.random.integers(self.step, size=len(starts))
+        picked = np.minimum(picked, len(scores) - 1)
         self.scores = np.concatenate([self.scores, scores[picked]])
         if self.step == 1:
             self.scores = np.unique(self.scores)
         while len(self.scores) > self.most:
-            self.scores, self.step = np.sort(self.scores)[::2], 2 * self.step
+            self.scores = np.sort(self.scores)[::2]
+            self.step *= 2
         self.pixels += len(scores)
-        self.low, self.high = (
-            min(self.low, float(scores.min())),
-            max(self.high, float(scores.max())),
-        )
+        self.low = min(self.low, float(scores.min()))
+        self.high = max(self.high, float(scores.max()))
 
 
 def _split(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
-    """Return the scores of row 0 and of row 1, float32 or float64; raises InputError where one is
-    NaN or infinite.
+    """Return the scores of row 0 and of row 1, float32 or float64.
+
+    Raises:
+        InputError: one of them is NaN or infinite.
     """
     wide = scores.astype(np.float32) if scores.dtype == np.float16 else scores
     parts = [wide[rows == row] for row in (0, 1)]
@@ -278,15 +301,20 @@ def _split(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
 
 @dataclass(frozen=True)
 class DetectionCurve:
-    """Cumulated counts at each distinct score, from the highest score down, and rates in 0..1 at
-    each, NaN where it is ``undefined``.
+    """Cumulated counts at each of T distinct scores, from the highest score down.
+
+    Rates are in 0..1 at each, and NaN where the curve is ``undefined``.
+
+    Attributes:
+        thresholds: the distinct scores, descending, as keys or as values, ``[T]``.
+        true_positives: anomalous pixels at or above each threshold, ``[T]``; the last is their
+            total.
+        false_positives: normal pixels at or above each threshold, ``[T]``; the last is their total.
     """
 
-    thresholds: npt.NDArray[np.generic]  # [T] the distinct scores, descending, as keys or as values
-    true_positives: npt.NDArray[
-        np.int64
-    ]  # [T] anomalous pixels at or above each threshold; the last is their total
-    false_positives: npt.NDArray[np.int64]  # [T] normal pixels, likewise
+    thresholds: npt.NDArray[np.generic]
+    true_positives: npt.NDArray[np.int64]
+    false_positives: npt.NDArray[np.int64]
 
     @property
     def positives(self) -> int:
@@ -317,19 +345,20 @@ class DetectionCurve:
 
 
 def detection_curve(counts: Counts) -> DetectionCurve:
-    """Return the curve of counts by key or bin ``[2, K]``: one point for each that occurs, from the
-    highest down.
+    """Return the curve of counts by key or bin ``[2, K]``.
+
+    It has one point for each key that occurs, from the highest down.
     """
     keys = np.flatnonzero(counts.any(axis=0))[::-1]
-    normal, anomalous = counts.take(keys, axis=1).cumsum(
-        axis=1
-    )  # several times faster than counts[:, keys]
+    used = counts.take(keys, axis=1)  # several times faster than counts[:, keys]
+    normal, anomalous = used.cumsum(axis=1)
     return DetectionCurve(keys, anomalous, normal)
 
 
 def auroc(curve: DetectionCurve) -> float | None:
-    """Return the area under the ROC curve by the trapezoid: a tie of an anomalous and a normal
-    pixel counts one half.
+    """Return the area under the ROC curve by the trapezoid.
+
+    A tie of an anomalous and a normal pixel counts one half.
     """
     if curve.undefined:
         return None
@@ -339,8 +368,9 @@ def auroc(curve: DetectionCurve) -> float | None:
 
 
 def average_precision(curve: DetectionCurve) -> float | None:
-    """Return the area under the precision-recall curve by the step rule, sum of (R_k - R_{k-1})
-    P_k, as scikit-learn's; the trapezoid would give another, larger number.
+    """Return the area under the precision-recall curve by the step rule, as scikit-learn does.
+
+    It is the sum of (R_k - R_{k-1}) P_k; the trapezoid would give another, larger number.
     """
     if curve.undefined:
         return None
@@ -348,9 +378,9 @@ def average_precision(curve: DetectionCurve) -> float | None:
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
-    """Return the false positive rate at the first threshold, going down, whose true positive rate
-    reaches ``recall`` (in 0..1), without interpolation, so the recall that is reached may be
-    higher.
+    """Return the false positive rate at the highest threshold that reaches a recall in 0..1.
+
+    There is no interpolation, so the recall that is reached may be higher.
     """
     if curve.undefined:
         return None
@@ -369,27 +399,35 @@ def at_or_above(counts: Floats) -> Floats:
 
 
 def numbers_of_many(normal: Floats, anomalous: Floats, above: Floats, *, f1: bool = True) -> Floats:
-    """Return AUROC, AUPR, FPR95 and (with ``f1``) best F1 of many curves at once, ``[4, R]``, NaN
-    where a curve is undefined, as :func:`areas` and :func:`best_f1` do one by one but for the
-    rounding of their sums. ``normal`` and ``anomalous`` are pixels by key or bin, ``[R, K]``, and
-    ``above`` the normal ones :func:`at_or_above` each. Keys without an anomalous pixel decide none
-    of them.
+    """Return AUROC, AUPR, FPR95 and best F1 of many curves at once, ``[4, R]``, NaN if undefined.
+
+    They are those of :func:`areas` and :func:`best_f1` of each curve, except for the rounding of
+    their sums. Keys without an anomalous pixel decide none of them.
+
+    Args:
+        normal: pixels by key or bin, ``[R, K]``.
+        anomalous: likewise.
+        above: the normal ones :func:`at_or_above` each key, ``[R, K]``.
+        f1: whether best F1 is one of the numbers.
     """
     keys = np.flatnonzero(anomalous.any(axis=0))[::-1]
     if not len(keys):
         return np.full((3 + f1, len(normal)), np.nan)
-    negatives, added, false = above[:, :1], anomalous[:, keys], above[:, keys]
+    negatives = above[:, :1]
+    added = anomalous[:, keys]
+    false = above[:, keys]
     true = added.cumsum(1)
     positives = true[:, -1:]
     with np.errstate(invalid="ignore", divide="ignore"):
-        lower = (
-            np.einsum("rk,rk->r", added, false) - np.einsum("rk,rk->r", added, normal[:, keys]) / 2
-        )
-        rows = [1 - lower / (positives * negatives)[:, 0]]
+        # Pairs of pixels whose normal one is at or above the anomalous one; of ties half count.
+        pairs_above = np.einsum("rk,rk->r", added, false)
+        pairs_tied = np.einsum("rk,rk->r", added, normal[:, keys])
+        auroc_row = 1 - (pairs_above - pairs_tied / 2) / (positives * negatives)[:, 0]
         flagged = true + false
-        rows.append(np.einsum("rk,rk->r", added, true / np.maximum(flagged, 1)) / positives[:, 0])
+        aupr_row = np.einsum("rk,rk->r", added, true / np.maximum(flagged, 1)) / positives[:, 0]
         reached = np.argmax(true / positives >= 0.95, axis=1)
-        rows.append(np.take_along_axis(false, reached[:, None], 1)[:, 0] / negatives[:, 0])
+        fpr95_row = np.take_along_axis(false, reached[:, None], 1)[:, 0] / negatives[:, 0]
+        rows = [auroc_row, aupr_row, fpr95_row]
         if f1:
             rows.append((2 * true / (flagged + positives)).max(1))
     numbers = np.stack(rows)
@@ -398,15 +436,13 @@ def numbers_of_many(normal: Floats, anomalous: Floats, above: Floats, *, f1: boo
 
 
 def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
-    """Return the largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of
-    several the highest, which marks the fewest pixels.
+    """Return the largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold.
+
+    Of several thresholds it is the highest, which marks the fewest pixels.
     """
     if curve.undefined:
         return None
-    f1 = (
-        2.0
-        * curve.true_positives
-        / (curve.true_positives + curve.false_positives + curve.positives)
-    )
+    flagged = curve.true_positives + curve.false_positives
+    f1 = 2.0 * curve.true_positives / (flagged + curve.positives)
     best = int(np.argmax(f1))
     return float(f1[best]), curve.thresholds[best].item()

@@ -33,9 +33,7 @@ SMALLEST_OBJECT = 10
 """Pixels of the smallest labelled object, at the size of the label. Every room takes it from
 here."""
 SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
-"""Edges between bins of sizes in pixels: from specks of the annotation to a tenth of the frame and
-more.
-"""
+"""Edges between bins of sizes in pixels: from specks to a tenth of the frame and more."""
 BANDS = (0.6, 0.8)
 """Edges between far, middle and near, as shares of the frame's height from its top: on a flat road
 a level camera with its horizon at 0.5 sees 0.6 three times as far away as 0.8.
@@ -44,21 +42,29 @@ a level camera with its horizon at 0.5 sees 0.6 three times as far away as 0.8.
 
 @dataclass(frozen=True)
 class Objects:
-    """The N objects of one frame."""
+    """The N objects of one frame.
 
-    number: npt.NDArray[np.int32]  # [H, W] that of the object of each pixel, from 1; 0 outside
-    pixels: npt.NDArray[np.int64]  # [N]
-    lowest: npt.NDArray[
-        np.float64
-    ]  # [N] lower edge of its lowest row, as a share of the frame's height in 0..1
-    boxes: npt.NDArray[np.int64]  # [N, 4] left, top, width and height in pixels
+    Attributes:
+        number: of the object of each pixel, from 1; 0 outside, ``[H, W]``.
+        pixels: of each object, ``[N]``.
+        lowest: lower edge of the lowest row of each object, as a share of the frame's height in
+            0..1, ``[N]``.
+        boxes: left, top, width and height of each object in pixels, ``[N, 4]``.
+    """
+
+    number: npt.NDArray[np.int32]
+    pixels: npt.NDArray[np.int64]
+    lowest: npt.NDArray[np.float64]
+    boxes: npt.NDArray[np.int64]
 
     @classmethod
     def of(
         cls, anomaly: npt.NDArray[np.uint8] | npt.NDArray[np.bool_], smallest: int = 0
     ) -> Objects:
-        """Find the objects of an anomaly label or a mask ``[H, W]``, without the specks of fewer
-        than ``smallest`` pixels; see :func:`no_specks`."""
+        """Find the objects of an anomaly label or a mask ``[H, W]``.
+
+        Specks of fewer than ``smallest`` pixels are left out; see :func:`no_specks`.
+        """
         _, number, statistics, _ = cv2.connectedComponentsWithStats(
             (anomaly == 1).view(np.uint8), connectivity=8
         )
@@ -68,32 +74,39 @@ class Objects:
         new_number = np.zeros(len(kept) + 1, np.int32)
         new_number[1:][kept] = np.arange(1, kept.sum() + 1)
         return cls(
-            new_number[number],
-            whole[kept, cv2.CC_STAT_AREA],
-            (ends / len(anomaly))[kept],
-            whole[kept, :4],
+            number=new_number[number],
+            pixels=whole[kept, cv2.CC_STAT_AREA],
+            lowest=(ends / len(anomaly))[kept],
+            boxes=whole[kept, :4],
         )
 
 
 def no_specks(pixels: npt.NDArray[np.int64], smallest: int) -> npt.NDArray[np.bool_]:
-    """Return which labelled regions of a frame are objects, ``[N]``: those of at least ``smallest``
-    pixels, or all where none is so large. ``pixels`` ``[N]`` are their sizes."""
+    """Return which labelled regions of a frame are objects, ``[N]``, of their sizes ``[N]``.
+
+    They are those of at least ``smallest`` pixels, or all where none is so large.
+    """
     large = pixels >= smallest
     return large if large.any() else ~large
 
 
 @dataclass(frozen=True)
 class ObjectBins:
-    """B bins of objects, with the edges ``[B - 1]`` between them; a lower edge belongs to
-    its bin.
+    """B bins of objects; a lower edge belongs to its bin.
+
+    Attributes:
+        kind: one of KINDS.
+        edges: between the bins, ``[B - 1]``.
+        names: of the bins, ``[B]``.
     """
 
-    kind: str  # one of KINDS
+    kind: str
     edges: tuple[float, ...]
-    names: tuple[str, ...]  # [B]
+    names: tuple[str, ...]
 
     @classmethod
     def of(cls, kind: str) -> ObjectBins:
+        """Return the bins of a kind."""
         if kind not in KINDS:
             raise InputError(
                 f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none"
@@ -101,9 +114,8 @@ class ObjectBins:
         if kind == "distance":
             return cls(kind, BANDS, ("far", "middle", "near"))
         ends = [f"{edge:g}" for edge in (0, *SIZES)]
-        return cls(
-            kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+")
-        )
+        names = [f"{low}-{high}" for low, high in pairwise(ends)]
+        return cls(kind, SIZES, (*names, f"{ends[-1]}+"))
 
     def places(self, objects: Objects) -> npt.NDArray[np.intp]:
         """Return the bin of each object, ``[N]``."""
@@ -112,13 +124,13 @@ class ObjectBins:
 
 
 def found_up_to(keys: npt.NDArray[Any], objects: Objects, share: float = 0.5) -> npt.NDArray[Any]:
-    """Return the highest threshold at which each object is found, ``[N]``: at least this share of
-    its pixels is at or above it. ``keys`` or values are those of the pixels of objects, ``[n]`` in
-    the order of the frame.
+    """Return the highest threshold at which each object is found, ``[N]``.
+
+    It is found where at least this share of its pixels is at or above the threshold. ``keys`` or
+    values are those of the pixels of objects, ``[n]`` in the order of the frame.
     """
-    ranked = keys[
-        np.lexsort((keys, objects.number[objects.number > 0]))
-    ]  # by object and, within one, by key
+    owner = objects.number[objects.number > 0]
+    ranked = keys[np.lexsort((keys, owner))]  # by object and, within one, by key
     needed = np.maximum(np.ceil(share * objects.pixels - 1e-9), 1).astype(np.int64)
     return np.asarray(ranked[objects.pixels.cumsum() - needed])
 
@@ -126,51 +138,67 @@ def found_up_to(keys: npt.NDArray[Any], objects: Objects, share: float = 0.5) ->
 def object_counts(
     keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int
 ) -> Counts:
-    """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``:
-    rows 0 to B - 1 hold the pixels of the objects of a bin, the others its objects, each at the key
-    of its upper median. ``keys`` in 0..K - 1 are those of the pixels of objects, ``[n]`` in the
-    order of the frame, ``size`` is K.
+    """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``.
+
+    Rows 0 to B - 1 hold the pixels of the objects of a bin, the others its objects, each at the key
+    of its upper median.
+
+    Args:
+        keys: in 0..K - 1, of the pixels of objects, ``[n]`` in the order of the frame.
+        objects: of the frame.
+        bins: B of them.
+        size: K.
     """
-    place, number = bins.places(objects), len(bins.names)
+    bin_of_object = bins.places(objects)
     owner = objects.number[objects.number > 0] - 1
-    cells = np.concatenate(
-        [place[owner] * size + keys, (number + place) * size + found_up_to(keys, objects)]
-    )
+    number = len(bins.names)
+    pixel_cells = bin_of_object[owner] * size + keys
+    object_cells = (number + bin_of_object) * size + found_up_to(keys, objects)
+    cells = np.concatenate([pixel_cells, object_cells])
     return np.bincount(cells, minlength=2 * number * size).reshape(2 * number, size)
 
 
 def object_numbers_of_many(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return AUROC, AUPR, FPR95 and the share that is found of each bin of many counts ``[R, 1 + 2
-    B, K]``, normal pixels first: ``[B, 4, R]``, NaN where the counts define none. See
-    :func:`object_numbers`.
+    """Return AUROC, AUPR, FPR95 and the share that is found of each bin, of many counts at once.
+
+    ``[B, 4, R]`` of counts ``[R, 1 + 2 B, K]``, normal pixels first; NaN where the counts define
+    none. See :func:`object_numbers`.
     """
-    normal, bins = counts[:, 0], (counts.shape[1] - 1) // 2
+    normal = counts[:, 0]
+    bins = (counts.shape[1] - 1) // 2
     flagged = at_or_above(normal)
     threshold = np.count_nonzero(flagged * round(1 / FOUND_AT) > flagged[:, :1], axis=1)
     rows = []
-    for place in range(1, bins + 1):
-        pixels, medians = counts[:, place], counts[:, bins + place]
+    for row in range(1, bins + 1):
+        pixels = counts[:, row]
+        medians = counts[:, bins + row]  # objects at the keys of their upper medians
         keys = np.flatnonzero(medians.any(axis=0))
-        objects, found = medians.sum(1), (medians[:, keys] * (keys >= threshold[:, None])).sum(1)
+        found = (medians[:, keys] * (keys >= threshold[:, None])).sum(1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(flagged[:, 0] > 0, found / objects, np.nan)
-        rows.append(np.stack([*numbers_of_many(normal, pixels, flagged, f1=False), share]))
+            share = np.where(flagged[:, 0] > 0, found / medians.sum(1), np.nan)
+        areas = numbers_of_many(normal, pixels, flagged, f1=False)
+        rows.append(np.stack([*areas, share]))
     return np.stack(rows)
 
 
 def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[str, float | None]]:
-    """Return the numbers of each bin by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key
-    ``[K]`` and :func:`object_counts` ``[2 B, K]``: AUROC, AUPR and FPR95 of its pixels, the share
-    of its objects that is found (all in 0..1), objects and pixels. None where the counts define
-    none.
+    """Return the numbers of each bin by name of :data:`OBJECT_NUMBERS`; None where there is none.
+
+    They are AUROC, AUPR and FPR95 of its pixels, the share of its objects that is found (all in
+    0..1), objects and pixels.
+
+    Args:
+        normal: all normal pixels by key, ``[K]``.
+        counts: those of :func:`object_counts`, ``[2 B, K]``.
     """
-    rows, bins = np.concatenate([normal[None], counts])[None].astype(np.float64), len(counts) // 2
-    whole = zip(counts[bins:].sum(1).tolist(), counts[:bins].sum(1).tolist(), strict=True)
-    shares = [
-        [None if np.isnan(v) else v for v in of.tolist()]
-        for of in object_numbers_of_many(rows)[..., 0]
-    ]
-    return [
-        dict(zip(OBJECT_NUMBERS, (*of, *sums), strict=True))
-        for of, sums in zip(shares, whole, strict=True)
-    ]
+    one_set = np.concatenate([normal[None], counts])[None].astype(np.float64)
+    fractions = object_numbers_of_many(one_set)[..., 0].tolist()
+    bins = len(counts) // 2
+    pixels = counts[:bins].sum(1).tolist()
+    objects = counts[bins:].sum(1).tolist()
+    rows: list[dict[str, float | None]] = []
+    for number in range(bins):
+        defined = [None if np.isnan(value) else value for value in fractions[number]]
+        values = [*defined, objects[number], pixels[number]]
+        rows.append(dict(zip(OBJECT_NUMBERS, values, strict=True)))
+    return rows

@@ -1,5 +1,4 @@
-"""Numbers of predicted classes: segmentation quality, calibration and selective prediction, from
-counts that merge by addition.
+"""Numbers of predicted classes, from counts that merge by addition.
 
 * Segmentation: the confusion matrix is summed over all pixels of the set before anything is
   divided.
@@ -39,9 +38,8 @@ BINS = 15  # as in Guo et al. 2017
 # Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow
 # is not infinite.
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
-STRIP = (
-    1 << 16
-)  # pixels that are worked on at a time, so that the memory does not grow with the frame
+# Pixels that are worked on at a time, so that the memory does not grow with the frame.
+STRIP = 1 << 16
 SELECTIVE_NUMBERS = ("aurc", "failure_auroc", "failure_aupr", "failure_fpr95")
 
 # Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below
@@ -53,23 +51,34 @@ _HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))))
 def confusion_matrix(
     labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int
 ) -> Counts:
-    """Count pixels by true class (train ids in 0..C-1, or 255 ignored), the rows, and predicted
-    class, the columns, int64 ``[C, C]``; InputError where an id is no class (where the label is not
-    ignored).
+    """Count pixels by true class (rows) and predicted class (columns), int64 ``[C, C]``.
+
+    Args:
+        labels: train ids in 0..C-1, or 255 ignored, of any shape.
+        prediction: class ids of the same shape.
+        classes: C.
+
+    Raises:
+        InputError: an id is not a class where the label is not ignored.
     """
     counted = labels != IGNORE
-    truth, predicted = labels[counted].astype(np.int64), prediction[counted].astype(np.int64)
+    truth = labels[counted].astype(np.int64)
+    predicted = prediction[counted].astype(np.int64)
     for name, ids in (("labels", truth), ("the prediction", predicted)):
         unknown = ids[(ids < 0) | (ids >= classes)]
         if unknown.size:
-            message = f"{name} holds the class ids {np.unique(unknown)[:8].tolist()}, which are not in 0..{classes - 1}"
-            raise InputError(message, hint="give the label map that the network was trained with")
+            raise InputError(
+                f"{name} holds the class ids {np.unique(unknown)[:8].tolist()}, "
+                f"which are not in 0..{classes - 1}",
+                hint="give the label map that the network was trained with",
+            )
     return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
 def class_iou(matrix: Counts) -> npt.NDArray[np.float64]:
-    """Return the intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither
-    labels nor predictions.
+    """Return the intersection over union of each class in 0..1, ``[C]``.
+
+    NaN for a class in neither labels nor predictions.
     """
     intersection = matrix.diagonal()
     union = matrix.sum(axis=0) + matrix.sum(axis=1) - intersection
@@ -78,8 +87,9 @@ def class_iou(matrix: Counts) -> npt.NDArray[np.float64]:
 
 
 def mean_iou(matrix: Counts) -> float | None:
-    """Return the mean of :func:`class_iou` in 0..1 over the classes that occur, also one that is
-    only predicted; None without a pixel.
+    """Return the mean of :func:`class_iou` in 0..1 over the classes that occur.
+
+    A class occurs also where it is only predicted. None without a pixel.
     """
     iou = class_iou(matrix)
     present = iou[~np.isnan(iou)]
@@ -93,27 +103,36 @@ def accuracy(matrix: Counts) -> float | None:
 
 
 def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Floats:
-    """Sum pixels into equal-width bins of confidence, float64 ``[3, B]``: pixels, correct pixels,
-    sum of confidences. ``counts`` ``[2, K]`` are pixels by key, wrongly predicted ones in row 1,
-    and ``confidence`` ``[K]`` in 0..1 that of each key. Bin b holds b/B <= confidence < (b+1)/B and
-    the last one also confidence 1.
+    """Sum pixels into equal-width bins of confidence, float64 ``[3, B]``.
+
+    The rows are pixels, correct pixels, and sum of confidences. Bin b holds b/B <= confidence <
+    (b+1)/B, and the last one also confidence 1.
+
+    Args:
+        counts: pixels by key, ``[2, K]``, wrongly predicted ones in row 1.
+        confidence: of each key in 0..1, ``[K]``.
+        bins: B.
     """
     used = counts.any(axis=0)
-    counts, confidence = counts[:, used], confidence[used]
+    counts = counts[:, used]
+    confidence = confidence[used]
     if not ((confidence >= 0.0) & (confidence <= 1.0)).all():  # NaN fails both
         raise InputError("a confidence lies outside 0..1 or is NaN")
     # Edges in the type of the values: in float32 0.2 lies on the edge 3/15.
     edges = np.linspace(0.0, 1.0, bins + 1).astype(confidence.dtype)[1:-1]
-    index, pixels = np.searchsorted(edges, confidence, side="right"), counts.sum(axis=0)
-    rows = (pixels, counts[0], pixels * confidence.astype(np.float64))
+    index = np.searchsorted(edges, confidence, side="right")
+    pixels = counts.sum(axis=0)
+    correct = counts[0]
+    rows = (pixels, correct, pixels * confidence.astype(np.float64))
     # Of no pixel bincount makes whole numbers.
     return np.stack([np.bincount(index, row, minlength=bins) for row in rows]).astype(np.float64)
 
 
 def expected_calibration_error(sums: Floats) -> float | None:
-    """Return the ECE in 0..1 of bins ``[3, B]``; None without a pixel. It is torchmetrics'
-    ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the last bin, as
-    published, where torchmetrics opens a further one.
+    """Return the ECE in 0..1 of bins ``[3, B]``; None without a pixel.
+
+    It is torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the
+    last bin, as published, where torchmetrics opens a further one.
     """
     pixels, correct, confidence = sums
     total = float(pixels.sum())
@@ -123,21 +142,29 @@ def expected_calibration_error(sums: Floats) -> float | None:
 def probability_scores(
     probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]
 ) -> Counts:
-    """Sum the log loss and the Brier score over the labelled pixels of a frame, from
-    ``probabilities`` ``[C, ...]`` that sum to 1, else an InputError is raised, and train ids
-    ``labels`` ``[...]``, 255 ignored. Return int64 ``[3]``: pixels, then in steps of 2^-18 the sum
-    of -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2.
+    """Sum the log loss and the Brier score over the labelled pixels of a frame.
+
+    Return int64 ``[3]``: pixels, then in steps of 2^-18 the sum of -ln p_y in nats and the sum of
+    sum_c (p_c - 1[y = c])^2.
+
+    Args:
+        probabilities: of all classes, ``[C, ...]``, which sum to 1.
+        labels: train ids ``[...]``, 255 ignored.
+
+    Raises:
+        InputError: probabilities are negative or do not sum to 1.
     """
-    flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
-    pixels, loss, brier = 0, 0.0, 0.0
+    flat = probabilities.reshape(len(probabilities), -1)
+    ids = labels.ravel()
+    pixels = 0
+    loss = 0.0
+    brier = 0.0
     for start in range(0, ids.size, STRIP):
         strip = ids[start : start + STRIP]
         counted = np.flatnonzero(strip != IGNORE)
         selected = flat[:, start : start + STRIP].take(counted, axis=1)
-        if (
-            not (np.abs(selected.sum(axis=0) - 1.0) <= 1e-2).all()
-            or selected.min(initial=0.0) < 0.0
-        ):
+        sums_to_one = (np.abs(selected.sum(axis=0) - 1.0) <= 1e-2).all()  # False of NaN
+        if not sums_to_one or selected.min(initial=0.0) < 0.0:
             raise InputError(
                 "class probabilities are negative or do not sum to 1",
                 hint="give the output of a softmax",
@@ -154,8 +181,9 @@ def probability_scores(
 
 
 def mean_scores(sums: Counts) -> tuple[float | None, float | None]:
-    """Return NLL in nats and Brier score in 0..2 of the added sums of :func:`probability_scores`;
-    None without a pixel.
+    """Return NLL in nats and Brier score in 0..2 of summed :func:`probability_scores`.
+
+    Both are None without a pixel.
     """
     if not sums[0]:
         return None, None
@@ -165,20 +193,25 @@ def mean_scores(sums: Counts) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """Accepted pixels at each of T distinct scores, from the most certain up."""
+    """Accepted pixels at each of T distinct scores, from the most certain up.
 
-    accepted: npt.NDArray[
-        np.int64
-    ]  # [T] pixels with a score at or below each threshold; the last is their total N
-    wrong: npt.NDArray[np.int64]  # [T] the wrongly predicted ones among them
+    Attributes:
+        accepted: pixels with a score at or below each threshold, ``[T]``; the last is N.
+        wrong: the wrongly predicted ones among them, ``[T]``.
+    """
+
+    accepted: npt.NDArray[np.int64]
+    wrong: npt.NDArray[np.int64]
 
     @property
     def total(self) -> int:
+        """All pixels, N."""
         return int(self.accepted[-1]) if len(self.accepted) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Return the expected selective risk in 0..1 at coverages in 0..1 (0 excluded) of any
-        shape, of at least one pixel.
+        """Return the expected selective risk in 0..1 at coverages above 0, up to 1, of any shape.
+
+        The curve must have a pixel.
         """
         pixels = np.asarray(coverage, np.float64) * self.total
         wrong = np.interp(pixels, np.append(0, self.accepted), np.append(0, self.wrong))
@@ -186,44 +219,48 @@ class RiskCoverage:
 
 
 def risk_coverage(counts: Counts) -> RiskCoverage:
-    """Return the curve of counts ``[2, K]`` by key: one point for each key that occurs, from the
-    lowest key up.
-    """
+    """Return the curve of counts ``[2, K]`` by key, one point for each key that occurs."""
     keys = np.flatnonzero(counts.any(axis=0))
     correct, wrong = counts.take(keys, axis=1).cumsum(axis=1)
     return RiskCoverage(correct + wrong, wrong)
 
 
 def aurc(curve: RiskCoverage) -> float | None:
-    """Return the mean selective risk over all coverages k / N, 0..1, lower is better; None without
-    a pixel. Within a tie that begins after K pixels, W of them wrong, and holds a share q of wrong
-    ones, the expected risk at k is (W + (k - K) q) / k = q + (W - K q) / k; its sum over k needs
-    the harmonic numbers.
+    """Return the mean selective risk over all coverages k / N, 0..1; None without a pixel.
+
+    Lower is better. Within a tie that begins after K pixels, W of them wrong, and holds a share q
+    of wrong ones, the expected risk at k is (W + (k - K) q) / k = q + (W - K q) / k; its sum over k
+    needs the harmonic numbers.
     """
     if not curve.total:
         return None
-    wrong, pixels = steps(curve.wrong), steps(curve.accepted)
+    wrong = steps(curve.wrong)
+    pixels = steps(curve.accepted)
     share = wrong / pixels
-    sums = (curve.wrong - wrong) - (curve.accepted - pixels) * share
-    sums = wrong + sums * _harmonic_steps(np.append(0, curve.accepted))
+    excess = (curve.wrong - wrong) - (curve.accepted - pixels) * share  # W - K q of each tie
+    sums = wrong + excess * _harmonic_steps(np.append(0, curve.accepted))
     return float(sums.sum() / curve.total)
 
 
 def selective_numbers(counts: Counts) -> dict[str, float | None]:
-    """Return AURC and the numbers of failure detection by :data:`SELECTIVE_NUMBERS`, as fractions
-    of 1: ``failure_*`` are the pooled detection numbers with "this pixel is wrong" as the positive.
+    """Return AURC and the numbers of failure detection by :data:`SELECTIVE_NUMBERS`.
+
+    They are fractions of 1; ``failure_*`` are the pooled detection numbers with "this pixel is
+    wrong" as the positive.
     """
-    numbers = aurc(risk_coverage(counts)), *areas(detection_curve(counts))
+    numbers = (aurc(risk_coverage(counts)), *areas(detection_curve(counts)))
     return dict(zip(SELECTIVE_NUMBERS, numbers, strict=True))
 
 
 def _harmonic_steps(ends: npt.NDArray[np.int64]) -> Floats:
-    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends: by H(n) =
-    ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that
-    two large numbers that lie close together do not cancel.
+    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends.
+
+    By H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference,
+    so that two large numbers that lie close together do not cancel.
     """
-    n, summed = np.maximum(ends, _TABLE).astype(np.float64), _HARMONIC[np.minimum(ends, _TABLE)]
-    inverse, square, fourth = 1 / n, n**-2, n**-4
-    large = np.log1p((n[1:] - n[:-1]) / n[:-1]) + (inverse[1:] - inverse[:-1]) / 2
-    large = large - (square[1:] - square[:-1]) / 12 + (fourth[1:] - fourth[:-1]) / 120
-    return np.asarray(summed[1:] - summed[:-1] + large, np.float64)
+    small = np.diff(_HARMONIC[np.minimum(ends, _TABLE)])
+    n = np.maximum(ends, _TABLE).astype(np.float64)
+    logarithms = np.log1p(np.diff(n) / n[:-1])
+    large = logarithms + np.diff(1 / n) / 2
+    large = large - np.diff(n**-2) / 12 + np.diff(n**-4) / 120
+    return np.asarray(small + large, np.float64)

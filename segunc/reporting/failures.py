@@ -15,7 +15,7 @@ import numpy as np
 from segunc.core.errors import PartialFailure
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import calibration_frames
-from segunc.evaluation.maps import read_frame
+from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.colours import colourise, page_ranges
 from segunc.gallery.frame_files import region_threshold

@@ -1,14 +1,13 @@
-"""``segunc evaluate``: metrics from maps on disk, or from a model in one pass."""
+"""``segunc evaluate``: metrics from maps on disk, from a model in one pass, or from verdicts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
@@ -26,11 +25,13 @@ from segunc.decisions.flags import (
     smallest_object_of,
 )
 from segunc.decisions.guarantee import RISKS, SETTINGS
-from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
+from segunc.evaluation.evaluator import Gatherer, Measures, Result
+from segunc.evaluation.from_maps import NO_LABEL, MapsSource, evaluate_maps
+from segunc.evaluation.from_model import ModelSource, evaluate_model
+from segunc.evaluation.from_verdicts import evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
-from segunc.evaluation.report import exceeded, promised
 from segunc.evaluation.resampling import (
+    Replicates,
     Resampling,
     compiled,
     is_sidecar,
@@ -38,133 +39,281 @@ from segunc.evaluation.resampling import (
     save_replicates,
     sidecar_path,
 )
+from segunc.evaluation.tables import exceeded, promised
 from segunc.gallery.review_page import run_id
-from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
+from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest
-from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
+from segunc.maps.verdicts import Verdict, merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, recorded_command, takes
+
+if TYPE_CHECKING:  # whoever evaluates maps loads no torch
+    from segunc.posteriors.model import Model
+    from segunc.sampling.sampler import Sampler
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of
 val holds an anomaly.
 """
-
-Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
-
 SIDECAR = "what evaluate writes beside a result"
+_NOT_WITH_VERDICTS = (
+    "model",
+    "labels",
+    "anomaly_labels",
+    "dataset",
+    "flag",
+    "plots",
+    "groups",
+    "components",
+    "corruption",
+    "fps",
+    "smallest_object",
+)
 
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """What was measured."""
+    """What was measured.
 
-    path: Path | None  # of the JSON file, if it was asked for
-    numbers: Result  # its content
-    figures: tuple[Path, ...] = ()  # that were drawn
-    notes: tuple[str, ...] = ()  # what a user should know
-    failure: str = ""  # how many frames could not be counted, in one line; empty where all were
-    exceeded: tuple[str, ...] = ()  # a line on each promise that the achieved risk exceeds
+    Attributes:
+        path: of the JSON file; None where none was asked for.
+        numbers: the content of the file.
+        figures: files that were drawn.
+        notes: what a user should know.
+        failure: how many frames could not be counted, in one line; empty where all were.
+        exceeded: a line on each promise that the achieved risk exceeds.
+    """
+
+    path: Path | None
+    numbers: Result
+    figures: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    exceeded: tuple[str, ...] = ()
 
     def __getitem__(self, score: str) -> SimpleNamespace:
-        """The numbers of a score over all pixels: auroc, aupr, fpr95, best_f1 and threshold, None
-        where one cannot be measured.
+        """The numbers of a score over all pixels: auroc, aupr, fpr95, best_f1 and threshold.
+
+        A number that cannot be measured is None.
         """
         return SimpleNamespace(**self.numbers["scores"][score]["pooled"])
 
 
+@dataclass(frozen=True)
+class FrameChoice:
+    """Which frames are evaluated: every N-th of those whose names match a pattern."""
+
+    pattern: str | None = None
+    every: int = 1
+
+    def of(self, names: Iterable[str]) -> list[str]:
+        """Return the chosen names.
+
+        Raises:
+            InputError: the pattern matches none, or is not a regular expression.
+        """
+        return matching(names, self.pattern)[:: self.every]
+
+    def of_samples(self, samples: Iterable[Sample]) -> list[Sample]:
+        """Return the chosen samples of a data set, as :meth:`of` does."""
+        by_name = {sample.name: sample for sample in samples}
+        return [by_name[name] for name in self.of(by_name)]
+
+    def record(self) -> dict[str, Any]:
+        """Return what a result records of the choice; nothing where all frames are taken."""
+        record: dict[str, Any] = {}
+        if self.pattern:
+            record["frames"] = self.pattern
+        if self.every > 1:
+            record["every"] = self.every
+        return record
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The data that are evaluated.
+
+    Attributes:
+        options: with the data of the configuration or of the model's record, where nobody named
+            any.
+        entry: the data set that the labels belong to; None where no option names one.
+        frames: that are chosen.
+        notes: what a user should know of this choice.
+    """
+
+    options: EvaluateOptions
+    entry: DatasetEntry | None
+    frames: FrameChoice
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The numbers, the counts behind them, and what a user should know."""
+
+    result: Result
+    gatherer: Gatherer
+    notes: Sequence[str] = ()
+
+
 @takes(EvaluateOptions)
 def evaluate(options: EvaluateOptions) -> EvaluateResult:
-    """Evaluate maps or a model, and write the result, its replicates and the figures.
+    """Evaluate maps, a model or verdicts; write the result, its replicates and the figures.
 
     Raises:
         InputError: what was given cannot be evaluated.
 
-    >>> result = evaluate(EvaluateOptions(model=abnn, dataset="toy", root=data, out=folder / "metrics.json", draws=4))
+    >>> out = folder / "metrics.json"
+    >>> result = evaluate(model=abnn, dataset="toy", root=data, out=out, draws=4)
     >>> result.path.name, sorted(result.numbers["segmentation"])
     ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
     out = None if options.out is None else Path(options.out)
-    asked = options
     if out is not None:
         check_result(sidecar_path(out), is_sidecar, SIDECAR)
-    options, listed, notes_on_data = _with_data(options)
-    entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class), listed)
-    if options.root and entry and options.split is None:
-        options = replace(options, split=entry.usual_split(Path(options.root)))
-        notes_on_data += [
-            f"split {options.split} of {entry.name} is evaluated; --split names another"
-        ]
+    data = _data_of(options)
+    measures = _measures_of(options)
+    measured = _measure(data, measures)
+    result = measured.result
+    result["run"] |= _run_of(data.options, measures, command=recorded_command("evaluate", options))
+    replicates = measured.gatherer.replicates()
+    result["bootstrap"] = {
+        "replicates": options.replicates,
+        "seed": measures.resampling.seed,
+        "unit": options.resample,
+        "units": len(replicates.units),
+        **result.pop("bootstrap", {}),
+    }
+    if out is not None:
+        _write(out, result, replicates)
+    kept, broken = _promises(result)
+    return EvaluateResult(
+        path=out,
+        numbers=result,
+        figures=_figures(options, measured),
+        notes=(
+            *data.notes,
+            *measured.notes,
+            *_notes_on_thresholds(measures.flag, _manifest_of(options)),
+            *kept,
+        ),
+        failure=_failure(result),
+        exceeded=tuple(broken),
+    )
+
+
+def _measures_of(options: EvaluateOptions) -> Measures:
+    """Return what is measured, whatever is evaluated."""
     if options.fps and not options.maps:
         raise InputError("--fps needs --maps: it gives times to the frames of maps")
     resampling = Resampling(options.replicates)
     flag = read_thresholds(options.flag)
-    smallest_object = smallest_object_of(flag, options.smallest_object)
-    new = partial(
-        Evaluator,
+    return Measures(
         protocols=options.protocols,
         tracks=options.components or (),
         by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
         groups=options.groups,
         flag=flag,
-        smallest_object=smallest_object,
+        smallest_object=smallest_object_of(flag, options.smallest_object),
         resampling=resampling,
         resample=options.resample,
     )
+
+
+def _measure(data: _Data, measures: Measures) -> _Measured:
+    """Evaluate verdicts, maps or a model, whichever the options name."""
+    options = data.options
     if options.verdicts:
-        result, gatherer, notes = _from_verdicts(options, resampling)
-    elif options.maps and not options.model:
-        result, gatherer, notes = _from_maps(Path(options.maps), options, entry, new)
-    elif options.model and not options.maps:
-        result, gatherer, notes = _from_model(Path(options.model), options, entry, new)
-    else:
-        raise InputError("exactly one of --maps and --model says what to evaluate")
-    run: dict[str, Any] = result.setdefault("run", {})
-    run["segunc"] = full_version()
-    run["command"] = recorded_command("evaluate", asked)
+        return _from_verdicts(data, measures)
+    if options.maps and not options.model:
+        return _from_maps(Path(options.maps), data, measures)
+    if options.model and not options.maps:
+        return _from_model(Path(options.model), data, measures)
+    raise InputError("exactly one of --maps and --model says what to evaluate")
+
+
+def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[str, Any]:
+    """Return what every result records of how it was made."""
+    run: dict[str, Any] = {"segunc": full_version(), "command": command}
     if not options.verdicts:
-        run["smallest_object"] = smallest_object
-    if flag:
-        run["smallest_region"] = {score: of.smallest for score, of in flag.items()}
+        run["smallest_object"] = measures.smallest_object
+    if measures.flag:
+        smallest = {score: threshold.smallest for score, threshold in measures.flag.items()}
+        run["smallest_region"] = smallest
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
-    replicates = gatherer.replicates()
-    about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
-    result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})
-    if out is not None:
-        # Those of an earlier result would pass for this one's, also after a kill in between.
-        remove_result(sidecar_path(out), is_sidecar, SIDECAR)
-        write_json(out, result)
-        if replicates.paths:
-            save_replicates(sidecar_path(out), replicates)
-    kept, broken = _promises(result)
-    manifest = None
+    return run
+
+
+def _write(out: Path, result: Result, replicates: Replicates) -> None:
+    """Write a result, and its replicates beside it."""
+    # Those of an earlier result would pass for this one's, also after a kill in between.
+    remove_result(sidecar_path(out), is_sidecar, SIDECAR)
+    write_json(out, result)
+    if replicates.paths:
+        save_replicates(sidecar_path(out), replicates)
+
+
+def _figures(options: EvaluateOptions, measured: _Measured) -> tuple[Path, ...]:
+    """Draw the figures that are asked for, named like the result or what was evaluated."""
+    if not options.plots:
+        return ()
+    from segunc.plots import write_plots
+
+    if options.out is not None:
+        name = Path(options.out).stem
+    else:
+        name = Path(str(options.model or options.maps)).resolve().name
+    return tuple(write_plots(measured.gatherer, measured.result, Path(options.plots), name))
+
+
+def _manifest_of(options: EvaluateOptions) -> Mapping[str, Any] | None:
+    """Return the manifest of the maps; None of a model, and of maps of another tool."""
     if options.maps and is_ours(Path(options.maps)):
-        manifest = read_manifest(Path(options.maps))
-    figures: Sequence[Path] = ()
-    if options.plots:
-        from segunc.plots import write_plots
-
-        shown = (
-            out.stem
-            if out
-            else Path(str(options.model or options.maps or options.verdicts)).resolve().name
-        )
-        figures = write_plots(gatherer, result, Path(options.plots), shown)
-    return EvaluateResult(
-        out,
-        result,
-        tuple(figures),
-        (*notes_on_data, *notes, *_notes_on_thresholds(flag, manifest), *kept),
-        _failure(result),
-        tuple(broken),
-    )
+        return read_manifest(Path(options.maps))
+    return None
 
 
-def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, list[str]]:
-    """Return the options with the data of the configuration, or else of the model's record, where
-    nobody named any; the list of their frames; and what a user should know.
-    """
+def _data_of(options: EvaluateOptions) -> _Data:
+    """Return the data that options name, or else a configuration or the record of a model."""
+    notes: list[str] = []
+    listed = None
+    declared = _declared_data(options)
+    folders = options.labels or options.anomaly_labels
+    if declared is not None and not (options.maps and folders):
+        options = _with_declared(options, declared.content)
+        if options.dataset == declared.content.get("dataset"):
+            listed = declared.content.get("frames")
+        notes.append(f"data: {options.dataset} in {options.root}, from {declared.source}")
+    classes = list(options.anomaly_class)
+    entry = entry_of_labels(options.dataset, options.label_map, classes, listed)
+    if options.root and entry and options.split is None:
+        options = replace(options, split=entry.usual_split(Path(options.root)))
+        notes.append(f"split {options.split} of {entry.name} is evaluated; --split names another")
+    return _Data(options, entry, FrameChoice(options.frames, options.every), notes)
+
+
+@dataclass(frozen=True)
+class _DeclaredData:
+    """The section ``data`` of a configuration or of a model's record, and where it stands."""
+
+    content: Mapping[str, Any]
+    source: str
+
+
+def _declared_data(options: EvaluateOptions) -> _DeclaredData | None:
+    """Return the data of the configuration, or of the model's record where no option names any."""
+    if options.config:
+        from segunc.training.config import read_config, with_own_paths
+
+        config = Path(options.config)
+        section = read_config(config).get("data")
+        if not isinstance(section, dict):
+            raise InputError(
+                f"{options.config} has no section data", hint="data: {dataset: NAME, root: DIR}"
+            )
+        content = with_own_paths(section, config)
+        return _DeclaredData(content, str(options.config)) if content else None
     named = (
         options.dataset,
         options.root,
@@ -172,139 +321,128 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
         options.anomaly_labels,
         options.label_map,
     )
-    if options.config:
-        from segunc.training.config import read_config, with_own_paths
-
-        data: Any = read_config(Path(options.config)).get("data")
-        if isinstance(data, dict):
-            data = with_own_paths(data, Path(options.config))
-        else:
-            raise InputError(
-                f"{options.config} has no section data", hint="data: {dataset: NAME, root: DIR}"
-            )
-        source = str(options.config)
-    elif options.model and not any(named):
+    if options.model and not any(named):
         from segunc.training.config import recorded_data
 
-        data, source = recorded_data(Path(options.model)) or {}, "the record of the model"
-    else:
-        return options, None, []
-    if not data or (options.maps and any(named[2:4])):
-        return options, None, []
-    declared = data.get("anomaly_class") or []
-    declared = (
-        [name.strip() for name in declared.split(",")] if isinstance(declared, str) else declared
-    )
-    found = replace(
+        recorded = recorded_data(Path(options.model))
+        return _DeclaredData(recorded, "the record of the model") if recorded else None
+    return None
+
+
+def _with_declared(options: EvaluateOptions, content: Mapping[str, Any]) -> EvaluateOptions:
+    """Return options completed with declared data: what an option names stays."""
+    anomaly_classes = content.get("anomaly_class") or []
+    if isinstance(anomaly_classes, str):
+        anomaly_classes = [name.strip() for name in anomaly_classes.split(",")]
+    return replace(
         options,
-        dataset=options.dataset or data.get("dataset"),
-        root=options.root or data.get("root"),
-        label_map=options.label_map or data.get("labels"),
-        anomaly_class=[*options.anomaly_class] or declared,
+        dataset=options.dataset or content.get("dataset"),
+        root=options.root or content.get("root"),
+        label_map=options.label_map or content.get("labels"),
+        anomaly_class=[*options.anomaly_class] or anomaly_classes,
     )
-    frames = data.get("frames") if found.dataset == data.get("dataset") else None
-    return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
 
 
 def _notes_on_thresholds(
     flag: Mapping[str, Threshold], manifest: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """Yield what a user should know of thresholds with a promise: one that was calibrated on the
-    input of these maps, and one for which a speck of the labelling is an object, as it was for all
-    thresholds of earlier versions."""
+    """Yield what a user should know of thresholds with a promise.
+
+    One may have been calibrated on the input of these maps. For one of an earlier version, labelled
+    regions of any size are objects.
+    """
     for threshold in flag.values():
         if threshold.claims((manifest or {}).get("run", {})):
-            alike = "so these frames resemble those; another drive tests its promise better"
-            yield f"{threshold.source} was calibrated on frames of the same input, {alike}"
+            yield (
+                f"{threshold.source} was calibrated on frames of the same input, "
+                "so these frames resemble those; another drive tests its promise better"
+            )
         if threshold.guarantee and not threshold.guarantee.smallest_object:
-            source = threshold.source
-            yield f"{source} counts labelled regions of any size as objects; so does this result"
+            yield (
+                f"{threshold.source} counts labelled regions of any size as objects; "
+                "so does this result"
+            )
 
 
 def _promises(result: Result) -> tuple[list[str], list[str]]:
     """Return a line on each promise that these units keep, and on each that they exceed."""
     kept = []
     broken = []
-    for score, control, of in promised(result):
-        units = f"on {of['units']} other units"
-        promise = of.get("promise", f"{RISKS[control]}, of at most {of['level']:.3g}.")
-        upper = f"{of['upper']:.3g} at most, with 95 % confidence"
-        if exceeded(of):
-            risk = (
-                f"{RISKS[control]} are {of['risk']:.3g} {units}, and {of['level']:.3g} was promised"
+    for score, control, numbers in promised(result):
+        risk = RISKS[control]
+        units = f"on {numbers['units']} other units"
+        achieved = f"{numbers['risk']:.3g}"
+        level = f"{numbers['level']:.3g}"
+        if exceeded(numbers):
+            broken.append(
+                f"PROMISE EXCEEDED: by {score}, {risk} are {achieved} {units}, "
+                f"and {level} was promised"
             )
-            broken.append(f"PROMISE EXCEEDED: by {score}, {risk}")
         else:
-            achieved = f"{of['risk']:.3g}, of {of['level']:.3g}; {upper}"
-            kept.append(f"promised: {promise} Achieved {units}: {achieved}")
+            promise = numbers.get("promise", f"{risk}, of at most {level}.")
+            kept.append(
+                f"promised: {promise} Achieved {units}: {achieved}, of {level}; "
+                f"{numbers['upper']:.3g} at most, with 95 % confidence"
+            )
     return kept, broken
 
 
 def _failure(result: Result) -> str:
+    """Return how many frames could not be counted, in one line; empty where all were."""
     # A frame without a label was not asked about, and one of a calibration must not be counted; any
     # other that is missing from the numbers is a failure.
     expected = (NO_LABEL, CALIBRATED_ON, SAME_BYTES)
     failed = [entry for entry in result["left_out"] if entry["reason"] not in expected]
     if not failed:
         return ""
+    first = failed[0]
     return (
-        f"{len(failed)} of {result['counts']['frames']} frames could not be counted, first {failed[0]['frame']} "
-        f"({failed[0]['reason']}); the numbers are of the others, with every reason under left_out"
+        f"{len(failed)} of {result['counts']['frames']} frames could not be counted, "
+        f"first {first['frame']} ({first['reason']}); "
+        "the numbers are of the others, with every reason under left_out"
     )
 
 
-def _from_maps(
-    maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]
-) -> Measured:
+def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
+    options = data.options
     if options.corruption is not None:
         raise InputError("--corruption needs --model: maps are of images as they were predicted")
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError(
             "--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root"
         )
-    labels = LabelSources(**label_arguments(options, entry, _samples))
+    labels = _labels_of(options, data.entry, data.frames.of_samples)
 
     def choose(names: Sequence[str]) -> Sequence[str]:
         if not options.root:
-            return matching(names, options.frames)[:: options.every]
+            return data.frames.of(names)
         # The samples of the data set were chosen; of others, whose names may be longer, none is
         # said to lack a label.
         return [name for name in names if re.search(options.frames or "", name)] or names
 
-    result, evaluator = evaluate_maps(maps, labels, options.scores, new, choose, options.fps)
-    result["run"] = _recorded_model(
-        read_manifest(maps) if is_ours(maps) else None
-    ) | _chosen_frames(options)
-    if entry is not None:
-        result["run"] |= {
-            "dataset": entry.name,
-            **({"split": options.split} if options.root else {}),
-        }
-    return result, evaluator, []
+    source = MapsSource(maps, options.scores, choose, options.fps)
+    result, evaluator = evaluate_maps(source, labels, measures)
+    run = _recorded_model(_manifest_of(options)) | data.frames.record()
+    if data.entry is not None:
+        run["dataset"] = data.entry.name
+        if options.root:
+            run["split"] = options.split
+    result["run"] = run
+    return _Measured(result, evaluator)
 
 
 def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a manifest says of the model of its maps and how it was drawn; nothing of maps of
-    another tool.
+    """Return what a manifest says of the model of its maps and how it was drawn.
+
+    Maps of another tool have no manifest and say nothing.
     """
     run = (manifest or {}).get("run", {})
     return {key: run[key] for key in ("base_sha256", "posterior_sha256", *SETTINGS) if key in run}
 
 
-def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:
-    for name in (
-        "model",
-        "labels",
-        "anomaly_labels",
-        "dataset",
-        "flag",
-        "plots",
-        "groups",
-        "components",
-        "corruption",
-        "fps",
-        "smallest_object",
-    ):
+def _reviewed_maps(options: EvaluateOptions) -> Path:
+    """Return the folder of the maps that verdicts are on; refuse what does not go with verdicts."""
+    for name in _NOT_WITH_VERDICTS:
         if getattr(options, name):
             other = name.replace("_", "-")
             raise InputError(
@@ -312,164 +450,197 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
             )
     if not options.maps:
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
-    reader = open_maps(Path(options.maps))
+    return Path(options.maps)
+
+
+def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
+    options = data.options
+    reader = open_maps(_reviewed_maps(options))
     files = [Path(path) for path in options.verdicts or ()]
     lists = [read_verdicts(path, run_id(reader), reader.frames) for path in files]
-    verdicts = merge_verdicts(lists)
-    names = matching(reader.frames, options.frames)[:: options.every]
+    names = data.frames.of(reader.frames)
     chosen = {*names}
-    verdicts = [verdict for verdict in verdicts if verdict.frame in chosen]
+    verdicts = [verdict for verdict in merge_verdicts(lists) if verdict.frame in chosen]
     times = {name: record.get("time") for name, record in reader.records.items()}
-    unit = resampled_units(options.resample, times.get)
-    result, gatherer = evaluate_verdicts(verdicts, names, resampling, unit)
-    result["run"] = _recorded_model(reader.manifest) | _chosen_frames(options)
-    judged = result["counts"]["judged_frames"]
+    unit = resampled_units(measures.resample, times.get)
+    result, gatherer = evaluate_verdicts(verdicts, names, measures.resampling, unit)
+    result["run"] = _recorded_model(reader.manifest) | data.frames.record()
+    notes = _notes_on_verdicts(lists, result["counts"]["judged_frames"], len(names))
+    return _Measured(result, gatherer, notes)
+
+
+def _notes_on_verdicts(lists: Sequence[Sequence[Verdict]], judged: int, frames: int) -> list[str]:
+    """Return what a user should know of verdicts on so many of so many frames."""
     notes = []
-    if dates := note_on_dates([verdict for of_file in lists for verdict in of_file]):
+    every_verdict: list[Verdict] = []
+    for verdicts in lists:
+        every_verdict += verdicts
+    dates = note_on_dates(every_verdict)
+    if dates:
         notes.append(dates)
-    if judged < len(names):
+    if judged < frames:
         notes.append(
-            f"{judged} of {len(names)} frames were judged; the numbers hold for all only where "
+            f"{judged} of {frames} frames were judged; the numbers hold for all only where "
             "these were chosen by chance"
         )
-    return result, gatherer, notes
-
-
-def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
-    """Return the frames of ``--split`` that are asked for."""
-    samples = {sample.name: sample for sample in split_samples(entry, options)}
-    return [samples[name] for name in matching(samples, options.frames)][:: options.every]
+    return notes
 
 
 def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
-    """Return the names of frames that match ``--frames``, None all; InputError where none does."""
-    names, regular = (
-        [*frames],
-        compiled(pattern or "", f"--frames '{pattern}' is no regular expression"),
-    )
-    if not (chosen := [name for name in names if regular.search(composed(name))]):
+    """Return the names of frames that match ``--frames``; None matches all.
+
+    Raises:
+        InputError: the pattern matches none, or is not a regular expression.
+    """
+    names = list(frames)
+    regular = compiled(pattern or "", f"--frames '{pattern}' is not a regular expression")
+    chosen = [name for name in names if regular.search(composed(name))]
+    if not chosen:
         raise InputError(f"--frames '{pattern}' matches no frame; the first is {names[0]}")
     return chosen
 
 
-def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
-    """Return what a result records of the choice of frames; nothing where all were taken."""
-    chosen = {"frames": options.frames} if options.frames else {}
-    return chosen | ({"every": options.every} if options.every > 1 else {})
-
-
-def _from_model(
-    folder: Path,
-    options: EvaluateOptions,
-    entry: DatasetEntry | None,
-    new: Callable[..., Evaluator],
-) -> Measured:
+def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
     from segunc.core.device import flushed_denormals, threads
     from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
-    from segunc.verbs.execution import choices_record, fitted_record, make_sampler
+    from segunc.verbs.execution import make_sampler
 
-    corruption = None if options.corruption is None else Corruption.parse(options.corruption)
-    if entry is None or not options.root:
+    options = data.options
+    corruption = None
+    if options.corruption is not None:
+        corruption = Corruption.parse(options.corruption)
+    if data.entry is None or not options.root:
         raise InputError("--model needs a data set", hint="--dataset camvid --root data/camvid")
-    samples = _samples(entry, options)
+    samples = data.frames.of_samples(split_samples(data.entry, options))
     model = load_model(folder)
     scores = check_scores(options.scores or default_scores(folder))
     with flushed_denormals(), threads(options.threads):
-        # msp is what calibration is made of.
+        # The calibration is made of the score msp.
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
         run = {
-            **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
-            **{"method": model.posterior.method, "base_sha256": model.sha256},
-            **{"posterior_sha256": model.posterior_sha256, **fitted_record(model, sampler)},
-            **{
-                "draws": sampler.draws,
-                "seed": sampler.seed,
-                "scheme": sampler.noise.scheme,
-                **choices_record(options),
-            },
-            **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
-            **({} if corruption is None else {"corruption": str(corruption)}),
+            "dataset": data.entry.name,
+            "split": options.split,
+            **data.frames.record(),
+            **_run_of_sampler(model, sampler, options),
         }
-        how: dict[str, Any] = {"size": options.size, "corruption": corruption, "run": run}
-        result, evaluator = evaluate_model(sampler, model, entry, samples, scores, new, **how)
+        if corruption is not None:
+            run["corruption"] = str(corruption)
+        source = ModelSource(model, sampler, scores, options.size, corruption, run)
+        result, evaluator = evaluate_model(source, data.entry, samples, measures)
     result["run"] = run
-    return result, evaluator, list(sampler.report.messages)
+    return _Measured(result, evaluator, list(sampler.report.messages))
+
+
+def _run_of_sampler(model: Model, sampler: Sampler, options: EvaluateOptions) -> dict[str, Any]:
+    """Return what a result records of a model and how it was drawn."""
+    from segunc.verbs.execution import choices_record, fitted_record
+
+    return {
+        "method": model.posterior.method,
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        **fitted_record(model, sampler),
+        "draws": sampler.draws,
+        "seed": sampler.seed,
+        "scheme": sampler.noise.scheme,
+        **choices_record(options),
+        "scope": sampler.scope,
+        "precision": sampler.precision,
+        "size": options.size,
+    }
 
 
 def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
-    """Return the frames of the split in ``--root``; :data:`SELECTION` are its validation frames, or
-    what stands in for them.
+    """Return the frames of the split in ``--root``.
+
+    :data:`SELECTION` are its validation frames, or what stands in for them.
     """
     root = Path(options.root or "")
-    selected = options.split == SELECTION
-    split = options.split or entry.usual_split(root)
-    return entry.training_samples(root, "val") if selected else entry.samples(root, split)
+    if options.split == SELECTION:
+        return entry.training_samples(root, "val")
+    return entry.samples(root, options.split or entry.usual_split(root))
 
 
 def label_sources(options: TruthOptions) -> LabelSources:
     """Return the labels of maps that options name."""
-    entry = entry_of_labels(
-        options.dataset, getattr(options, "label_map", None), list(options.anomaly_class)
-    )
-    return LabelSources(**label_arguments(options, entry))
+    label_map = options.label_map if isinstance(options, ClassTruthOptions) else None
+    entry = entry_of_labels(options.dataset, label_map, list(options.anomaly_class))
+    return _labels_of(options, entry)
 
 
-def label_arguments(
+def _labels_of(
     options: TruthOptions,
     entry: DatasetEntry | None,
-    samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples,
-) -> dict[str, Any]:
-    """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and
-    ``anomaly_encoding``, and of options with class labels ``labels`` and ``label_map``. They are
-    the folders that the options name, whose files may be named as the data set's, or with a
-    ``--root`` the files of its ``samples``, whose ``images`` are given, too. InputError where both
-    are given, or nothing explains the values of class labels.
+    choose: Callable[[Sequence[Sample]], Sequence[Sample]] = list,
+) -> LabelSources:
+    """Return the labels of maps: those in the folders that options name, or with ``--root`` those
+    of a data set.
+
+    Args:
+        options: with or without class labels.
+        entry: the data set that the labels belong to. The files of folders may be named as its
+            files are.
+        choose: returns the samples of the data set that are taken.
+
+    Raises:
+        InputError: both folders and ``--root`` are given, or nothing explains the values of class
+            labels.
     """
-    layouts = entry.layouts if entry else ()
     by_class = isinstance(options, ClassTruthOptions)
-    folders = [options.anomaly_labels, getattr(options, "labels", None)]
-    anomalies: Labels | None
-    labels: Labels | None
-    anomalies, labels = (
-        LabelFolder(Path(folder), layouts) if folder else None for folder in folders
-    )
-    images: dict[str, Path] = {}
+    class_folder = options.labels if isinstance(options, ClassTruthOptions) else None
     if options.root:
-        if entry is None or any(folders):
+        if entry is None or options.anomaly_labels or class_folder:
             raise InputError(
                 "--root goes with --dataset, and without --labels and --anomaly-labels"
             )
-        frames = samples(entry, options)
-        images = {frame.name: frame.image for frame in frames}
-        anomalies = {
-            frame.name: frame.anomaly for frame in frames if frame.anomaly is not None
-        } or None
-        labels = {
-            frame.name: frame.label for frame in frames if frame.label is not None and by_class
-        } or None
-        if not (anomalies or labels):
-            raise InputError(f"the data set {entry.name} marks no anomalies")
-    if labels is not None and (entry is None or entry.labels is None):
-        raise InputError(
-            "nothing says which values of --labels are which classes",
-            hint="add --dataset cityscapes, or --label-map CSV",
+        samples = choose(split_samples(entry, options))
+        labels = _labels_of_samples(entry, samples, by_class=by_class)
+    else:
+        labels = LabelSources(
+            anomaly_labels=_label_folder(options.anomaly_labels, entry),
+            labels=_label_folder(class_folder, entry),
         )
-    # A label map gives the labels of the data set another meaning; masks in a folder of their own
-    # keep theirs.
-    masks = (
-        dataset_entry(options.dataset)
-        if options.anomaly_labels and options.dataset and not options.anomaly_class
-        else entry
+    label_map = None
+    if labels.labels is not None:
+        if entry is None or entry.labels is None:
+            raise InputError(
+                "nothing says which values of --labels are which classes",
+                hint="add --dataset cityscapes, or --label-map CSV",
+            )
+        label_map = entry.label_map()
+    masks = entry
+    if options.anomaly_labels and options.dataset and not options.anomaly_class:
+        # A label map gives the labels of the data set another meaning; masks in a folder of their
+        # own keep theirs.
+        masks = dataset_entry(options.dataset)
+    return replace(labels, anomaly_encoding=encoding_of_masks(masks), label_map=label_map)
+
+
+def _label_folder(folder: str | Path | None, entry: DatasetEntry | None) -> LabelFolder | None:
+    if not folder:
+        return None
+    return LabelFolder(Path(folder), entry.layouts if entry else ())
+
+
+def _labels_of_samples(
+    entry: DatasetEntry, samples: Sequence[Sample], *, by_class: bool
+) -> LabelSources:
+    """Return the label files of samples, with the images that they belong to.
+
+    Class labels are left out unless ``by_class``.
+    """
+    anomalies: dict[str, Path] = {}
+    labels: dict[str, Path] = {}
+    for sample in samples:
+        if sample.anomaly is not None:
+            anomalies[sample.name] = sample.anomaly
+        if sample.label is not None and by_class:
+            labels[sample.name] = sample.label
+    if not anomalies and not labels:
+        raise InputError(f"the data set {entry.name} marks no anomalies")
+    return LabelSources(
+        anomaly_labels=anomalies or None,
+        labels=labels or None,
+        images={sample.name: sample.image for sample in samples},
     )
-    arguments: dict[str, Any] = {
-        "anomaly_labels": anomalies,
-        "anomaly_encoding": encoding_of_masks(masks),
-        "images": images,
-    }
-    if by_class:
-        arguments |= {
-            "labels": labels,
-            "label_map": entry.label_map() if labels is not None and entry else None,
-        }
-    return arguments

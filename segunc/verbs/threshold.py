@@ -36,7 +36,7 @@ from segunc.decisions.risks import (
     Scene,
     known_pixels,
 )
-from segunc.evaluation.maps import read_frame
+from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps

@@ -27,7 +27,7 @@ from segunc.decisions.guarantee import (
     settings_of,
     source_of,
 )
-from segunc.evaluation.report import format_metrics
+from segunc.evaluation.tables import format_metrics
 from segunc.gallery.colours import DisplayRange
 from segunc.gallery.drawing import Legend, _outline
 from segunc.maps.manifest import read_manifest
@@ -411,7 +411,7 @@ def test_units_without_times_are_refused_before_frames_are_counted(
         ),
         ({"frames": "f07"}, "one unit cannot promise anything of others"),
         ({"frames": "x"}, "matches no frame"),
-        ({"frames": "("}, "is no regular expression"),
+        ({"frames": "("}, "is not a regular expression"),
         ({"unit": "(f)"}, "one unit cannot promise"),
         ({"unit": "10s"}, "--unit 10s needs maps of a video|`unit` 10s needs maps of a video"),
         ({"score": "entropy"}, "the score 'entropy' has no maps"),

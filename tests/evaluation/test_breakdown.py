@@ -12,9 +12,9 @@ import pytest
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.evaluation.compare import HIDDEN, format_number
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.report import format_metrics
+from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.resampling import Resampling, group_frames
+from segunc.evaluation.tables import format_metrics
 from segunc.metrics.objects import ObjectBins
 from tests.metrics.test_objects import scene
 
@@ -27,9 +27,9 @@ FRAMES = {
 }
 
 
-def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
+def evaluator(names: Iterable[str], **measures: Any) -> Evaluator:
     names = list(names)
-    counted = Evaluator(("own",), None, names, anomalies=names, **options)
+    counted = Evaluator(("own",), None, names, anomalies=names, measures=Measures(**measures))
     for name in names:
         stored, anomaly = FRAMES[name]
         assert counted.update(name, {"own": stored}, anomaly=anomaly)
@@ -68,7 +68,12 @@ def test_maps_of_eight_bits_have_the_intervals_of_the_same_values_in_sixteen() -
     results = []
     for step in (np.uint8(1), np.uint16(257)):
         counted = Evaluator(
-            ("own.v2",), None, FRAMES, anomalies=FRAMES, resampling=Resampling(60), unit_codes=()
+            ("own.v2",),
+            None,
+            FRAMES,
+            anomalies=FRAMES,
+            unit_codes=(),
+            measures=Measures(resampling=Resampling(60)),
         )
         for name, (stored, anomaly) in FRAMES.items():
             codes = np.clip(stored * 20 + 100, 0, 255).astype(np.uint8)
@@ -148,4 +153,4 @@ def test_groups_by_name() -> None:
     with pytest.raises(InputError, match="makes 101 groups"):
         group_frames(".*", [f"f{i}" for i in range(101)])
     with pytest.raises(InputError, match="anomaly labels"):
-        Evaluator(("own",), None, anomalies=None, groups="a")
+        Evaluator(("own",), None, anomalies=None, measures=Measures(groups="a"))

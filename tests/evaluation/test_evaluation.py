@@ -4,7 +4,6 @@ reported.
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap, label_map
 from segunc.data.masks import ROAD_ANOMALY
 from segunc.evaluation.compare import format_number
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.maps import evaluate_maps
-from segunc.evaluation.report import format_metrics
+from segunc.evaluation.evaluator import Evaluator, Measures
+from segunc.evaluation.from_maps import MapsSource, evaluate_maps
 from segunc.evaluation.resampling import Resampling
+from segunc.evaluation.tables import format_metrics
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
 from segunc.maps.regions import Region
@@ -75,18 +74,22 @@ def folder(tmp_path: Path, run: dict[str, Run]) -> Path:
 
 
 def evaluate(root: Path, **changes: Any) -> dict[str, Any]:
-    """The result of a run folder; ``options`` are keyword arguments of the options, the rest of the
-    call.
+    """The result of a run folder.
+
+    Args:
+        root: of the run.
+        changes: ``scores``, ``measures`` (keywords of :class:`Measures`), and those of
+            :class:`LabelSources`.
     """
     labels = {
         "anomaly_labels": root / "anomaly",
         "labels": root / "labels",
         "label_map": CITY,
     } | changes
-    options, scores = labels.pop("options", {}), labels.pop("scores", None)
-    return evaluate_maps(
-        root / "maps", LabelSources(**labels), scores, partial(Evaluator, **options)
-    )[0]
+    measures = Measures(**labels.pop("measures", {}))
+    source = MapsSource(root / "maps", labels.pop("scores", None))
+    result, _ = evaluate_maps(source, LabelSources(**labels), measures)
+    return result
 
 
 def test_maps_of_any_tool_give_the_numbers_of_memory(folder, run):
@@ -230,8 +233,8 @@ def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_pa
     for name, score in (("a", found), ("b", missed), ("c", found), ("d", missed)):
         write_map(tmp_path / "anomaly" / f"{name}.png", anomaly)
         write_map(tmp_path / "maps" / "own" / f"{name}.npy", score)
-    options = {"tracks": ("smiyc-anomaly", "smiyc-obstacle"), "resampling": Resampling(60)}
-    result = evaluate(tmp_path, labels=None, options=options)
+    measures = {"tracks": ("smiyc-anomaly", "smiyc-obstacle"), "resampling": Resampling(60)}
+    result = evaluate(tmp_path, labels=None, measures=measures)
     values = result["scores"]["own"]
     assert set(values) == {"pooled", "smiyc", "components"}
     assert 0.7 < values["smiyc"]["threshold"] <= 0.95
@@ -248,7 +251,7 @@ def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_pa
 def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
     for name in run:
         write_map(folder / "anomaly" / f"{name}_anomaly.png", np.zeros((24, 36), np.uint8))
-    result = evaluate(folder, options={"tracks": ("smiyc-anomaly",)})
+    result = evaluate(folder, measures={"tracks": ("smiyc-anomaly",)})
     assert result["scores"]["entropy"]["components"] == {"smiyc-anomaly": None}
     assert (
         "no pixel is labelled as an anomaly"
@@ -264,8 +267,8 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
             {"labels": None, "anomaly_encoding": ROAD_ANOMALY},
             "none of 4 frames could be scored .*encoding 'road-anomaly'",
         ),
-        ({"options": {"tracks": ("board",)}}, "no component track 'board'"),
-        ({"options": {"resample": r"oslo_\d"}}, "finds nothing in the frame name bergen/frame_0"),
+        ({"measures": {"tracks": ("board",)}}, "no component track 'board'"),
+        ({"measures": {"resample": r"oslo_\d"}}, "finds nothing in the frame name bergen/frame_0"),
         (
             {"scores": ["sharpness"]},
             r"score 'sharpness' has no maps .* deterministic-energy, entropy, epistemic, msp",
@@ -279,7 +282,7 @@ def test_options_that_fit_nothing_are_refused(folder, asked, message):
 
 def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
     labels = LabelSources(folder / "anomaly", labels=folder / "labels", label_map=CITY)
-    result, evaluator = evaluate_maps(folder / "maps", labels)
+    result, evaluator = evaluate_maps(MapsSource(folder / "maps"), labels)
     files = write_plots(evaluator, result, tmp_path / "plots", "network")
     stems = {"precision-recall-pooled", "roc-pooled", "reliability", "risk-coverage"}
     assert {path.name for path in files} == {

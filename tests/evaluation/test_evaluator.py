@@ -12,7 +12,7 @@ from torch import from_numpy
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.parts import PROTOCOLS
 from segunc.maps.encoding import decode_unit
 from segunc.scores import stored_as_codes
@@ -36,7 +36,7 @@ def run() -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def result(run) -> dict[str, Any]:
-    evaluator = Evaluator(SCORES, CLASSES, protocols=PROTOCOLS)
+    evaluator = Evaluator(SCORES, CLASSES, measures=Measures(protocols=PROTOCOLS))
     for name, frame in run.items():
         assert evaluator.update(
             name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly

@@ -15,9 +15,9 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
 from segunc.decisions.flags import Threshold, calibrated_frames, read_thresholds
 from segunc.evaluation.compare import compare, format_number
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.report import format_metrics
+from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.resampling import Resampling, load_results
+from segunc.evaluation.tables import format_metrics
 from segunc.maps.encoding import decode_unit
 from segunc.metrics.counting import ScoreBins
 from segunc.scores import stored_as_codes
@@ -32,14 +32,16 @@ RUN = make_run()
 def evaluate(
     flag: Mapping[str, Threshold], *, anomalies: bool = True, classes: bool = True
 ) -> dict[str, Any]:
-    asked: dict[str, Any] = {
-        "anomalies": RUN if anomalies else None,
-        "flag": flag,
-        "resampling": Resampling(60),
-    }
-    evaluator = Evaluator(SCORES, CITY if classes else None, RUN, **asked)
+    evaluator = Evaluator(
+        SCORES,
+        CITY if classes else None,
+        RUN,
+        anomalies=RUN if anomalies else None,
+        measures=Measures(flag=flag, resampling=Resampling(60)),
+    )
     for name, frame in RUN.items():
-        labels, anomaly = frame.labels if classes else None, frame.anomaly if anomalies else None
+        labels = frame.labels if classes else None
+        anomaly = frame.anomaly if anomalies else None
         assert evaluator.update(name, frame.stored, frame.prediction, None, labels, anomaly), (
             evaluator._left_out
         )
@@ -83,7 +85,8 @@ def test_drives_without_an_anomaly_show_their_false_alarms_where_a_mask_leaves_p
     """Pixels outside of a region are ignored in the labels."""
     values = np.array([[0.1, 0.9, 0.3, 0.8]], np.float32)
     label = np.array([[0, 0, 0, 255]], np.uint8)
-    evaluator = Evaluator(("s",), None, ["a"], anomalies=["a"], flag={"s": Threshold(0.5)})
+    measures = Measures(flag={"s": Threshold(0.5)})
+    evaluator = Evaluator(("s",), None, ["a"], anomalies=["a"], measures=measures)
     evaluator.bins["s"] = ScoreBins(np.unique(values))
     assert evaluator.update("a", {"s": values}, anomaly=label)
     result = evaluator.numbers()
@@ -156,7 +159,8 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
     made: Any = SimpleNamespace(form="float", levels={}, control="missed-pixels")
     flag, frame = {"entropy": Threshold(0.5, "first.json", guarantee=made)}, RUN["bergen/frame_0"]
     for labels, anomalies in ((None, RUN), (CITY, None)):
-        evaluator = Evaluator(SCORES, labels, RUN, anomalies=anomalies, flag=flag)
+        measures = Measures(flag=flag)
+        evaluator = Evaluator(SCORES, labels, RUN, anomalies=anomalies, measures=measures)
         anomaly = None if anomalies is None else frame.anomaly
         given = frame.stored, frame.prediction, None, frame.labels if labels else None, anomaly
         assert not evaluator.update("f", *given)

@@ -13,9 +13,9 @@ import pytest
 import segunc
 from segunc.decisions.flags import Threshold
 from segunc.evaluation.compare import compare
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.report import format_metrics
-from segunc.evaluation.resampling import Resampling, load_results
+from segunc.evaluation.evaluator import Evaluator, Measures
+from segunc.evaluation.resampling import Resampling, TimeOf, load_results
+from segunc.evaluation.tables import format_metrics
 from segunc.metrics.objects import ObjectBins
 
 pytestmark = pytest.mark.usefixtures("few_units")
@@ -52,20 +52,22 @@ def frame(index: int) -> tuple[np.ndarray, np.ndarray]:
     return values, label
 
 
-def evaluate(resample: str = "frame", cut: int | None = None, **asked: Any) -> dict[str, Any]:
-    """Drives of ten frames that are all the same; ``cut`` ends each earlier."""
-    names = [f"{drive}/{index}" for drive in DRIVES for index in range(cut or 10)]
-    given = {
-        "flag": {"energy": Threshold(0.5)},
-        "time_of": lambda name: int(name[2:]) / FPS,
-    } | asked
-    settings: dict[str, Any] = {
-        "anomalies": names,
-        "resample": resample,
-        "resampling": Resampling(200),
-        **given,
-    }
-    evaluator = Evaluator(("energy",), None, names, **settings)
+def time_in_drive(name: str) -> float:
+    return int(name[2:]) / FPS
+
+
+def evaluate(*, cut: int = 10, time_of: TimeOf = time_in_drive, **measures: Any) -> dict[str, Any]:
+    """The result of drives of ``cut`` frames that are all the same."""
+    names = [f"{drive}/{index}" for drive in DRIVES for index in range(cut)]
+    flag = {"energy": Threshold(0.5)}
+    evaluator = Evaluator(
+        ("energy",),
+        None,
+        names,
+        anomalies=names,
+        time_of=time_of,
+        measures=Measures(flag=flag, resampling=Resampling(200), **measures),
+    )
     for name in names:
         values, anomaly = frame(int(name[2:]))
         assert evaluator.update(name, {"energy": values}, anomaly=anomaly), evaluator._left_out
@@ -73,7 +75,7 @@ def evaluate(resample: str = "frame", cut: int | None = None, **asked: Any) -> d
 
 
 def test_detection_flicker_and_alarms_are_those_of_a_count_by_hand() -> None:
-    result = evaluate("folder")
+    result = evaluate(resample="folder")
     tracks = [sorted(FOUND[name]) for name, (start, end) in SPANS.items() if end - start > 1]
     delays = [
         frames[0] - SPANS[name][0] for name, frames in zip(SPANS, tracks, strict=False) if frames

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from segunc.core.errors import InputError
-from segunc.evaluation.evaluator import Evaluator, Tally
+from segunc.evaluation.evaluator import Evaluator, Measures, Tally
 from segunc.evaluation.parts import PROTOCOLS, ArrayPart, ByObject, Pooled
 from segunc.evaluation.resampling import (
     MIN_REPLICATES,
@@ -53,8 +53,10 @@ class Ones(ArrayPart):
 def fill(
     frames: dict[str, int], resampling: Resampling | None = None, **options: object
 ) -> Evaluator:
-    resampling = resampling or Resampling(60, seed=3)
-    evaluator = Evaluator(SCORES, CLASSES, protocols=PROTOCOLS, resampling=resampling, **options)
+    measures = Measures(
+        protocols=PROTOCOLS, resampling=resampling or Resampling(60, seed=3), **options
+    )
+    evaluator = Evaluator(SCORES, CLASSES, measures=measures)
     for name, seed in frames.items():
         frame = make_frame(seed)
         assert evaluator.update(
@@ -169,7 +171,7 @@ def test_neighbours_are_resampled_together_and_units_have_names_and_times():
     said = {
         r"\d": "nothing in the frame name a",
         "(": "expression",
-        "0s": "no time",
+        "0s": "0 seconds",
         "10s": "video",
     }
     for how, message in said.items():

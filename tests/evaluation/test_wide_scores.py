@@ -3,7 +3,6 @@ stored numbers.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from torchmetrics.functional.classification import binary_calibration_error
 
 from segunc.data.labels import LabelMap
 from segunc.decisions.flags import Threshold
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.maps import evaluate_maps
+from segunc.evaluation.evaluator import Evaluator, Measures
+from segunc.evaluation.from_maps import MapsSource, evaluate_maps
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.labelled import LabelSources
 from segunc.metrics.objects import ObjectBins
@@ -61,14 +60,15 @@ def make_scores(make: Make) -> Scores:
     }
 
 
-def evaluate(folder: Path, scores: Scores, ending: str, **options: Any) -> dict[str, Any]:
+def evaluate(folder: Path, scores: Scores, ending: str, **measures: Any) -> dict[str, Any]:
     for name, values in scores.items():
         write_map(folder / "maps" / "other" / f"{name}{ending}", values)
         write_map(folder / "maps" / "prediction" / f"{name}.png", RUN[name].prediction)
         write_map(folder / "anomaly" / f"{name}.png", RUN[name].anomaly)
         write_map(folder / "labels" / f"{name}.png", RUN[name].labels)
     labels = LabelSources(folder / "anomaly", labels=folder / "labels", label_map=LABELS)
-    return evaluate_maps(folder / "maps", labels, new=partial(Evaluator, **options))[0]
+    result, _ = evaluate_maps(MapsSource(folder / "maps"), labels, Measures(**measures))
+    return result
 
 
 def pixel_numbers(truth: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
@@ -197,8 +197,7 @@ def test_intervals_of_the_benchmark_are_those_of_the_scores_before_a_shift(tmp_p
             None,
             list(units),
             anomalies=list(units),
-            protocols=("smiyc",),
-            resampling=Resampling(200),
+            measures=Measures(protocols=("smiyc",), resampling=Resampling(200)),
         )
 
         def read(name: str, maps: Scores = maps) -> dict[str, Any]:

@@ -380,7 +380,7 @@ Edit = Callable[[dict[str, Any]], Any]
             lambda c: [c["run"].pop(key) for key in ("base_sha256", "posterior_sha256")],
             "records no model",
         ),
-        (CLEAN, lambda c: c.pop("counts"), "is no result of segunc evaluate"),
+        (CLEAN, lambda c: c.pop("counts"), "is not a result of segunc evaluate"),
         (
             "threshold.json",
             lambda c: c.update(model="0" * 64),

@@ -33,7 +33,12 @@ _LIBRARIES = (
     "torch.distributed",
     "torchvision",
 )
-_LATE = ("evaluation.maps", "training.base", "posteriors.finetune_run", "posteriors.abnn_task")
+_LATE = (
+    "evaluation.from_model",
+    "training.base",
+    "posteriors.finetune_run",
+    "posteriors.abnn",
+)
 """Modules that a verb imports when it runs."""
 CONTEXT.set_forkserver_preload(
     [

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.frames import MOST_PIXELS, RankedFrames, aggregates, mass_ratios
-from segunc.evaluation.report import format_metrics
+from segunc.evaluation.evaluator import Evaluator, Measures
+from segunc.evaluation.ranked_frames import MAX_WINDOW_PIXELS, RankedFrames, aggregates, mass_ratios
 from segunc.evaluation.resampling import Resampling
+from segunc.evaluation.tables import format_metrics
 from segunc.maps.encoding import encode_unit
 from tests.evaluation.runs import make_frame
 
@@ -60,7 +60,7 @@ def test_numbers_of_small_maps_are_those_by_hand() -> None:
     )
     coarse = GENERATOR.random((128, 160))
     assert mass_ratios(coarse.repeat(2, 0).repeat(2, 1)) == pytest.approx(mass_ratios(coarse))
-    assert coarse.size < MOST_PIXELS < 4 * coarse.size
+    assert coarse.size < MAX_WINDOW_PIXELS < 4 * coarse.size
 
 
 def test_both_tasks_are_scored_as_scikit_learn_and_the_definition_do() -> None:
@@ -88,7 +88,8 @@ def test_numbers_are_the_same_in_any_order_of_frames_and_have_no_interval() -> N
     run, names = {f"f{i}": make_frame(i) for i in range(20)}, ("entropy", "deterministic-energy")
     results = []
     for frames in (list(run.items()), list(run.items())[::-1]):
-        evaluator = Evaluator(names, ("road", "car", "tree", "sky"), resampling=Resampling(40))
+        measures = Measures(resampling=Resampling(40))
+        evaluator = Evaluator(names, ("road", "car", "tree", "sky"), measures=measures)
         for name, frame in frames:
             anomaly = (
                 np.where(frame.anomaly == 1, 0, frame.anomaly)
