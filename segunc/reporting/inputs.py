@@ -69,10 +69,13 @@ class Domain(Settings):
 
     def _searches(self) -> list[dict[str, Searcher]]:
         """Return the search of each value in a frame's name, by axis."""
-        return [
-            {value: axis_pattern(axis, pattern, "the domain") for value, pattern in values.items()}
-            for axis, values in self.axes.items()
-        ]
+        searches = []
+        for axis, values in self.axes.items():
+            of_axis = {}
+            for value, pattern in values.items():
+                of_axis[value] = axis_pattern(axis, pattern, "the domain")
+            searches.append(of_axis)
+        return searches
 
 
 def _first_value(values: Mapping[str, Searcher], name: str) -> str | None:

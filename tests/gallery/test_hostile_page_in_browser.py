@@ -18,21 +18,28 @@ from tests.support.visits import Visit
 
 OWN = "window.owned=1"
 FRAMES = (
-    *(
-        f'"><img src=x onerror={OWN}>',
-        f"</script><script>{OWN}</script>",
-        f"<svg onload={OWN}>",
-        f"';{OWN};'",
-    ),
-    *(f"${{{OWN}}}", f"javascript:{OWN}", "--><!--<plaintext>", "\u2028\u202e{{constructor}}"),
+    f'"><img src=x onerror={OWN}>',
+    f"</script><script>{OWN}</script>",
+    f"<svg onload={OWN}>",
+    f"';{OWN};'",
+    f"${{{OWN}}}",
+    f"javascript:{OWN}",
+    "--><!--<plaintext>",
+    "\u2028\u202e{{constructor}}",
 )
 CLASSES = (
     f"<img src=x onerror={OWN}>",
     f"</option></select><script>{OWN}</script>",
     f'" onfocus={OWN} autofocus="',
 )
-NOTE = f"<iframe srcdoc='<script>parent.{OWN}</script>'></iframe><script>{OWN}</script>\n=cmd|' /C calc'!A0"
-INSERTED = "script:not([src]), script[src^='data:'], svg[onload], img[src='x'], iframe, plaintext, object, embed"
+NOTE = (
+    f"<iframe srcdoc='<script>parent.{OWN}</script>'></iframe><script>{OWN}</script>\n"
+    "=cmd|' /C calc'!A0"
+)
+INSERTED = (
+    "script:not([src]), script[src^='data:'], svg[onload], img[src='x'], "
+    "iframe, plaintext, object, embed"
+)
 
 
 def hostile_maps(root: Path) -> Path:
@@ -87,9 +94,10 @@ def test_names_and_notes_are_texts(tmp_path: Path, visit: Visit) -> None:
     download.value.save_as(tmp_path / "verdicts.json")
     run = run_id(MapsReader(maps))
     verdicts = read_verdicts(tmp_path / "verdicts.json", run, MapsReader(maps).frames)
-    assert [(one.frame, one.note, one.reviewer) for one in verdicts] == [
-        (FRAMES[-1], NOTE, CLASSES[0])
-    ]
+    (verdict,) = verdicts
+    assert verdict.frame == FRAMES[-1]
+    assert verdict.note == NOTE
+    assert verdict.reviewer == CLASSES[0]
     # Laid beside the page, and imported into another's.
     write_verdicts(index.parent, run, verdicts)
     second = Visit(page.context.browser)  # type: ignore[arg-type]

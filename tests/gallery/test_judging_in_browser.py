@@ -27,7 +27,7 @@ def export(visit: Visit, ending: str, path: Path) -> Path:
 def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     maps = write_video_scene(tmp_path, 60)
     index = write_page(maps, tmp_path / "review")
-    run, frames = run_id(MapsReader(maps)), MapsReader(maps).frames
+    reader = MapsReader(maps)
     page = visit.open(index, "view=frame&frame=000000&order=source")
     page.keyboard.press("q")  # on to the next after each
     page.keyboard.press("h")  # asks who judges
@@ -47,8 +47,9 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     page.reload()
     visit.shown("#progress", "60 of 60 judged")
     mine = export(visit, "json", tmp_path / "ana.json")
-    given = [one.verdict for one in read_verdicts(mine, run, frames)]
-    assert given[:5] == ["nothing-wrong", "true-alarm", "missed", "false-alarm", "unsure"]
+    verdicts = read_verdicts(mine, run_id(reader), reader.frames)
+    first = [verdict.verdict for verdict in verdicts[:5]]
+    assert first == ["nothing-wrong", "true-alarm", "missed", "false-alarm", "unsure"]
     # A second reviewer, who says of every fifth frame what the first did not.
     second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     second.open(index, "order=source")
@@ -66,17 +67,17 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     second.shown("#progress", "60 of 60 judged")
     second.page.select_option("#filter-verdict", "disagree")
     second.shown("#count", "12 of 60 frames")
-    assert second.page.locator("#cards .badge").first.inner_text() in (
-        "Ana: nothing wrong",
-        "=Ben: true alarm",
-    )
+    badge = second.page.locator("#cards .badge").first.inner_text()
+    assert badge in ("Ana: nothing wrong", "=Ben: true alarm")
     second.close()
     merged = review(maps=maps, verdicts=[mine, theirs], out=index.parent)
     assert "60 frames judged by both: 80.0% agree, Cohen's kappa 0.75" in merged.verdicts
 
 
 def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit) -> None:
-    page, (width, height) = visit.page, (800, 600)
+    page = visit.page
+    width = 800
+    height = 600
     page.set_viewport_size({"width": width, "height": height})
     visit.open_frame(full_page, NAMES[0])
     seen = page.locator("#stage").bounding_box()
@@ -98,48 +99,62 @@ def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> Visit:
     return visit
 
 
-def test_a_region_is_judged_and_the_frame_follows(
-    flagged: Visit, scene: Scene, tmp_path: Path
-) -> None:
-    visit, page, values = flagged, flagged.page, MapsReader(scene.maps).read(NAMES[0], "entropy")
-    over = np.argwhere(values >= 0.6)
+def test_a_region_is_judged_and_the_frame_follows(flagged: Visit) -> None:
+    page = flagged.page
     page.keyboard.press("r")
-    visit.shown(
-        "#regions [aria-pressed=true]", f"1 · {len(over)} px, max {float(values.max()):.3g}"[:8]
-    )
     page.keyboard.press("s")
-    visit.shown("#regions", "false")
-    visit.shown("#progress", "1 of 6 judged")
+    flagged.shown("#regions", "false")
+    flagged.shown("#progress", "1 of 6 judged")
     page.keyboard.press("Escape")
     assert page.locator("button.derived").inner_text().startswith("false alarm")
     assert page.is_visible("#frame-view")  # the region is left, not the frame
     page.keyboard.press("a")
-    assert (
-        page.locator("button[data-verdict=true-alarm]").first.get_attribute("aria-pressed")
-        == "true"
-    )
-    run = run_id(MapsReader(scene.maps))
-    of_frame, of_region = read_verdicts(export(visit, "json", tmp_path / "v.json"), run, NAMES)
-    assert (of_frame.verdict, of_frame.region, of_region.verdict) == (
-        "true-alarm",
-        None,
-        "false-alarm",
-    )
+    chosen = page.locator("button[data-verdict=true-alarm]").first
+    assert chosen.get_attribute("aria-pressed") == "true"
+
+
+def test_a_judged_region_is_exported_with_its_pixels(
+    flagged: Visit, scene: Scene, tmp_path: Path
+) -> None:
+    values = MapsReader(scene.maps).read(NAMES[0], "entropy")
+    over = np.argwhere(values >= 0.6)
+    page = flagged.page
+    page.keyboard.press("r")
+    words = f"1 · {len(over)} px, max {float(values.max()):.3g}"
+    flagged.shown("#regions [aria-pressed=true]", words[:8])
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    file = export(flagged, "json", tmp_path / "v.json")
+    of_frame, of_region = read_verdicts(file, run_id(MapsReader(scene.maps)), NAMES)
+    assert of_frame.verdict == "true-alarm"
+    assert of_frame.region is None
+    assert of_region.verdict == "false-alarm"
     region: Any = of_region.region
-    runs = zip(region.mask[::2], region.mask[1::2], strict=True)
-    pixels = {pixel for start, length in runs for pixel in range(start, start + length)}
+    pixels: set[int] = set()
+    for start, length in zip(region.mask[::2], region.mask[1::2], strict=True):
+        pixels.update(range(start, start + length))
     assert pixels <= {int(y * SIZE[1] + x) for y, x in over}
     assert region.area == len(pixels)
-    assert (region.score, region.threshold) == ("entropy", 0.6)
+    assert region.score == "entropy"
+    assert region.threshold == 0.6
     assert region.value == pytest.approx(float(values.max()), rel=1e-6)
-    # Half of the threshold: another region, and the verdict is still on the one that was judged.
-    page.fill("#threshold-number", "0.61")
-    visit.shown("#regions", "false")
 
 
-def test_a_missed_object_is_boxed_by_hand(flagged: Visit, tmp_path: Path) -> None:
-    visit, page = flagged, flagged.page
+def test_a_verdict_stays_on_its_region_at_another_threshold(flagged: Visit) -> None:
+    flagged.page.keyboard.press("r")
+    flagged.page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    flagged.page.fill("#threshold-number", "0.61")
+    flagged.shown("#regions", "false")
+
+
+def box_by_hand(visit: Visit) -> None:
+    """Drag a box from the pixel (20, 3) to (32, 11)."""
+    page = visit.page
     box = page.locator("#stage .world").bounding_box()
+    assert box is not None
     scale = box["width"] / SIZE[1]
     page.keyboard.press("l")
     page.mouse.move(box["x"] + 20 * scale, box["y"] + 3 * scale)
@@ -148,22 +163,40 @@ def test_a_missed_object_is_boxed_by_hand(flagged: Visit, tmp_path: Path) -> Non
     assert page.locator("#stage .boxes .drawn").count() == 1
     page.mouse.up()
     visit.shown("#regions", "drawn · part of a missed object")
+
+
+def test_a_missed_object_is_boxed_by_hand(flagged: Visit) -> None:
+    box_by_hand(flagged)
+    page = flagged.page
     assert page.locator("button.derived").inner_text().startswith("missed")
     page.keyboard.press("Control+z")
-    visit.shown("#progress", "0 of 6 judged")
+    flagged.shown("#progress", "0 of 6 judged")
     page.keyboard.press("Control+Shift+Z")
-    coco = json.loads(export(visit, "coco", tmp_path / "coco.json").read_text())
+    flagged.shown("#progress", "1 of 6 judged")
+
+
+def test_a_box_is_exported_as_an_annotation_of_coco(flagged: Visit, tmp_path: Path) -> None:
+    box_by_hand(flagged)
+    coco = json.loads(export(flagged, "coco", tmp_path / "coco.json").read_text())
     (annotation,) = coco["annotations"]
     assert annotation["bbox"] == [20, 3, 12, 8]
     counts = annotation["segmentation"]["counts"]
-    mask = np.repeat(np.arange(len(counts)) % 2, counts).reshape(SIZE[1], SIZE[0]).T
+    columns = np.repeat(np.arange(len(counts)) % 2, counts).reshape(SIZE[1], SIZE[0])
+    mask = columns.T
     assert mask.sum() == mask[3:11, 20:32].sum() == 96
     assert coco["categories"][annotation["category_id"]]["name"] == "missed"
-    damaged = json.loads(export(visit, "json", tmp_path / "v.json").read_text())
+
+
+def test_damaged_verdicts_and_those_on_another_run_are_not_taken(
+    flagged: Visit, tmp_path: Path
+) -> None:
+    box_by_hand(flagged)
+    path = tmp_path / "v.json"
+    damaged = json.loads(export(flagged, "json", path).read_text())
     damaged["verdicts"][0]["region"]["box"][0] = 35
-    (tmp_path / "v.json").write_text(json.dumps(damaged))
-    page.set_input_files("#import-file", tmp_path / "v.json")
-    visit.shown("#notices", "1 are damaged or of frames that are not here")
-    (tmp_path / "v.json").write_text(json.dumps(damaged | {"run": "0123456789abcdef"}))
-    page.set_input_files("#import-file", tmp_path / "v.json")
-    visit.shown("#notices", "verdicts on another run")
+    path.write_text(json.dumps(damaged))
+    flagged.page.set_input_files("#import-file", path)
+    flagged.shown("#notices", "1 are damaged or of frames that are not here")
+    path.write_text(json.dumps(damaged | {"run": "0123456789abcdef"}))
+    flagged.page.set_input_files("#import-file", path)
+    flagged.shown("#notices", "verdicts on another run")

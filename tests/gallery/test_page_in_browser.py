@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +58,27 @@ def test_gallery_is_searched_and_filtered(full_page: Path, visit: Visit) -> None
         assert visit.names() == list(reversed(shown)), kind
 
 
-def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
+def test_the_help_lists_keys_and_units(full_page: Path, visit: Visit) -> None:
     page = visit.open(full_page)
     page.keyboard.press("?")
     assert page.locator("#help[open] dt").count() > 25
     assert "entropy: share of ln C" in page.locator("#help").inner_text()
+
+
+def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
+    page = visit.open(full_page)
+    page.keyboard.press("?")
     page.keyboard.press("Escape")
-    page.wait_for_timeout(
-        300
-    )  # the browser gives the focus back a little after a dialog has closed
+    page.wait_for_timeout(300)  # the browser gives the focus back a little after a dialog closed
     page.keyboard.press("ArrowRight")  # on a fresh page, where nothing has the focus
     for key, place in (("Enter", 1), ("j", 2), ("k", 1), (".", 0)):
         page.keyboard.press(key)
         visit.shown("#frame-name", WORST_FIRST[place])
+
+
+def test_layers_outline_and_threshold_have_keys(full_page: Path, visit: Visit) -> None:
+    visit.open_frame(full_page, WORST_FIRST[0])
+    page = visit.page
     page.keyboard.press("1")
     assert page.is_checked("input[value=prediction]")
     page.keyboard.press("3")
@@ -78,54 +87,87 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
         before = page.evaluate(f"segunc.state.get().{field}")
         page.keyboard.press(key)
         assert page.evaluate(f"segunc.state.get().{field}") is not before
-    page.keyboard.press("ArrowDown")  # the picture has had the focus since the frame was opened
+
+
+def test_arrows_move_the_probe(full_page: Path, visit: Visit) -> None:
+    visit.open_frame(full_page, WORST_FIRST[0])
+    page = visit.page
+    page.keyboard.press("ArrowDown")  # the picture has the focus since the frame was opened
     page.keyboard.press("Shift+ArrowLeft")
-    assert page.evaluate("segunc.state.get().probe") == f"{SIZE[1] // 2 - 10},{SIZE[0] // 2 + 1}"
-    visit.shown("#live", f"{SIZE[1] // 2 - 10}, {SIZE[0] // 2 + 1}: prediction")
+    x = SIZE[1] // 2 - 10
+    y = SIZE[0] // 2 + 1
+    assert page.evaluate("segunc.state.get().probe") == f"{x},{y}"
+    visit.shown("#live", f"{x}, {y}: prediction")
+
+
+def test_letters_belong_to_a_note_while_it_is_written(full_page: Path, visit: Visit) -> None:
+    visit.open_frame(full_page, WORST_FIRST[0])
+    page = visit.page
     page.keyboard.press("e")
     page.keyboard.type("Ana")  # whose note it is, asked once
     page.keyboard.press("Enter")
-    visit.until(
-        "document.activeElement.id === 'note'"
-    )  # a dialog's close event comes a little after it
-    page.keyboard.type("gm?")  # letters belong to the note while it is written
+    # A dialog's close event comes a little after it.
+    visit.until("document.activeElement.id === 'note'")
+    page.keyboard.type("gm?")
     assert page.input_value("#note") == "gm?"
     page.keyboard.press("Escape")
     page.keyboard.press("i")
     assert page.is_visible("#run-view")
+
+
+def test_the_gallery_and_its_search_have_keys(full_page: Path, visit: Visit) -> None:
+    page = visit.open(full_page)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    visit.shown("#frame-name", WORST_FIRST[1])
+    page.keyboard.press(".")  # in source order, which is best first
+    visit.shown("#frame-name", WORST_FIRST[0])
     page.keyboard.press("g")
     assert page.locator("#cards a:focus .name").inner_text() == WORST_FIRST[0]
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "search"
 
 
-def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) -> None:
+@pytest.fixture
+def video(tmp_path: Path, visit: Visit) -> Visit:
+    """The first frame of a video whose entropy has peaks at 10 and 30."""
     index = write_page(write_video_scene(tmp_path), tmp_path / "review")
     visit.open_frame(index, "000000")
-    page = visit.page
-    assert page.evaluate("segunc.timeline.peaks()") == [10, 30]
+    return visit
+
+
+def test_the_timeline_jumps_to_peaks(video: Visit) -> None:
+    assert video.page.evaluate("segunc.timeline.peaks()") == [10, 30]
     for key, name in (("]", "000010"), ("]", "000030"), ("[", "000010")):
-        page.keyboard.press(key)
-        visit.shown("#frame-name", name)
-    visit.shown("#timeline-label", "0:00.50")
+        video.page.keyboard.press(key)
+        video.shown("#frame-name", name)
+    video.shown("#timeline-label", "0:00.50")
+
+
+def test_the_timeline_is_scrubbed_and_played(video: Visit) -> None:
+    page = video.page
     plot = page.locator(".plot").bounding_box()
+    assert plot is not None
     page.mouse.click(plot["x"] + plot["width"] * 20 / 39, plot["y"] + 20)
-    visit.shown("#frame-name", "000020")
+    video.shown("#frame-name", "000020")
     page.locator("#chart").focus()
     page.keyboard.press("ArrowRight")
     assert page.get_attribute("#chart", "aria-valuenow") == "22"
     page.locator("#frame-name").click()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Space")
-    visit.until("Number(segunc.state.get().frame) >= 26")
+    video.until("Number(segunc.state.get().frame) >= 26")
     page.keyboard.press("Space")
     assert not page.evaluate("segunc.timeline.playing()")
-    assert page.locator(".axis span").all_inner_texts() == ["0:00", "0:01"]
-    points = re.findall(
-        r"[ML](\d+) ([\d.]+)", page.locator(".plot .first").get_attribute("d") or ""
-    )
+
+
+def test_the_timeline_draws_every_frame(video: Visit) -> None:
+    assert video.page.locator(".axis span").all_inner_texts() == ["0:00", "0:01"]
+    path = video.page.locator(".plot .first").get_attribute("d") or ""
+    points = re.findall(r"[ML](\d+) ([\d.]+)", path)
     assert [int(x) for x, _ in points] == list(range(40))
-    assert min(range(40), key=lambda i: float(points[i][1])) == 30
+    heights = [float(y) for _, y in points]
+    assert heights.index(min(heights)) == 30
 
 
 def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit) -> None:
@@ -135,15 +177,14 @@ def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit
     # Peaks at 10 and 30, 1 s apart; nothing else is a second from both but for the end.
     assert visit.names()[:2] == ["000030", "000010"]
     heads = [int(name) for name in visit.names()]
-    assert all(abs(a - b) >= 20 for a in heads for b in heads if a != b)
+    assert all(abs(a - b) >= 20 for a, b in combinations(heads, 2))
     visit.shown("#count", f"{len(heads)} moments, 60 of 60 frames")
     page.locator("#cards li").first.locator(".moment").click()
     opened = [int(name) for name in visit.names()]
     assert opened[0] == 30
     assert all(0 < abs(member - 30) < 20 for member in opened[1:6])
-    assert (
-        int(page.locator("#cards li").first.get_attribute("aria-setsize") or 0) == len(heads) + 38
-    )
+    set_size = page.locator("#cards li").first.get_attribute("aria-setsize")
+    assert int(set_size or 0) == len(heads) + 38
     page.keyboard.press("Home")
     page.keyboard.press("x")
     assert [int(name) for name in visit.names()] == heads
@@ -153,33 +194,34 @@ def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit
     assert page.locator("#filter-moments").is_disabled()
 
 
-def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(
-    full_page: Path, tmp_path: Path, browser: Any
-) -> None:
+def test_a_page_without_its_folder_says_so(full_page: Path, tmp_path: Path, browser: Any) -> None:
     shutil.copy(full_page, tmp_path / "index.html")
     page = browser.new_page()
     page.goto((tmp_path / "index.html").as_uri())
     assert page.locator("#lost").is_visible()
     assert "needs the folders beside it" in page.inner_text("body")
+    page.close()
+
+
+def test_a_link_without_its_frame_says_so(full_page: Path, browser: Any) -> None:
+    page = browser.new_page()
     page.goto(f"{full_page.as_uri()}#view=frame&frame=gone&score=entropy")
     assert not page.locator("#lost").is_visible()
-    visit_notice = page.inner_text("#notices")
-    assert (
-        "asks for what this page does not hold: frame gone. The rest of it is shown."
-        in visit_notice
-    )
+    notices = page.inner_text("#notices")
+    assert "asks for what this page does not hold: frame gone. The rest of it is shown." in notices
     assert page.is_visible("#gallery-view")
     page.close()
 
 
 @pytest.mark.parametrize("size", [(1400, 900), (960, 600), (390, 844)])
-def test_the_first_screen_explains_itself_and_covers_nothing(
+def test_the_first_screen_explains_itself(
     size: tuple[int, int], full_page: Path, visit: Visit
 ) -> None:
-    visit.page.set_viewport_size({"width": size[0], "height": size[1]})
+    width, height = size
+    visit.page.set_viewport_size({"width": width, "height": height})
     page = visit.open(full_page)
     assert page.locator("#intro li").count() == 3
-    assert page.locator("#cards li").first.bounding_box()["y"] < 0.6 * size[1]
+    assert page.locator("#cards li").first.bounding_box()["y"] < 0.6 * height
     if size == (1400, 900):
         visit.shown("#model", "ABNN, 4 members, 24 draws")
     page.click("#intro-close")
@@ -188,11 +230,18 @@ def test_the_first_screen_explains_itself_and_covers_nothing(
     page.keyboard.press("?")
     assert page.evaluate("document.getElementById('help').scrollTop") == 0
     assert page.locator("#help-title").is_visible()
-    page.keyboard.press("?")
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (960, 600), (390, 844)])
+def test_a_toast_covers_nothing(size: tuple[int, int], full_page: Path, visit: Visit) -> None:
+    width, height = size
+    visit.page.set_viewport_size({"width": width, "height": height})
+    page = visit.open(full_page)
+    page.click("#intro-close")
     page.keyboard.press("q")  # what is said of it is a toast
     toast = page.locator("#live:not(.unseen)").bounding_box()
-    for button in page.locator("header button:visible, #values dd:visible").all():
-        box = button.bounding_box()
+    for control in page.locator("header button:visible, #values dd:visible").all():
+        box = control.bounding_box()
         apart = box["y"] + box["height"] <= toast["y"] or toast["y"] + toast["height"] <= box["y"]
         beside = box["x"] + box["width"] <= toast["x"] or toast["x"] + toast["width"] <= box["x"]
-        assert apart or beside, f"{button.inner_text()} is covered"
+        assert apart or beside, f"{control.inner_text()} is covered"

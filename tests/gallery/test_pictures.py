@@ -159,25 +159,50 @@ def test_sizes_of_labels_and_maps() -> None:
     assert (picture[:315, :, 0] < 60).all()
 
 
-def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]) -> None:
-    values, flat = np.full((360, 640), 0.2, np.float32), np.full((360, 640, 3), 90, np.uint8)
-    values[100:200, 300:400] = 0.4  # at the threshold: flagged
-    flagged = legend(threshold=np.float32(0.4))
+@pytest.fixture
+def outlined_scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A flat image, a map with a square at 0.4, and a labelled square elsewhere."""
+    photo = np.full((360, 640, 3), 90, np.uint8)
+    values = np.full((360, 640), 0.2, np.float32)
+    values[100:200, 300:400] = 0.4
     anomaly = np.zeros((360, 640), bool)
     anomaly[20:60, 20:60] = True
-    plain, outlined = (
-        draw_overlay(flat, values, legend()),
-        draw_overlay(flat, values, flagged, anomaly=anomaly),
-    )
+    return photo, values, anomaly
+
+
+FLAGGED_AT = np.float32(0.4)  # pixels at the threshold are flagged
+
+
+def test_the_legend_names_what_is_flagged_and_labelled(
+    texts: dict[str, int], outlined_scene: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> None:
+    photo, values, anomaly = outlined_scene
+    draw_overlay(photo, values, legend(threshold=FLAGGED_AT), anomaly=anomaly)
     assert {"Entropy", "Flagged: entropy >= 0.4", "Outlined: labelled anomaly"} <= texts.keys()
+
+
+def test_what_is_flagged_or_labelled_is_outlined(
+    outlined_scene: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    photo, values, anomaly = outlined_scene
+    plain = draw_overlay(photo, values, legend())
+    outlined = draw_overlay(photo, values, legend(threshold=FLAGGED_AT), anomaly=anomaly)
     assert (plain[120:180, 310:390] == outlined[120:180, 310:390]).all()
     for colour, place in ((FLAGGED, np.s_[95:205, 295:405]), (LABELLED, np.s_[15:65, 15:65])):
-        found = (np.abs(outlined[:360].astype(int) - colour) < 60).all(axis=2)  # lines are smoothed
-        assert found[place].sum() == found.sum() > 0
+        # Lines are smoothed.
+        coloured = (np.abs(outlined[:360].astype(int) - colour) < 60).all(axis=2)
+        assert coloured[place].sum() == coloured.sum() > 0
         # The legend's line is 24 pixels long, and that of flagged pixels one pixel thick.
         assert (outlined[360:] == colour).all(axis=2).sum() >= 24
-    # The mark lies at 0.4 of the bar.
-    left, right = round(640 * 0.55), 640 - 12
+
+
+def test_a_mark_lies_at_the_threshold_on_the_bar(
+    outlined_scene: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    photo, values, anomaly = outlined_scene
+    outlined = draw_overlay(photo, values, legend(threshold=FLAGGED_AT), anomaly=anomaly)
+    left = round(640 * 0.55)
+    right = 640 - 12
     marked = np.flatnonzero((outlined[360 : 360 + 20] == FLAGGED).all(axis=2).any(axis=0))
     assert abs(marked.mean() - (left + 0.4 * (right - left))) < 2
 
@@ -205,15 +230,15 @@ def test_outlines_are_told_apart_by_their_lines_in_grey(width: int) -> None:
     # The samples of the legend: the first row is what is flagged, the second the label.
     size = max(MINIMUM_TEXT, width // 72)
     left = round(width * 0.55) + size
-    baseline = height + round(size * 5.7)
-    below = baseline + round(1.9 * size)
-    flagged_sample = grey[baseline - size + 1 : baseline - 1, left]
-    labelled_sample = grey[below - size + 1 : below - 1, left]
-    edges = [
-        np.abs(np.diff((sample < 20).astype(int))).sum()
-        for sample in (flagged_sample, labelled_sample)
-    ]
-    assert edges[1] > edges[0]
+    flagged_row = height + round(size * 5.7)
+    labelled_row = flagged_row + round(1.9 * size)
+    assert dark_edges(grey, labelled_row, left, size) > dark_edges(grey, flagged_row, left, size)
+
+
+def dark_edges(grey: np.ndarray, baseline: int, left: int, size: int) -> int:
+    """Count the edges of dark lines down a sample of the legend."""
+    sample = grey[baseline - size + 1 : baseline - 1, left]
+    return int(np.abs(np.diff((sample < 20).astype(int))).sum())
 
 
 def names(folder: Path) -> list[str]:
@@ -222,78 +247,97 @@ def names(folder: Path) -> list[str]:
     )
 
 
-def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path) -> None:
+def test_overlays_are_written_for_each_score_and_frame(scene: Scene, tmp_path: Path) -> None:
     scores = ("entropy", "deterministic-max-logit")
     written = draw(scene.maps, tmp_path / "out", score=scores, anomaly_labels=scene.anomaly)
     assert written.failed == {}
-    assert names(tmp_path / "out") == sorted(
-        f"overlay-{score}/{name}.png" for score in scores for name in NAMES
-    )
-    assert written.pictures["overlay-entropy"] == [
-        tmp_path / "out/overlay-entropy" / f"{name}.png" for name in NAMES
-    ]
-    reader = MapsReader(scene.maps)
-    for score, shown in page_ranges(reader, scores).items():  # of the whole set, as on the page
-        mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
-        source = read_image(scene.images / f"{NAMES[1]}.png")
-        of_score = Legend.of(reader.manifest, score, shown)
-        picture = draw_overlay(
-            source,
-            reader.read(NAMES[1], score),
-            of_score,
-            anomaly=mask,
-            caption=f"Frame {NAMES[1]}",
-        )
-        np.testing.assert_array_equal(
-            read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture
-        )
+    expected = []
+    for score in scores:
+        expected.extend(f"overlay-{score}/{name}.png" for name in NAMES)
+    assert names(tmp_path / "out") == sorted(expected)
+    folder = tmp_path / "out/overlay-entropy"
+    assert written.pictures["overlay-entropy"] == [folder / f"{name}.png" for name in NAMES]
 
 
-def test_frames_formats_and_ranges_are_chosen_and_anomaly_comes_first_where_it_is(
-    scene: Scene, tmp_path: Path
+@pytest.mark.parametrize("score", ["entropy", "deterministic-max-logit"])
+def test_overlays_are_those_of_the_one_drawing_code(
+    scene: Scene, tmp_path: Path, score: str
 ) -> None:
+    name = NAMES[1]
+    draw(scene.maps, tmp_path, score=[score], anomaly_labels=scene.anomaly)
+    reader = MapsReader(scene.maps)
+    shown = page_ranges(reader, [score])[score]  # of the whole set, as on the page
+    picture = draw_overlay(
+        read_image(scene.images / f"{name}.png"),
+        reader.read(name, score),
+        Legend.of(reader.manifest, score, shown),
+        anomaly=read_image(scene.anomaly / f"{name}.png")[..., 0] == 1,
+        caption=f"Frame {name}",
+    )
+    written = read_image(tmp_path / f"overlay-{score}" / f"{name}.png")
+    np.testing.assert_array_equal(written, picture)
+
+
+def test_frames_and_their_format_are_chosen(scene: Scene, tmp_path: Path) -> None:
     written = draw(scene.maps, tmp_path, frames=[f"{NAMES[0]}.png", "sub/*"], format="jpg")
-    assert [path.name for path in written.pictures["overlay-entropy"]] == [
-        f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)
-    ]
+    pictures = [path.name for path in written.pictures["overlay-entropy"]]
+    assert pictures == [f"{Path(NAMES[place]).name}.jpg" for place in (0, 3, 4, 5)]
+
+
+def test_a_range_that_is_asked_for_is_drawn(scene: Scene, tmp_path: Path) -> None:
     ranges = {"entropy": (0.0, 0.01)}
     draw(scene.maps, tmp_path, score=["entropy"], frames=[NAMES[5]], ranges=ranges)
     picture = read_image(tmp_path / "overlay-entropy" / f"{NAMES[5]}.png")[:480]
     grey = picture - 0.85 * colour_table()[255]  # every pixel is at the upper end
     assert np.ptp(grey, axis=2).max() <= 1.5
+
+
+def test_anomaly_is_drawn_where_it_is_written(scene: Scene, tmp_path: Path) -> None:
     maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
-    assert list(draw(maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
-    assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == [
-        "overlay-entropy"
-    ]
+    with_anomaly = draw(maps, tmp_path / "out", frames=[NAMES[0]])
+    assert list(with_anomaly.pictures) == ["overlay-anomaly"]
+    without = draw(scene.maps, tmp_path / "out", frames=[NAMES[0]])
+    assert list(without.pictures) == ["overlay-entropy"]
 
 
-def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_path: Path) -> None:
+def test_a_damaged_map_does_not_stop_the_others(scene: Scene, copy: Path, tmp_path: Path) -> None:
     (copy / "entropy" / f"{NAMES[0]}.png").write_bytes(b"broken")
     written = draw(copy, tmp_path / "damaged")
     assert list(written.failed) == [NAMES[0]]
     assert len(written.pictures["overlay-entropy"]) == len(NAMES) - 1
+
+
+def test_maps_without_images_are_refused(tmp_path: Path) -> None:
     maps = write_video_scene(tmp_path, 3)
     with pytest.raises(InputError, match=r"overlays of .* need images.*`images` PATH"):
         draw(maps, tmp_path / "out")
-    # Images of other frames: every frame fails, and says why.
+
+
+def test_with_images_of_other_frames_every_frame_fails(scene: Scene, tmp_path: Path) -> None:
+    maps = write_video_scene(tmp_path, 3)
     written = draw(maps, tmp_path / "out", images=scene.images)
-    assert written.failure.startswith(
-        "3 frames could not be drawn, first 000000 (frame 000000 has no image"
-    )
+    first = "first 000000 (frame 000000 has no image"
+    assert written.failure.startswith(f"3 frames could not be drawn, {first}")
 
 
-def test_bad_requests(scene: Scene, copy: Path, tmp_path: Path) -> None:
-    bad: dict[str, dict[str, Any]] = {
-        "'entropie' has no maps": {"score": ["entropie"]},
-        r"no frame of .* is named 'nothing\*'": {"frames": ["nothing*"]},
-        "'deterministic-energy' has no maps": {"ranges": {"deterministic-energy": (0, 1)}},
-        "'epistemic' is flagged but not drawn": {"flag": {"epistemic": 0.1}},
-    }
-    for message, asked in bad.items():
-        with pytest.raises(InputError, match=message):
-            draw(scene.maps, tmp_path / "out", **asked)
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"score": ["entropie"]}, "'entropie' has no maps"),
+        ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
+        ({"ranges": {"deterministic-energy": (0, 1)}}, "'deterministic-energy' has no maps"),
+        ({"flag": {"epistemic": 0.1}}, "'epistemic' is flagged but not drawn"),
+    ],
+)
+def test_what_the_maps_do_not_hold_is_refused(
+    scene: Scene, tmp_path: Path, asked: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        draw(scene.maps, tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
+
+
+def test_no_picture_is_written_into_a_maps_folder(scene: Scene, copy: Path) -> None:
     before = names(copy)
     for maps, out in ((copy, copy), (copy, copy / "pictures"), (scene.maps, copy)):
         with pytest.raises(InputError, match="is or lies inside a maps folder"):
@@ -313,23 +357,49 @@ def flat(colour: Any, height: int = 61, width: int = 81) -> np.ndarray:
     return np.full((height, width, 3), colour, np.uint8)
 
 
-def test_a_video_has_all_frames_times_and_colours(tmp_path: Path) -> None:
-    colours = [(240, 249, 33), (13, 8, 135), (204, 71, 120), (22, 22, 26), (236, 236, 240)]
-    paths = jpegs(tmp_path / "overlay", *map(flat, colours))
-    out = write_video(paths, tmp_path / "overlay.webm", 30000 / 1001)
+COLOURS = (
+    (240, 249, 33),
+    (13, 8, 135),
+    (204, 71, 120),
+    (22, 22, 26),
+    (236, 236, 240),
+)
+SECONDS = (3.0, 3.04, 3.5, 3.5, 4.2)  # of a range of a video; two frames of one moment
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    return jpegs(tmp_path / "overlay", *map(flat, COLOURS))
+
+
+def test_a_video_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path) -> None:
+    out = write_video(pictures, tmp_path / "overlay.webm", 30000 / 1001)
     times, frames = decoded(out)
     assert [round(time * 30000 / 1001) for time in times] == list(range(5))
-    for frame, colour in zip(frames, colours, strict=True):
+    for frame, colour in zip(frames, COLOURS, strict=True):
         assert frame.shape == (60, 80, 3)
         assert np.abs(frame.astype(int) - colour).max() <= 8
-    assert names(tmp_path) == ["overlay.webm", *(f"overlay/{path.name}" for path in paths)]
-    seconds = [3.0, 3.04, 3.5, 3.5, 4.2]  # of a range of a video; two frames of one moment
-    write_video(paths, out, 4.0, seconds)
-    assert decoded(out)[0] == pytest.approx([0.0, 0.04, 0.5, 0.5, 1.2], abs=0.0011)
+    assert names(tmp_path) == ["overlay.webm", *(f"overlay/{path.name}" for path in pictures)]
+
+
+def test_a_video_keeps_the_times_of_its_frames(pictures: list[Path], tmp_path: Path) -> None:
+    out = write_video(pictures, tmp_path / "overlay.webm", 4.0, SECONDS)
+    times, _ = decoded(out)
+    assert times == pytest.approx([0.0, 0.04, 0.5, 0.5, 1.2], abs=0.0011)
+
+
+def test_a_video_with_an_unknown_time_has_a_fixed_rate(
+    pictures: list[Path], tmp_path: Path
+) -> None:
+    out = write_video(pictures, tmp_path / "overlay.webm", 4.0, [*SECONDS[:4], None])
+    times, _ = decoded(out)
+    assert times == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0], abs=0.0011)
+
+
+def test_a_wide_video_is_scaled_down(tmp_path: Path) -> None:
     wide = jpegs(tmp_path / "wide", flat(10, 700, 1400))
-    assert decoded(write_video(wide, tmp_path / "wide.webm", 10))[1][0].shape == (640, 1280, 3)
-    write_video(paths, out, 4.0, [*seconds[:4], None])
-    assert decoded(out)[0] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0], abs=0.0011)
+    _, (frame,) = decoded(write_video(wide, tmp_path / "wide.webm", 10))
+    assert frame.shape == (640, 1280, 3)
 
 
 def test_unfinished_video_leaves_no_file_and_keeps_the_old_one(tmp_path: Path) -> None:

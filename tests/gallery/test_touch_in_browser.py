@@ -19,7 +19,8 @@ SMALL_TARGETS = """() => {
     const { width, height } = control.getBoundingClientRect();
     const style = getComputedStyle(control);
     if (!width || style.visibility === "hidden" || control.id === "skip") continue;
-    if (width < SIDE || height < SIDE) small.push(`${control.id} ${control.textContent} ${width} x ${height}`);
+    if (width >= SIDE && height >= SIDE) continue;
+    small.push(`${control.id} ${control.textContent} ${width} x ${height}`);
   }
   return small;
 }""".replace("SIDE", str(SMALLEST_TARGET))

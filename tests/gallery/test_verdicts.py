@@ -151,31 +151,46 @@ def test_summary_counts_every_frame_once() -> None:
     assert sum(int(row[0]) for row in counts.values()) == 10
 
 
+@pytest.fixture
+def judged(scene: Scene, tmp_path: Path) -> Path:
+    """Verdicts on three frames, of which one alarm is true."""
+    kinds = ("true-alarm", "false-alarm", "false-alarm")
+    rows = [
+        ENTRY | {"frame": frame, "verdict": kind} for frame, kind in zip(NAMES, kinds, strict=False)
+    ]
+    return write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows)
+
+
 def test_the_verb_evaluates_verdicts_on_maps(
-    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scene: Scene, judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kinds = dict(zip(NAMES, ["true-alarm", "false-alarm", "false-alarm"], strict=False))
-    rows = [ENTRY | {"frame": frame, "verdict": kind} for frame, kind in kinds.items()]
-    path, out = (
-        write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows),
-        tmp_path / "judged.json",
-    )
-    words = ["evaluate", "--maps", str(scene.maps), "--verdicts", str(path), "--out", str(out)]
+    out = tmp_path / "judged.json"
+    words = ["evaluate", "--maps", str(scene.maps), "--verdicts", str(judged), "--out", str(out)]
     assert main(words) == 0
-    said = capsys.readouterr().out
-    assert f"3 of {len(NAMES)} frames were judged" in said
-    assert re.search(r"alarms that are true +\| +\.333", said)
-    assert "too few resampled units: 3" in said
+    printed = capsys.readouterr().out
+    assert f"3 of {len(NAMES)} frames were judged" in printed
+    assert re.search(r"alarms that are true +\| +\.333", printed)
+    assert "too few resampled units: 3" in printed
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
-    assert (
-        segunc.evaluate(maps=scene.maps, verdicts=[path], frames=NAMES[0]).numbers["counts"][
-            "judged_frames"
-        ]
-        == 1
-    )
-    for other in (["--plots", "x"], ["--groups", "^f"], ["--smallest-object", "5"]):
-        assert main([*words, *other]) == 2
-        assert f"--verdicts and {other[0]}" in capsys.readouterr().err
+
+
+def test_verdicts_on_some_frames_are_counted_alone(scene: Scene, judged: Path) -> None:
+    result = segunc.evaluate(maps=scene.maps, verdicts=[judged], frames=NAMES[0])
+    assert result.numbers["counts"]["judged_frames"] == 1
+
+
+@pytest.mark.parametrize(
+    "other", [["--plots", "x"], ["--groups", "^f"], ["--smallest-object", "5"]]
+)
+def test_what_needs_labels_is_refused_with_verdicts(
+    scene: Scene, judged: Path, capsys: pytest.CaptureFixture[str], other: list[str]
+) -> None:
+    words = ["evaluate", "--maps", str(scene.maps), "--verdicts", str(judged)]
+    assert main([*words, *other]) == 2
+    assert f"--verdicts and {other[0]}" in capsys.readouterr().err
+
+
+def test_verdicts_need_their_maps(judged: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
-        segunc.evaluate(verdicts=[path], out=out)
+        segunc.evaluate(verdicts=[judged], out=tmp_path / "judged.json")

@@ -130,66 +130,87 @@ def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figur
         assert figure.axes[0].get_xlim() == figure.axes[0].get_ylim() == (-0.01, 1.01)
 
 
+def legend_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
 @pytest.mark.parametrize("make", [pr, roc, risk, reliable])
-def test_titles_axes_and_legends_are_words_with_units(make: Callable[[], Figure]):
+def test_titles_and_axes_are_words_with_units(make: Callable[[], Figure]):
     figure = make()
-    axes, shown = figure.axes[0], [text.get_text() for text in figure.legends[0].get_texts()]
+    axes = figure.axes[0]
     assert axes.get_title().endswith("all frames")
-    assert all(
-        "(" in label and label[0].isupper() for label in (axes.get_xlabel(), axes.get_ylabel())
-    )
-    if make is not reliable:  # which shows the user's own name of the model
-        assert [text.rpartition("  ")[0] for text in shown[: len(NAMES)]] == [
-            title_of(name) for name in NAMES
-        ]
-        assert not any(name in text for text in shown for name in ("msp", "deterministic", "-"))
+    for label in (axes.get_xlabel(), axes.get_ylabel()):
+        assert label[0].isupper()
+        assert "(" in label
 
 
-def test_drawn_curves_are_those_of_scikit_learn():
+@pytest.mark.parametrize("make", [pr, roc, risk])
+def test_legends_have_the_titles_of_scores(make: Callable[[], Figure]):
+    shown = legend_of(make())
+    titles = [text.rpartition("  ")[0] for text in shown[: len(NAMES)]]
+    assert titles == [title_of(name) for name in NAMES]
+    for text in shown:
+        assert not any(name in text for name in ("msp", "deterministic", "-"))
+
+
+def drawn_points(figure: Figure, number: int) -> np.ndarray:
+    """Return the points ``[P, 2]`` of a line of a figure."""
+    return np.column_stack(figure.axes[0].lines[number].get_data())
+
+
+def assert_among(points: np.ndarray, expected: np.ndarray) -> None:
+    """Check that more than a thousand points are drawn, and that each is one of a curve."""
+    assert len(points) > 1000
+    assert set(map(tuple, np.round(points, 9))) <= set(map(tuple, np.round(expected, 9)))
+
+
+def test_a_drawn_pr_curve_is_that_of_scikit_learn():
     codes, truth = pixels(3)
     precision, recall, _ = precision_recall_curve(truth, codes)
-    false_positive, true_positive, _ = roc_curve(truth, codes, drop_intermediate=False)
     first = precision[recall > 0][-1]  # the step of the highest score begins at recall 0
-    for figure, number, expected in (
-        (pr(), 3, [*zip(recall, precision, strict=True), (0.0, first)]),
-        (roc(), 3, zip(false_positive, true_positive, strict=True)),
-    ):
-        drawn = np.column_stack(figure.axes[0].lines[number].get_data())
-        assert len(drawn) > 1000
-        assert set(map(tuple, np.round(drawn, 9))) <= {
-            tuple(np.round(point, 9)) for point in expected
-        }
+    curve = np.column_stack([recall, precision])
+    assert_among(drawn_points(pr(), 3), np.vstack([curve, (0.0, first)]))
 
 
-def test_points_and_their_intervals_are_where_they_should_be():
+def test_a_drawn_roc_curve_is_that_of_scikit_learn():
+    codes, truth = pixels(3)
+    false_positive, true_positive, _ = roc_curve(truth, codes, drop_intermediate=False)
+    assert_among(drawn_points(roc(), 3), np.column_stack([false_positive, true_positive]))
+
+
+def dots_of(axes: Any) -> list[Any]:
+    return [line for line in axes.lines if line.get_marker() != "None"]
+
+
+def test_points_are_where_they_should_be():
     figure = scatter()
-    assert tuple(text.get_text() for text in figure.legends[0].get_texts()) == METHODS
-    dots, fewer = (
-        [line for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes[:2]
-    )
+    assert tuple(legend_of(figure)) == METHODS
+    dots = dots_of(figure.axes[0])
     places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots]
     assert places == [(0.01 + 0.002 * i, 0.3 - 0.01 * i) for i in range(len(METHODS))]
     assert len({(line.get_marker(), line.get_color()) for line in dots}) == len(METHODS)
-    assert len(fewer) == len(METHODS) - 2
-    # In the first panel the first point alone is better than what is cheaper, in the second the
-    # last of all, far to the right.
-    assert [(text.get_text(), text.get_ha()) for text in figure.axes[0].texts] == [
-        (METHODS[0], "left")
-    ]
-    assert [text.get_ha() for text in figure.axes[1].texts][-1] == "right"
-    assert (
-        len(figure.axes[0].lines) == 3 * len(METHODS) - 1
-    )  # with their intervals; the first has none upwards
+    assert len(dots_of(figure.axes[1])) == len(METHODS) - 2
+
+
+def test_points_have_their_intervals():
+    # The first has none upwards.
+    assert len(scatter().axes[0].lines) == 3 * len(METHODS) - 1
+
+
+def test_points_that_are_better_than_what_is_cheaper_are_named():
+    """In the first panel the first point alone, in the second the last of all, far to the
+    right.
+    """
+    first, second = scatter().axes[:2]
+    assert [(text.get_text(), text.get_ha()) for text in first.texts] == [(METHODS[0], "left")]
+    assert [text.get_ha() for text in second.texts][-1] == "right"
 
 
 def test_reliability_draws_accuracy_over_confidence():
     bins = bin_counts(counts(2), 1 - VALUES)
     pixels, correct, confidence = bins[:, bins[0] > 0]
     figure = reliable()
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "my-abnn  0.123",
-        "Perfect calibration",
-    ]
+    assert legend_of(figure) == ["my-abnn  0.123", "Perfect calibration"]
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), confidence / pixels)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), correct / pixels)
 
@@ -197,10 +218,13 @@ def test_reliability_draws_accuracy_over_confidence():
 @pytest.mark.parametrize("most", [10, 2000])
 def test_thinning_keeps_the_ends_and_the_shape(most):
     curve = detection_curve(count_keys(*pixels(4, 60000)))
-    x, y = curve.false_positive_rate, curve.recall
+    x = curve.false_positive_rate
+    y = curve.recall
     thin_x, thin_y = thin(x, y, most)
     assert len(thin_x) <= most < len(x)
-    assert (thin_x[0], thin_y[0], thin_x[-1], thin_y[-1]) == (x[0], y[0], x[-1], y[-1])
+    for end in (0, -1):
+        assert thin_x[end] == x[end]
+        assert thin_y[end] == y[end]
     # Along the curve, because a ROC curve has upright parts.
     assert np.abs(np.interp(x + y, thin_x + thin_y, thin_y) - y).max() <= 3 / most
 
@@ -210,14 +234,10 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
         return plots.roc_figure([plots.roc_line("msp", detection_curve(counts(3)), 0)])
 
     first = save_figure(one_line(), tmp_path / "first.figure")
-    assert [path.name for path in first] == [
-        "first.figure.pdf",
-        "first.figure.svg",
-        "first.figure.png",
-    ]
-    with mpl.rc_context(
-        {"lines.linewidth": 9, "font.size": 30, "axes.grid": False, "axes.facecolor": "red"}
-    ):
+    suffixes = ("pdf", "svg", "png")
+    assert [path.name for path in first] == [f"first.figure.{suffix}" for suffix in suffixes]
+    look = {"lines.linewidth": 9, "font.size": 30, "axes.grid": False, "axes.facecolor": "red"}
+    with mpl.rc_context(look):
         second = save_figure(one_line(), tmp_path / "second")
     for path, other in zip(first, second, strict=True):
         assert path.read_bytes() == other.read_bytes()
