@@ -1,9 +1,10 @@
-"""Per-pixel uncertainty as pure functions of logits or probabilities ``[N, C, ...]``, in float32
-(means over draws: or float64).
+"""Per-pixel uncertainty as pure functions of logits or probabilities ``[N, C, ...]``.
 
-Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy
-H(mean_s p_s), the aleatoric one mean_s H(p_s), and the epistemic one their difference, the mutual
-information of prediction and parameters (BALD), clamped at 0.
+They compute in float32; means over draws may be float64.
+
+The total uncertainty is the entropy H(mean_s p_s), the aleatoric one mean_s H(p_s). The epistemic
+one is their difference, the mutual information of prediction and parameters (BALD), clamped at 0
+(Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from torch import Tensor
 
 
 def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
-    """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape
-    without ``dim``.
+    """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0).
+
+    The result has the shape of the probabilities without ``dim``.
     """
     # float64 stays: the decomposition takes a small difference of two entropies.
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
@@ -32,10 +34,33 @@ def entropy_share(probabilities: Tensor) -> Tensor:
     return entropy_from_probabilities(probabilities) * per_ln(probabilities.shape[1])
 
 
-def max_softmax(probabilities: Tensor) -> Tensor:
-    """Return the msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv
-    1610.02136).
+def mutual_information(total_entropy: Tensor, expected_entropy: Tensor) -> Tensor:
+    """Return the difference of total and expected entropy, at least 0 (BALD)."""
+    return (total_entropy - expected_entropy).clamp_min_(0.0)
+
+
+def set_size(probabilities: Tensor, threshold: float) -> Tensor:
+    """Return how many classes of a pixel have a probability of at least ``1 - threshold``.
+
+    It is at least 1: a set that would be empty holds the predicted class alone, which is in every
+    other set already (Sadinle et al. 2019, arXiv 1609.00451).
     """
+    in_set = (1.0 - probabilities.float()) <= threshold
+    return in_set.sum(1).clamp_min(1).float()
+
+
+def negative_max_logit(logits: Tensor) -> Tensor:
+    """Return ``-max_c z_c``, unbounded (Hendrycks et al. 2022, arXiv 1911.11132)."""
+    return -logits.float().amax(1)
+
+
+def rejected_by_all(logits: Tensor) -> Tensor:
+    """Return ``-sum_c tanh(z_c)``, in -C..C (RbA; Nayal et al. 2023, arXiv 2211.14293)."""
+    return -logits.float().tanh().sum(1)
+
+
+def max_softmax(probabilities: Tensor) -> Tensor:
+    """Return ``1 - max_c p_c`` in 0..1, the msp score (Hendrycks & Gimpel, arXiv 1610.02136)."""
     return (1.0 - probabilities.float().amax(1)).clamp_(0.0, 1.0)
 
 
@@ -56,20 +81,23 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def shifted_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return ``(z - max_c z) / T`` of logits z ``[N, C, ...]``, at most 0: no finite logit makes a
-    sum of their ``exp`` infinite.
+    """Return ``(z - max_c z) / T`` of logits z ``[N, C, ...]``.
+
+    It is at most 0, so that no finite logit makes a sum of their ``exp`` infinite.
     """
     z = logits.float()
     return (z - z.amax(1, keepdim=True)) / temperature
 
 
 LEAST_SHIFT = -104.0
-"""Of a logit below the largest one of its pixel; in float32 ``exp`` of it is 0."""
+"""Lowest difference of a logit from the largest one of its pixel that a softmax can tell: in float32
+``exp`` of it is 0.
+"""
 
 
 def largest_logit(logits: Tensor) -> float:
-    """Return the largest magnitude of logits ``[N, C, ...]`` that a softmax gives some probability;
-    NaN where one of these is NaN.
+    """Return the largest magnitude of the logits ``[N, C, ...]`` to which a softmax gives some
+    probability; NaN where one of these is NaN.
     """
     z = logits.float()
     masked = z < z.amax(1, keepdim=True) + LEAST_SHIFT
@@ -77,23 +105,25 @@ def largest_logit(logits: Tensor) -> float:
 
 
 def relative_difference(logits: Tensor, expected: Tensor, largest: float | None = None) -> float:
-    """Return the largest difference of two sets of logits ``[N, C, ...]`` over the largest logit,
+    """Return the largest difference of two sets of logits ``[N, C, ...]`` over the largest logit;
     infinite where one is NaN.
 
-    A logit that a softmax gives no probability counts as 104 below the largest one of its pixel,
-    and is not the largest logit: beside a class that is masked by the lowest float every other
-    difference would look like rounding.
+    A logit to which a softmax gives no probability counts as 104 below the largest one of its
+    pixel, and is not the largest logit. Otherwise, beside a class that is masked by the lowest
+    float, every other difference would look like rounding.
 
     Args:
         largest: the largest logit; None is that of those expected.
     """
     size = largest_logit(expected) if largest is None else largest
-    bounded = [
-        values.maximum(values.amax(1, keepdim=True) + LEAST_SHIFT)
-        for values in (logits.float(), expected.float())
-    ]
-    difference = (bounded[0] - bounded[1]).abs().max()
+    difference = (_bounded(logits) - _bounded(expected)).abs().max()
     return float(difference.nan_to_num(nan=torch.inf)) / max(size, 1e-12)
+
+
+def _bounded(logits: Tensor) -> Tensor:
+    """Return logits, none of which is further below the largest one than :data:`LEAST_SHIFT`."""
+    z = logits.float()
+    return z.maximum(z.amax(1, keepdim=True) + LEAST_SHIFT)
 
 
 def per_ln(classes: int) -> float:
@@ -102,16 +132,16 @@ def per_ln(classes: int) -> float:
 
 
 STRIP_NUMBERS = 1 << 18
-"""Probabilities that a calibrator works on at a time: what it makes on its way stays in the cache.
-"""
+"""Probabilities that a calibrator works on at a time: their intermediate results stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Calibrator:
-    """``softmax(ln p / T)`` of mean probabilities p: pool, then calibrate (Rahaman & Thiery,
-    NeurIPS 2021, arXiv 2007.08792), with one temperature T > 0 (Guo et al., ICML 2017, arXiv
-    1706.04599). A p that float32 cannot hold as a normal number, 0 too, counts as 1.2e-38, the
-    smallest one. The most probable class stays the one it was.
+    """``softmax(ln p / T)`` of mean probabilities p, with one temperature T > 0.
+
+    Draws are pooled first and calibrated then (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792;
+    Guo et al., ICML 2017, arXiv 1706.04599). A p that float32 cannot hold as a normal number, 0
+    too, counts as 1.2e-38, the smallest one. The most probable class stays the one it was.
     """
 
     temperature: float
@@ -138,10 +168,9 @@ class Calibrator:
         return calibrated_mean, entropy
 
     def calibrate(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the same of all at once, which needs more memory."""
+        """Return the same, computed for all pixels at once, which needs more memory."""
         logs = probabilities.float().clamp_min(torch.finfo(torch.float32).tiny).log_()
         logs = (logs * (1 / self.temperature)).log_softmax(1)
         calibrated = logs.exp()
-        return calibrated, (calibrated * logs).sum(1).mul_(-per_ln(probabilities.shape[1])).clamp_(
-            0.0, 1.0
-        )
+        entropy = (calibrated * logs).sum(1).mul_(-per_ln(probabilities.shape[1]))
+        return calibrated, entropy.clamp_(0.0, 1.0)

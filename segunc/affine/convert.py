@@ -205,14 +205,16 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     if kind == "batch" and module.running_mean is None:
         message = f"{type(layer).__name__} without running statistics couples the draws of a batch"
         raise InputError(message, hint="train with track_running_stats=True, or use GroupNorm")
-    possible_kinds: tuple[Kind, ...] = (kind,)
-    if kind == "layer" and len(module.normalized_shape) == 1:
-        possible_kinds = ("layer-2d", "layer")
-    for possible in possible_kinds:
-        # The second magnitude lies beyond usual clamps.
-        if _same_as_original(layer, possible, 1.0) and _same_as_original(layer, possible, 1000.0):
-            return possible, ""
+    if kind == "layer" and len(module.normalized_shape) == 1 and _is_drawable(layer, "layer-2d"):
+        return "layer-2d", ""
+    if _is_drawable(layer, kind):
+        return kind, ""
     return None, f"the forward of {type(layer).__name__} is not that of a {kind} normalisation"
+
+
+def _is_drawable(layer: nn.Module, kind: Kind) -> bool:
+    """Return whether a layer computes what its kind says, also beyond usual clamps."""
+    return _same_as_original(layer, kind, 1.0) and _same_as_original(layer, kind, 1000.0)
 
 
 def _obstacle_to_drawing(layer: nn.Module) -> str:

@@ -131,7 +131,7 @@ def _scope_flags(scope: str, names: Sequence[str]) -> list[bool]:
     if scope == "all":
         return [True] * len(names)
     if scope in ("encoder", "decoder"):
-        in_encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
+        in_encoder = [_is_in_encoder(name) for name in names]
         if not any(in_encoder):
             message = f"scope '{scope}' needs a network with a part named encoder or backbone"
             raise InputError(message, hint="give a regular expression")
@@ -145,6 +145,10 @@ def _scope_flags(scope: str, names: Sequence[str]) -> list[bool]:
     # It may come from the file of a posterior, so it is searched in bounded time.
     pattern = pattern_of_file(scope, f"scope '{shortened(scope)}', none of {SCOPES},")
     return [pattern.search(name) is not None for name in names]
+
+
+def _is_in_encoder(name: str) -> bool:
+    return not {"encoder", "backbone"}.isdisjoint(name.split("."))
 
 
 class AffineLayout:

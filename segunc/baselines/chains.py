@@ -41,15 +41,24 @@ SampleChain = Callable[[int, Show], tuple[Tensor, dict[str, float]]]
 """The number of a chain, from 0, and what shows its progress -> its states ``[K, D]`` and what it
 measured.
 """
-_BATCH_STREAM, _START_STREAM, _NOISE_STREAM = range(3)
+# Streams of random numbers of one seed.
+_BATCH_STREAM = 0
+_START_STREAM = 1
+_NOISE_STREAM = 2
 
 
 class ChainStates(Posterior):
-    """A draw is one state of one chain. Chains are the members: draw s belongs to chain c = s mod
-    M, and takes that chain's state number (s // M) mod (K / M) in an order that (seed, c) decides.
-    So S draws are S different states, spread over the chains; beyond S = K they come again.
-    ``gamma`` and ``beta`` ``[K, T]`` are the states, chain after chain; M = ``chains`` divides K;
-    ``target`` is what was sampled, for the record.
+    """A draw is one state of one chain, and the chains are the members.
+
+    Draw s belongs to chain c = s mod M, and takes that chain's state number (s // M) mod (K / M) in
+    an order that (seed, c) decides. So S draws are S different states, spread over the chains;
+    beyond S = K they come again.
+
+    Args:
+        gamma: of the states, chain after chain, ``[K, T]``.
+        beta: likewise.
+        chains: M, which divides K.
+        target: what was sampled, for the record.
     """
 
     method: ClassVar[str]
@@ -62,13 +71,11 @@ class ChainStates(Posterior):
         scope: str = "all",
         target: dict[str, float] | None = None,
     ) -> None:
-        self.gamma, self.beta, self.chains, self.scope, self.target = (
-            gamma,
-            beta,
-            chains,
-            scope,
-            dict(target or {}),
-        )
+        self.gamma = gamma
+        self.beta = beta
+        self.chains = chains
+        self.scope = scope
+        self.target = dict(target or {})
 
     @property
     def members(self) -> int:
@@ -77,24 +84,28 @@ class ChainStates(Posterior):
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        """Outside a narrower scope a draw has the mean of its chain."""
+        """Return the affine parameters of some draws; outside a narrower scope, a draw has the
+        mean of its chain.
+        """
         states = torch.tensor([self._state(s, NoiseSource.of(seed).seed) for s in draws])
-        gamma, beta = self.gamma[states], self.beta[states]
+        gamma = self.gamma[states]
+        beta = self.beta[states]
         if scope is not None:
             mask = layout.mask(scope).cpu()
-            chain = torch.tensor([s % self.chains for s in draws])
-            means = (
-                x.reshape(self.chains, -1, x.shape[1]).mean(1)[chain]
-                for x in (self.gamma, self.beta)
-            )
-            gamma, beta = (
-                torch.where(mask, x, mean) for x, mean in zip((gamma, beta), means, strict=True)
-            )
+            gamma = torch.where(mask, gamma, self._chain_means(self.gamma, draws))
+            beta = torch.where(mask, beta, self._chain_means(self.beta, draws))
         return AffineDraws(gamma.to(layout.device), beta.to(layout.device))
 
+    def _chain_means(self, states: Tensor, draws: Sequence[int]) -> Tensor:
+        """Return the mean of the chain of each draw, of states ``[K, T]``."""
+        chain = torch.tensor([draw % self.chains for draw in draws])
+        return states.reshape(self.chains, -1, states.shape[1]).mean(1)[chain]
+
     def _state(self, draw: int, seed: int) -> int:
+        """Return the number of the state of a draw."""
         states = len(self.gamma) // self.chains
-        chain, turn = draw % self.chains, draw // self.chains
+        chain = draw % self.chains
+        turn = draw // self.chains
         generator = np.random.Generator(np.random.Philox(key=mix_seed(seed, chain)))
         return chain * states + int(generator.permutation(states)[turn % states])
 
@@ -128,9 +139,18 @@ class HMC(ChainStates):
 def run_chains(
     sample: SampleChain, count: int, last: Path, *, resume: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32
-    on the CPU and what each measured. Finished chains are in the checkpoint ``last``, and with
-    ``resume`` taken from it. PartialFailure where a chain cannot go on.
+    """Run chains one after the other.
+
+    Args:
+        count: M, the number of chains.
+        last: checkpoint that holds the finished chains.
+        resume: whether finished chains are taken from the checkpoint.
+
+    Returns:
+        Their states ``[M, K, D]`` float32 on the CPU, and what each chain measured.
+
+    Raises:
+        PartialFailure: a chain cannot go on.
     """
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
     for number in range(len(finished["states"]), count):
@@ -139,8 +159,9 @@ def run_chains(
             with ConsoleProgress(label=label, unit="step", interval=INTERVAL) as progress:
                 states, record = sample(number, progress.count)
         except PartialFailure as failure:
-            stopped = f"chain {number + 1} of {count} stopped: {failure}"
-            raise PartialFailure(f"{stopped}, and give another --out") from failure
+            raise PartialFailure(
+                f"chain {number + 1} of {count} stopped: {failure}, and give another --out"
+            ) from failure
         finished["states"].append(states.detach().float().cpu())
         finished["records"].append(record)
         buffer = io.BytesIO()
@@ -163,10 +184,12 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
     """
     settings = run.config.settings
     target = _target(run)
-    data, size = run.data.dataset("train", augment=False), run.data.batch_size
+    data = run.data.dataset("train", augment=False)
+    size = run.data.batch_size
     frames = spaced(len(data), settings.frames)
     # Every pixel of the set weighs the same, whichever batch it comes in.
-    pixels = size * sum(int((data[i]["label"] != IGNORE).sum()) for i in frames) / len(frames)
+    labelled = sum(int((data[i]["label"] != IGNORE).sum()) for i in frames)
+    pixels = size * labelled / len(frames)
     if pixels == 0:
         raise InputError(
             "the training frames have no labelled pixel", hint="check the training split"
@@ -175,28 +198,28 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
     def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         seed = mix_seed(settings.seed, number, _BATCH_STREAM)
         batches = minibatches(data, frames, size, seed, settings.total_steps, run.data.workers)
-        noise, start = (
-            mix_seed(settings.seed, number, _NOISE_STREAM),
-            _start(target, settings, number),
-        )
+        noise_seed = mix_seed(settings.seed, number, _NOISE_STREAM)
+        start = _start(target, settings, number)
 
         def gradient(theta: Tensor) -> Tensor:
-            return target.energy_gradient(theta, *next(batches), pixels)
+            images, labels = next(batches)
+            return target.energy_gradient(theta, images, labels, pixels)
 
-        return sample_langevin(gradient, start, settings, noise, show), {}
+        return sample_langevin(gradient, start, settings, noise_seed, show), {}
 
     return _finish(run, target, SGHMC if isinstance(settings, SghmcConfig) else SGLD, sample)
 
 
 @finetuning
 def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
-    """The same by Hamiltonian Monte Carlo on all the chosen frames at once, held in memory: the
-    reference.
+    """Sample the posterior by Hamiltonian Monte Carlo on all chosen frames at once, held in memory:
+    the reference for the other chains.
     """
     settings = run.config.settings
     target = _target(run)
     data = run.data.dataset("train")
-    density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
+    frames = spaced(len(data), settings.frames)
+    density = target.on(load_batches(data, frames, run.data.batch_size))
 
     def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         seed = mix_seed(settings.seed, number, _NOISE_STREAM)
@@ -208,9 +231,8 @@ def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
 
 def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
     """Return where a chain starts: the trained values, and a draw of the prior times the spread."""
-    noise = draw_noise(mix_seed(settings.seed, number, _START_STREAM), [0], len(target.base))[0].to(
-        target.base
-    )
+    seed = mix_seed(settings.seed, number, _START_STREAM)
+    noise = draw_noise(seed, [0], len(target.base))[0].to(target.base)
     spread = settings.start_spread * settings.prior_scale * math.sqrt(settings.temperature)
     return target.base + spread * noise
 
@@ -219,24 +241,25 @@ def _finish(
     run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], sample: SampleChain
 ) -> dict[str, Any]:
     """Run the chains, measure their convergence and write the model."""
-    chains, dimensions = run.options.chains, len(target.base)
+    options = run.options
+    chains = options.chains
+    dimensions = len(target.base)
     run.say(f"{posterior.method}: {chains} chains over {dimensions:,} affine parameters")
-    states, records = run_chains(
-        sample, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None
-    )
+    last = run.out / CHECKPOINTS / LAST
+    states, records = run_chains(sample, chains, last, resume=run.resume is not None)
     for number, record in enumerate(filter(None, records)):
-        run.say(
-            f"chain {number + 1}: "
-            + ", ".join(f"{key} {value:.4g}" for key, value in record.items())
-        )
+        measured = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
+        run.say(f"chain {number + 1}: {measured}")
     numbers = convergence(states.numpy())
     run.measured.update(dimensions=dimensions, chain_records=records, convergence=numbers)
-    run.say("convergence: " + ", ".join(f"{key} {value}" for key, value in numbers.items()))
+    run.say("convergence: " + ", ".join(f"{name} {value}" for name, value in numbers.items()))
     gamma, beta = target.expand(states.flatten(0, 1).double().to(target.base.device))
     sampled = {
-        key: getattr(run.options, key) for key in ("effective_pixels", "prior_scale", "temperature")
+        "effective_pixels": options.effective_pixels,
+        "prior_scale": options.prior_scale,
+        "temperature": options.temperature,
     }
-    made = posterior(gamma.float().cpu(), beta.float().cpu(), chains, run.options.scope, sampled)
+    made = posterior(gamma.float().cpu(), beta.float().cpu(), chains, options.scope, sampled)
     return run.finish(made, f"{len(made.gamma)} states of {chains} chains")
 
 

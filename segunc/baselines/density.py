@@ -217,18 +217,26 @@ def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) ->
     """
     rows, columns = size
     height, width = labels.shape
-    count = rows * columns
     row_centres = _centres(rows, extent[0], height)
     column_centres = _centres(columns, extent[1], width)
     centres = torch.cartesian_prod(row_centres, column_centres).view(-1, 2)
-
     row = _places_of_pixels(rows, extent[0], height)
     column = _places_of_pixels(columns, extent[1], width)
-    place = (row[:, None] * columns + column).clamp_max(count - 1)
-    counts = torch.bincount((place * 256 + labels).flatten(), minlength=count * 256)
-    counts = counts.view(-1, 256)[:, :IGNORE]
-    most, label = counts.max(1)
-    unknown = counts[:, UNKNOWN].view(1, rows, columns).float()
+    place = (row[:, None] * columns + column).clamp_max(rows * columns - 1)
+    classes = _classes_of_places(place, labels, size)
+    return torch.cat([centres, classes[:, None]], 1)
+
+
+def _classes_of_places(place: Tensor, labels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the class of each place of a map, int64 ``[h w]``, from the place and the train id of
+    each pixel ``[H, W]``.
+    """
+    rows, columns = size
+    count = rows * columns
+    pixels = torch.bincount((place * 256 + labels).flatten(), minlength=count * 256)
+    pixels = pixels.view(-1, 256)[:, :IGNORE]  # of each place and train id
+    most, classes = pixels.max(1)
+    unknown = pixels[:, UNKNOWN].view(1, rows, columns).float()
     beside_unknown = F.max_pool2d(unknown, 3, 1, 1).flatten() > 0
-    label[(2 * most <= counts.sum(1)) | beside_unknown] = IGNORE
-    return torch.cat([centres, label[:, None]], 1)
+    classes[(2 * most <= pixels.sum(1)) | beside_unknown] = IGNORE
+    return classes

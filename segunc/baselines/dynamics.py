@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,14 +37,11 @@ Show = Callable[[int, int, str], object]
 MAX_ENERGY_ERROR = 1000.0  # a trajectory with a larger error counts as divergent (as in Stan)
 MAX_DIVERGENCES_IN_A_ROW = 20
 MAX_LEAPFROG_STEPS = 1000  # a trajectory that needs more is cut short
-STEP_JITTER = (
-    0.1  # the step size of each trajectory is uniform within this share around the adapted one
-)
-MEANS, NUMBERS = (
-    ("acceptance", "accepted", "leapfrog_steps"),
-    ("divergences", "warmup_divergences", "shortened"),
-)
-"""What the record of a chain of HMC says of its samples: means, and numbers of trajectories."""
+# The step size of each trajectory is uniform within this share around the adapted one.
+STEP_JITTER = 0.1
+# What the record of a chain of HMC says of its samples: means, and numbers of trajectories.
+MEANS = ("acceptance", "accepted", "leapfrog_steps")
+NUMBERS = ("divergences", "warmup_divergences", "shortened")
 _MOMENTUM_STREAM, _CHOICE_STREAM, _FIRST_STEP_STREAM = range(3)
 
 
@@ -112,9 +109,13 @@ class SgldConfig(ChainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.states_per_cycle > (noisy := self.cycle_steps - self._first_noisy):
-            message = f"states_per_cycle {self.states_per_cycle} is more than the {noisy} noisy steps of a cycle"
-            raise InputError(message, hint="raise cycle_steps, or lower exploration")
+        noisy_steps = self.cycle_steps - self._first_noisy
+        if self.states_per_cycle > noisy_steps:
+            raise InputError(
+                f"states_per_cycle {self.states_per_cycle} is more than the {noisy_steps} noisy "
+                "steps of a cycle",
+                hint="raise cycle_steps, or lower exploration",
+            )
 
     @property
     def total_steps(self) -> int:
@@ -137,13 +138,12 @@ class SgldConfig(ChainConfig):
         """Return whether the state after a step belongs to the sample."""
         noisy_steps = self.cycle_steps - self._first_noisy
         noisy_done = step % self.cycle_steps - self._first_noisy + 1
+        if noisy_done <= 0:
+            return False
         # The j-th kept state of a cycle is that of its noisy step number ceil(j noisy_steps /
         # states), j = 1..states.
         states = self.states_per_cycle
-        return (
-            noisy_done > 0
-            and noisy_done * states // noisy_steps > (noisy_done - 1) * states // noisy_steps
-        )
+        return noisy_done * states // noisy_steps > (noisy_done - 1) * states // noisy_steps
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,13 @@ def sample_langevin(
     step 2 h). Small steps sample exp(-energy / T); the noise of g adds to the temperature in
     proportion to h. There is no preconditioner.
     """
-    theta, velocity, momentum = start, torch.zeros_like(start), settings.momentum
+    momentum = settings.momentum
+    theta = start
+    velocity = torch.zeros_like(start)
     states = []
     for step in range(settings.total_steps):
-        size, noisy = settings.step_size(step), settings.is_noisy(step)
+        size = settings.step_size(step)
+        noisy = settings.is_noisy(step)
         slope = gradient(theta)
         velocity = momentum * velocity - size * slope
         if noisy:
@@ -190,18 +193,15 @@ def sample_langevin(
             velocity = velocity + scale * draw_noise(seed, [step], len(theta))[0].to(velocity)
         theta = theta + velocity
         if not bool(torch.isfinite(theta).all()):
-            what = "state" if bool(torch.isfinite(slope).all()) else "gradient"
+            broken = "state" if bool(torch.isfinite(slope).all()) else "gradient"
             raise PartialFailure(
-                f"the {what} became NaN or infinite at step {step}. Hint: lower the learning rate"
+                f"the {broken} became NaN or infinite at step {step}. Hint: lower the learning rate"
             )
         if settings.is_kept(step):
             states.append(theta)
+        cycle = step // settings.cycle_steps + 1
         phase = "sampling" if noisy else "exploring"
-        show(
-            step + 1,
-            settings.total_steps,
-            f"cycle {step // settings.cycle_steps + 1}/{settings.cycles}, {phase}",
-        )
+        show(step + 1, settings.total_steps, f"cycle {cycle}/{settings.cycles}, {phase}")
     return torch.stack(states)
 
 
@@ -233,8 +233,11 @@ class StepSizeAdaptation:
     """
 
     def __init__(self, first: float, target: float) -> None:
-        self.first, self.target = first, target
-        self.updates, self.mean_error, self.log_average = 0, 0.0, 0.0
+        self.first = first
+        self.target = target
+        self.updates = 0
+        self.mean_error = 0.0
+        self.log_average = 0.0
 
     def update(self, acceptance: float) -> float:
         """Return the next step size of the warm-up, after a trajectory with this acceptance
@@ -248,6 +251,15 @@ class StepSizeAdaptation:
         return math.exp(log_step)
 
 
+class PhasePoint(NamedTuple):
+    """A state of the Hamiltonian flow, and the density there."""
+
+    theta: Tensor  # [D]
+    momentum: Tensor  # [D]
+    value: float  # log density
+    gradient: Tensor  # [D], of the log density
+
+
 def leapfrog(
     log_density: LogDensity,
     theta: Tensor,
@@ -255,81 +267,98 @@ def leapfrog(
     gradient: Tensor,
     step: float,
     steps: int,
-) -> tuple[Tensor, Tensor, float, Tensor]:
-    """Follow the Hamiltonian flow with unit masses, and return theta, momentum, log density and
-    gradient ``[D]`` at the end: reversible, volume-preserving, energy error O(step^2). A value that
-    is not finite ends the trajectory early.
+) -> PhasePoint:
+    """Follow the Hamiltonian flow with unit masses and return its end: reversible,
+    volume-preserving, energy error O(step^2).
+
+    A log density or gradient that is not finite ends the trajectory early, with the value NaN.
     """
     momentum = momentum + 0.5 * step * gradient
     for index in range(steps):
         theta = theta + step * momentum
         value, gradient = log_density(theta)
         if not (math.isfinite(value) and bool(torch.isfinite(gradient).all())):
-            return theta, momentum, math.nan, gradient
-        momentum = momentum + (0.5 if index == steps - 1 else 1.0) * step * gradient
-    return theta, momentum, value, gradient
+            return PhasePoint(theta, momentum, math.nan, gradient)
+        share = 0.5 if index == steps - 1 else 1.0
+        momentum = momentum + share * step * gradient
+    return PhasePoint(theta, momentum, value, gradient)
 
 
 class HamiltonianChain:
-    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little, so that no
-    period of the density fits the trajectory (Neal 2011, section 3.2), whose length of pi s / 2
-    with the prior's s is enough for any narrower posterior (Izmailov et al. 2021).
+    """One chain of Hamiltonian Monte Carlo with unit masses.
+
+    Step sizes vary a little, so that no period of the density fits the trajectory (Neal 2011,
+    section 3.2). The length of a trajectory, pi s / 2 with the prior's s, is enough for any
+    narrower posterior (Izmailov et al. 2021).
     """
 
     def __init__(
         self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int
     ) -> None:
-        self.log_density, self.settings, self.seed = log_density, settings, seed
+        self.log_density = log_density
+        self.settings = settings
+        self.seed = seed
         deviation = settings.prior_scale * math.sqrt(settings.temperature)
         self.length = settings.trajectory or math.pi * deviation / 2
         self.theta = start
         self.value, self.gradient = log_density(start)
         if not (math.isfinite(self.value) and bool(torch.isfinite(self.gradient).all())):
-            message = f"the log density is {self.value} where a chain starts"
-            raise InputError(message, hint="lower start_spread, or check the base network")
+            raise InputError(
+                f"the log density is {self.value} where a chain starts",
+                hint="lower start_spread, or check the base network",
+            )
         self.step_size = settings.step_size or self._first_step_size()
         self.acceptance = 0.0
         self.counts: dict[str, float] = dict.fromkeys((*MEANS, *NUMBERS), 0)
 
     def sample(self, show: Show = lambda *_: None) -> Tensor:
-        """Run the chain and return its states ``[K, D]``."""
-        settings, total = self.settings, self.settings.warmup + self.settings.samples
+        """Run the chain and return its states ``[K, D]``.
+
+        Raises:
+            PartialFailure: too many trajectories in a row diverge.
+        """
+        settings = self.settings
+        total = settings.warmup + settings.samples
         adaptation = StepSizeAdaptation(self.step_size, settings.target_acceptance)
-        states, divergences_in_a_row = [], 0
+        states = []
+        divergences_in_a_row = 0
         for step in range(total):
             warming = step < settings.warmup
             divergent = self._follow_trajectory(step, warming)
             divergences_in_a_row = divergences_in_a_row + 1 if divergent else 0
             if divergences_in_a_row >= MAX_DIVERGENCES_IN_A_ROW:
-                said = f"the last {MAX_DIVERGENCES_IN_A_ROW} trajectories diverged, with steps of {self.step_size:.2e}"
-                raise PartialFailure(f"{said}. Hint: give a smaller hmc.step_size")
+                raise PartialFailure(
+                    f"the last {MAX_DIVERGENCES_IN_A_ROW} trajectories diverged, with steps of "
+                    f"{self.step_size:.2e}. Hint: give a smaller hmc.step_size"
+                )
             if not warming:
                 states.append(self.theta)
             elif settings.step_size is None:
                 self.step_size = adaptation.update(self.acceptance)
                 if step == settings.warmup - 1:
                     self.step_size = math.exp(adaptation.log_average)
-            diverged = self.counts["divergences"] + self.counts["warmup_divergences"]
-            numbers = (
-                f"acceptance {self.acceptance:.2f}, step {self.step_size:.2e}, {diverged} diverged"
-            )
-            show(
-                step + 1,
-                total,
-                f"{'warm-up' if warming else 'sample'}, log density {self.value:.1f}, {numbers}",
-            )
+            show(step + 1, total, self._describe(warming))
         return torch.stack(states)
+
+    def _describe(self, warming: bool) -> str:
+        """Return the state of the chain in a few words."""
+        phase = "warm-up" if warming else "sample"
+        diverged = self.counts["divergences"] + self.counts["warmup_divergences"]
+        return (
+            f"{phase}, log density {self.value:.1f}, acceptance {self.acceptance:.2f}, "
+            f"step {self.step_size:.2e}, {diverged} diverged"
+        )
 
     def record(self) -> dict[str, float]:
         """Return what the finished chain measured: means over its samples, and numbers of
         trajectories.
         """
-        means = {name: self.counts[name] / self.settings.samples for name in MEANS}
-        return {
-            "step_size": self.step_size,
-            **means,
-            **{name: self.counts[name] for name in NUMBERS},
-        }
+        record = {"step_size": self.step_size}
+        for name in MEANS:
+            record[name] = self.counts[name] / self.settings.samples
+        for name in NUMBERS:
+            record[name] = self.counts[name]
+        return record
 
     def _follow_trajectory(self, step: int, warming: bool) -> bool:
         """Move to the end of a new trajectory or stay, by Metropolis; return whether the trajectory
@@ -341,18 +370,20 @@ class HamiltonianChain:
         steps = min(wanted, MAX_LEAPFROG_STEPS)
         momentum = self._momentum(_MOMENTUM_STREAM, step)
         end = leapfrog(self.log_density, self.theta, momentum, self.gradient, size, steps)
-        end_momentum, value = end[1], end[2]
-        error = self._energy(end_momentum, value) - self._energy(momentum, self.value)
+        error = self._energy(end.momentum, end.value) - self._energy(momentum, self.value)
         divergent = not abs(error) <= MAX_ENERGY_ERROR
         self.acceptance = 0.0 if divergent else min(1.0, math.exp(-error))
         accepted = uniform < self.acceptance
         if accepted:
-            self.theta, _, self.value, self.gradient = end
+            self.theta = end.theta
+            self.value = end.value
+            self.gradient = end.gradient
         self.counts["warmup_divergences" if warming else "divergences"] += divergent
         if not warming:
-            measured = self.acceptance, accepted, steps, wanted > steps
-            for name, number in zip((*MEANS, "shortened"), measured, strict=True):
-                self.counts[name] += number
+            self.counts["acceptance"] += self.acceptance
+            self.counts["accepted"] += accepted
+            self.counts["leapfrog_steps"] += steps
+            self.counts["shortened"] += wanted > steps
         return divergent
 
     def _momentum(self, stream: int, number: int) -> Tensor:
@@ -370,10 +401,8 @@ class HamiltonianChain:
         before = self._energy(momentum, self.value)
 
         def log_acceptance(step: float) -> float:
-            _, after, value, _ = leapfrog(
-                self.log_density, self.theta, momentum, self.gradient, step, 1
-            )
-            error = self._energy(after, value) - before
+            end = leapfrog(self.log_density, self.theta, momentum, self.gradient, step, steps=1)
+            error = self._energy(end.momentum, end.value) - before
             return -error if math.isfinite(error) else -math.inf
 
         step = self.length
@@ -382,5 +411,7 @@ class HamiltonianChain:
             step *= 2.0 if grows else 0.5
             if (log_acceptance(step) > -math.log(2.0)) != grows:
                 return step
-        said = f"no step size around {self.length:.1e} has a usable acceptance"
-        raise PartialFailure(f"{said}. Hint: check the base network and the frames for NaN")
+        raise PartialFailure(
+            f"no step size around {self.length:.1e} has a usable acceptance. "
+            "Hint: check the base network and the frames for NaN"
+        )

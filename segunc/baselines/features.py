@@ -37,20 +37,21 @@ from segunc.training.lightning_runs import Say, say
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-OWN, TENSORS = "own", "features.safetensors"
+OWN = "own"  # the encoder of the network itself
+TENSORS = "features.safetensors"
 ENCODER = "witness."  # prefix of the names of the second encoder's weights
+# Tensors of a map for ``knn``: features ``[N, D]`` of length 1 up to rounding, and for each ``[N,
+# 4]`` the frame's number, row and column as shares of its height and width, and train id (255 for
+# none).
 BANK = ("bank", "origins")
-"""Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each
-``[N, 4]`` the frame's number, row and column as shares of its height and width, and train id (255
-for none).
-"""
 SCORES = ("knn",)
+MIN_FEATURES = 10  # of each map, on normal pixels of one's own frames
 Resolution = Literal["network", "frame"]
 
 
 @dataclass(frozen=True)
 class FeatureBank(Attachment):
-    """What was kept of the features of the training frames, and of which network; the posterior has
+    """The features of the training frames that were kept, and of which network; the posterior has
     no part in it.
     """
 
@@ -65,14 +66,11 @@ class FeatureBank(Attachment):
     upsampling: str  # of the maps to the frame: bilinear; earlier versions had another
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
-    fitted_on: Mapping[
-        str, Any
-    ]  # the data set, its split, the size that the network saw, and the date
+    # The data set, its split, the size that the network saw, and the date.
+    fitted_on: Mapping[str, Any]
     frames: tuple[str, ...]  # their names
     base_sha256: str
-    tensors_sha256: (
-        str  # of the features and of the second encoder's weights, in the file beside this
-    )
+    tensors_sha256: str  # of TENSORS: the features and the second encoder's weights
     resolution: Resolution = "network"
 
     gives = frozenset({FEATURE_DISTANCE})
@@ -81,9 +79,12 @@ class FeatureBank(Attachment):
     def load(cls, folder: Path, model: Model) -> Self:
         bank = super().load(folder, model)
         if (bank.scores, bank.upsampling) != (SCORES, "bilinear"):
-            how = f"{', '.join(bank.scores)} with {bank.upsampling} upsampling"
-            message = f"{folder / cls.file} was fitted for {how}, and this version knows knn with bilinear upsampling alone"
-            raise InputError(message, hint="fit the features again")
+            raise InputError(
+                f"{folder / cls.file} was fitted for {', '.join(bank.scores)} with "
+                f"{bank.upsampling} upsampling, and this version knows knn with bilinear "
+                "upsampling alone",
+                hint="fit the features again",
+            )
         return bank
 
     def record(self) -> dict[str, Any]:
@@ -92,8 +93,12 @@ class FeatureBank(Attachment):
     def providers(
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
-        """InputError where the tensors are damaged or of another fit, or the bank holds no feature
-        of the frames.
+        """Return the provider of the distances from the features of some training frames (None: of
+        all).
+
+        Raises:
+            InputError: the tensors are damaged or of another fit, or the bank holds no feature of
+                the frames.
         """
         tensors, encoder = self.stored(model)
         device = next(model.network.parameters()).device
@@ -101,17 +106,17 @@ class FeatureBank(Attachment):
             encoder = encoder.folded(self.layers).to(device)
         banks = []
         for index in range(len(self.layers) * len(self.sizes)):
-            names = {
-                name: f"{index}.{name}" for name in BANK
-            }  # of earlier files without the origins
-            bank = {
-                name: tensors[stored].to(device)
-                for name, stored in names.items()
-                if stored in tensors
-            }
-            bank = bank if frames is None else self._of_frames(bank, frames)
-            numbers = bank["origins"][:, 0].long().tolist() if "origins" in bank else ()
-            banks.append(Neighbours(bank["bank"], [self.frames[number] for number in numbers]))
+            bank = {}
+            for name in BANK:
+                stored_name = f"{index}.{name}"
+                if stored_name in tensors:  # earlier files have no origins
+                    bank[name] = tensors[stored_name].to(device)
+            if frames is not None:
+                bank = self._of_frames(bank, frames)
+            names: list[str] = []
+            if "origins" in bank:
+                names = [self.frames[number] for number in bank["origins"][:, 0].long().tolist()]
+            banks.append(Neighbours(bank["bank"], names))
         extractor = FeatureExtractor(encoder, self.layers, self.sizes)
         return [FeatureDensity(extractor, banks, whole=self.resolution == "frame")]
 
@@ -129,28 +134,34 @@ class FeatureBank(Attachment):
         if self.encoder == OWN:
             return tensors, model.network
         second = SecondEncoder(self.encoder, self.mean, self.std)
-        weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+        weights = {}
+        for name, tensor in tensors.items():
+            if name.startswith(ENCODER):
+                weights[name.removeprefix(ENCODER)] = tensor
         load_state(second, weights, str(path))
         return tensors, second
 
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
         """Return the tensors of :data:`BANK` with the features of some frames alone."""
-        if "origins" not in bank:
-            message = (
-                "the bank does not say of which frames its features are"  # as of earlier versions
+        if "origins" not in bank:  # as of earlier versions
+            raise InputError(
+                "the bank does not say of which frames its features are",
+                hint="fit the features again",
             )
-            raise InputError(message, hint="fit the features again")
         wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
         chosen = wanted[bank["origins"][:, 0].long()]
         if not chosen.any():
-            message = f"all {len(self.frames)} frames of the bank are left out, as they are compared with it"
-            raise InputError(message, hint="fit the features on more frames")
+            raise InputError(
+                f"all {len(self.frames)} frames of the bank are left out, as they are compared "
+                "with it",
+                hint="fit the features on more frames",
+            )
         return {name: tensor[chosen] for name, tensor in bank.items()}
 
 
 @dataclass(frozen=True)
 class FeaturesConfig(Settings):
-    """What is kept of the features, and how.
+    """Which features are kept, and how.
 
     Args:
         encoder: own for the network's encoder, or timm's name of a second encoder, e.g.
@@ -201,45 +212,62 @@ class TrainingFeatures:
     """
 
     def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
-        opened, deepest = _open_encoder(network, settings, say)
-        self.settings, self.encoder = settings, opened.to(next(network.parameters()).device)
+        encoder, deepest = _open_encoder(network, settings, say)
+        self.settings = settings
+        self.encoder = encoder.to(next(network.parameters()).device)
         self.layers = (deepest,) if settings.layers is None else tuple(settings.layers)
         self.count = 0
         self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
-        self.maps = [
-            Sample(settings.bank, settings.seed)
-            for _ in range(len(self.layers) * len(settings.sizes))
-        ]
+        maps = len(self.layers) * len(settings.sizes)
+        self.maps = [Sample(settings.bank, settings.seed) for _ in range(maps)]
 
     def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
         """Take the training frames and return their names; of images without class labels only
         places of normal pixels.
         """
-        samples, names, settings = data.dataset("train").samples, list[str](), self.settings
-        shown = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
-        for index, image, labels, frame, own in shown:
-            if samples[index].name not in names[-1:]:
-                names.append(samples[index].name)
+        settings = self.settings
+        samples = data.dataset("train").samples
+        corruptions = settings.kinds()
+        names: list[str] = []
+        for frame in frames_as_seen(
+            model, data, "train", settings.frames, METHOD.name, corruptions
+        ):
+            name = samples[frame.number].name
+            if name not in names[-1:]:
+                names.append(name)
+            image = frame.image
+            labels = frame.labels
             if settings.resolution == "frame":
-                image, labels = network_input([frame]).to(image.device), own
+                image = network_input([frame.original]).to(image.device)
+                labels = frame.original_labels
             self.add(image, torch.from_numpy(labels), len(names) - 1)
-        if settings.images and self.count < 10 * len(self.maps):
-            message = f"{self.count} features of {settings.images} are of normal pixels, fewer than 10 a map"
-            raise InputError(message, hint="give more frames, or check their anomaly labels")
+        if settings.images and self.count < MIN_FEATURES * len(self.maps):
+            raise InputError(
+                f"{self.count} features of {settings.images} are of normal pixels, fewer than "
+                f"{MIN_FEATURES} a map",
+                hint="give more frames, or check their anomaly labels",
+            )
         return names
 
     def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
-        """Take an image ``[1, 3, h, w]`` in 0..1, as the encoder sees it, with its train ids ``[h,
-        w]`` and its number.
+        """Take a frame.
+
+        Args:
+            image: ``[1, 3, h, w]`` in 0..1, as the encoder sees it.
+            labels: train ids ``[h, w]``.
+            frame: its number.
         """
         extents = self.extractor.extents(image)
         for sample, maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
-            rows = unit_features(maps).cpu()
+            features = unit_features(maps).cpu()
             places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
             if self.settings.images:
-                rows, places = (part[places[:, 2] != IGNORE] for part in (rows, places))
-            sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
-            self.count += len(rows)
+                normal = places[:, 2] != IGNORE
+                features = features[normal]
+                places = places[normal]
+            numbers = torch.full((len(features), 1), frame)
+            sample.add(torch.cat([features, numbers, places], 1))
+            self.count += len(features)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that is stored, with the weights of a second encoder."""
@@ -248,10 +276,8 @@ class TrainingFeatures:
             tensors[f"{index}.bank"] = sample.rows[:, :-4].half().contiguous()
             tensors[f"{index}.origins"] = sample.rows[:, -4:].contiguous()
         if isinstance(self.encoder, SecondEncoder):
-            tensors |= {
-                f"{ENCODER}{name}": v.cpu().contiguous()
-                for name, v in self.encoder.state_dict().items()
-            }
+            for name, tensor in self.encoder.state_dict().items():
+                tensors[f"{ENCODER}{name}"] = tensor.cpu().contiguous()
         return tensors
 
 
@@ -262,27 +288,32 @@ def _open_encoder(
     if settings.encoder == OWN:
         if settings.layers is not None:
             return network, ""
-        encoder = getattr(network.body, "encoder", None)
-        if not isinstance(encoder, nn.Module):
-            names = ", ".join([name for name, _ in network.named_modules()][-3:])
-            message = f"a {type(network.body).__name__} has no part named encoder whose deepest layer could be taken"
-            raise InputError(
-                message, hint=f"name modules with --features.layers, for instance some of {names}"
-            )
-        return network, deepest_layer(network, encoder)
+        return network, _deepest_own(network)
     if settings.weights is None:
-        message = f"features.encoder {settings.encoder} has no weights"
-        raise InputError(message, hint="--features.weights FILE, or imagenet")
+        raise InputError(
+            f"features.encoder {settings.encoder} has no weights",
+            hint="--features.weights FILE, or imagenet",
+        )
     mean, std = encoder_normalisation(settings.encoder)
     pretrained = settings.weights == "imagenet"
     second = SecondEncoder(settings.encoder, mean, std, pretrained=pretrained)
-    for note in (
-        ()
-        if pretrained
-        else load_encoder_weights(second.encoder, settings.encoder, settings.weights)
-    ):
-        say(f"note: {note}")
+    if not pretrained:
+        for note in load_encoder_weights(second.encoder, settings.encoder, settings.weights):
+            say(f"note: {note}")
     return second.requires_grad_(False), second.deepest
+
+
+def _deepest_own(network: SegmentationNetwork) -> str:
+    """Return the name of the deepest layer of a network's own encoder."""
+    encoder = getattr(network.body, "encoder", None)
+    if isinstance(encoder, nn.Module):
+        return deepest_layer(network, encoder)
+    names = [name for name, _ in network.named_modules()]
+    raise InputError(
+        f"a {type(network.body).__name__} has no part named encoder whose deepest layer could be "
+        "taken",
+        hint=("name modules with --features.layers, for instance some of " + ", ".join(names[-3:])),
+    )
 
 
 @flushed_denormals()
@@ -294,8 +325,10 @@ def fit_features(
     device: str = "auto",
     say: Say = say,
 ) -> FeatureBank:
-    """Gather the features and write the same model with them; ``out`` may be ``base``. InputError
-    for a layer that is not there.
+    """Gather the features and write the same model with them; ``out`` may be ``base``.
+
+    Raises:
+        InputError: a layer is not there.
     """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
@@ -303,18 +336,30 @@ def fit_features(
     with torch.inference_mode():
         names = features.gather(model, data)
     content = save(features.tensors())
-    mean, std = (), ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     if isinstance(features.encoder, SecondEncoder):
-        mean, std = (
-            tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std)
-        )
+        mean = tuple(features.encoder.mean.flatten().tolist())
+        std = tuple(features.encoder.std.flatten().tolist())
     bank = FeatureBank(
-        SCORES, settings.encoder, features.layers, tuple(settings.sizes), "bilinear",
-        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, hashlib.sha256(content).hexdigest(), settings.resolution,
-    )  # fmt: skip
+        scores=SCORES,
+        encoder=settings.encoder,
+        layers=features.layers,
+        sizes=tuple(settings.sizes),
+        upsampling="bilinear",
+        mean=mean,
+        std=std,
+        fitted_on=fitted_on(config, "train"),
+        frames=tuple(names),
+        base_sha256=model.sha256,
+        tensors_sha256=hashlib.sha256(content).hexdigest(),
+        resolution=settings.resolution,
+    )
     bank.attach(base, config, out, METHOD.name, say, {TENSORS: content})
-    where = f"{len(names)} frames ({', '.join(features.layers)})"
-    say(f"wrote {out}: knn, fitted on {features.count:,} features of {where}")
+    layers = ", ".join(features.layers)
+    say(
+        f"wrote {out}: knn, fitted on {features.count:,} features of {len(names)} frames ({layers})"
+    )
     return bank
 
 

@@ -40,13 +40,11 @@ from segunc.training.config import AffineTrainingConfig
 from segunc.training.lightning_runs import INTERVAL, is_first_process
 
 Structure = Literal["diagonal", "block"]
-MIN_PIXELS = (
-    10_000  # labelled pixels below which no Fisher is taken: rare classes would not occur in it
-)
+# Labelled pixels below which no Fisher is taken: rare classes would not occur in it.
+MIN_PIXELS = 10_000
+# Gradients of images below which no Fisher is taken: the relative standard error of its entries is
+# 50 % there.
 MIN_GRADIENTS = 8
-"""Image gradients below which no Fisher is taken: the relative standard error of its entries is 50
-% there.
-"""
 
 
 class Laplace:
@@ -65,14 +63,16 @@ class Laplace:
     def __init__(
         self, mean: Tensor, fisher: Tensor, prior: Prior | None = None, scope: str = "all"
     ) -> None:
-        self.mean, self.fisher, self.prior, self.scope = mean, fisher, prior or Prior(), scope
+        self.mean = mean
+        self.fisher = fisher
+        self.prior = prior or Prior()
+        self.scope = scope
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        noise = (
-            NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
-        )
+        noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double()
+        noise = noise.view(len(draws), 2, -1)
         spread = torch.where(layout.free(self.scope, scope).cpu(), self._spread(noise), 0.0)
         values = (self.mean.cpu() + self.prior.temperature**0.5 * spread.float()).to(layout.device)
         return AffineDraws(values[:, 0], values[:, 1])
@@ -95,11 +95,10 @@ class Laplace:
         return {"mean": self.mean, "fisher": self.fisher}
 
     def settings(self) -> dict[str, Any]:
-        prior = {"prior_scale": self.prior.scale, "effective_pixels": self.prior.effective_pixels}
-        structure = "diagonal" if len(self.fisher) == 2 else "block"
         return {
-            "structure": structure,
-            **prior,
+            "structure": "diagonal" if len(self.fisher) == 2 else "block",
+            "prior_scale": self.prior.scale,
+            "effective_pixels": self.prior.effective_pixels,
             "temperature": self.prior.temperature,
             "scope": self.scope,
         }
@@ -115,9 +114,17 @@ class Laplace:
 
 
 class FisherSum:
-    """Sums the outer products of image gradients with sampled labels, see the module's text, at
-    ``[2, T]`` gamma and beta of a converted network, whose own parameters are frozen: ``total``
-    float64 as in :class:`Laplace`, divided by ``pixels`` (labelled ones times samples) it is F.
+    """The sum of the outer products of image gradients with sampled labels, see the module's text.
+
+    Args:
+        network: a converted network, whose own parameters are frozen.
+        affine: gamma and beta ``[2, T]`` at which gradients are taken.
+
+    Attributes:
+        total: float64, in the shape of the Fisher of :class:`Laplace`; divided by ``pixels`` it is
+            F.
+        pixels: labelled pixels times samples.
+        gradients: of images.
     """
 
     def __init__(
@@ -132,12 +139,17 @@ class FisherSum:
         self.total = torch.zeros(
             rows, self.layout.total, dtype=torch.float64, device=self.layout.device
         )
-        self.pixels = self.gradients = 0
+        self.pixels = 0
+        self.gradients = 0
 
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
-        """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are
-        ignored (255) is read; the seed is that of the sampled labels, of which each image has
-        ``samples`` maps, a backward pass each.
+        """Add the gradients of images.
+
+        Args:
+            images: ``[n, 3, H, W]``.
+            labels: ``[n, H, W]``; only which pixels are ignored (255) is read.
+            seed: of the sampled labels.
+            samples: maps of labels that are sampled for each image, a backward pass each.
         """
         check_images(images, self.network)
         device = self.layout.device
@@ -222,35 +234,42 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
         run.place()
     fisher = FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope)
     if options.images * options.samples < MIN_GRADIENTS:
-        message = f"laplace needs at least {MIN_GRADIENTS} gradients: images times samples"
-        raise InputError(message, hint="raise laplace.images or laplace.samples")
+        raise InputError(
+            f"laplace needs at least {MIN_GRADIENTS} gradients: images times samples",
+            hint="raise laplace.images or laplace.samples",
+        )
+    _add_crops(fisher, run)
+    if fisher.pixels < MIN_PIXELS:
+        raise InputError(
+            f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and its images have "
+            f"{fisher.pixels:,}",
+            hint="raise laplace.images or the crop, or check the labels",
+        )
+    prior = options.prior(temperature=options.temperature)
+    run.measured["pixels"] = fisher.pixels
+    run.measured["gradients"] = fisher.gradients
+    run.measured["prior_scale"] = prior.scale
+    return run.finish(
+        Laplace(affine, fisher.mean(), prior, options.scope),
+        f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} "
+        f"pixels, prior scale {prior.scale:g}",
+    )
+
+
+def _add_crops(fisher: FisherSum, run: FinetuneRun[LaplaceConfig]) -> None:
+    """Add the gradients of the training crops that the settings ask for."""
+    options = run.config.settings
     run.data.prepare_data(selects=False)
     run.seed_everything()  # the same crops whether a fine-tuning came before or not
     batches = ceil(options.images / run.data.batch_size)
     epochs = chain.from_iterable(run.train_batches() for _ in repeat(None))
-    show = ConsoleProgress(
+    progress = ConsoleProgress(
         label="finetune: Fisher", unit="step", interval=INTERVAL, quiet=not is_first_process()
     )
-    with show:
+    with progress:
         for number, (images, labels) in enumerate(islice(epochs, batches)):
             fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
-            show.count(number + 1, batches)
-    if fisher.pixels < MIN_PIXELS:
-        message = f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and its images have {fisher.pixels:,}"
-        raise InputError(message, hint="raise laplace.images or the crop, or check the labels")
-    prior = options.prior(temperature=options.temperature)
-    run.measured |= {
-        "pixels": fisher.pixels,
-        "gradients": fisher.gradients,
-        "prior_scale": prior.scale,
-    }
-    summary = (
-        f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
-    )
-    return run.finish(
-        Laplace(affine, fisher.mean(), prior, options.scope),
-        f"{summary}, prior scale {prior.scale:g}",
-    )
+            progress.count(number + 1, batches)
 
 
 METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)

@@ -25,7 +25,8 @@ from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 
-# There are thousands of channels, so already one in a thousand dropped makes draws differ.
+# Of a channel. There are thousands of channels, so already one in a thousand dropped makes draws
+# differ.
 USUAL_P = 0.003
 
 
@@ -41,6 +42,16 @@ class FoldedDropout:
 
     def part(self, first: int, last: int) -> FoldedDropout:
         return FoldedDropout(self.p, self.seeds[first:last])
+
+    def next_seeds(self) -> list[int | None]:
+        """Return the seed of each draw for the next call of the layer; a layer that a network calls
+        several times drops anew each time.
+        """
+        call = self.calls
+        self.calls += 1
+        if call == 0:
+            return list(self.seeds)
+        return [None if seed is None else mix_seed(seed, call) for seed in self.seeds]
 
 
 class ChannelDropout:
@@ -58,9 +69,8 @@ class ChannelDropout:
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(
-            layout.device
-        ) / (1.0 - self.p)
+        uniform = NoiseSource.of(seed).uniform(draws, layout.total)
+        kept = (uniform >= self.p).float().to(layout.device) / (1.0 - self.p)
         factor = torch.where(layout.mask(self.scope, scope), kept, 1.0)
         gamma, beta = self.gamma_beta.to(layout.device)
         return AffineDraws(gamma * factor, beta * factor)
@@ -78,10 +88,10 @@ class ChannelDropout:
     @classmethod
     def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
         options = run.config.settings
-        p = run.measured["p"] = USUAL_P if options.p is None else options.p
-        return cls(
-            AffineLayout(run.network).affine, p, options.scope
-        ), f"channel dropout with p {p:g}"
+        p = USUAL_P if options.p is None else options.p
+        run.measured["p"] = p
+        posterior = cls(AffineLayout(run.network).affine, p, options.scope)
+        return posterior, f"channel dropout with p {p:g}"
 
 
 CHANNEL_KINDS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -99,23 +109,19 @@ class DropoutSite:
         if state is None:
             return cast(Tensor, super().forward(x))  # type: ignore[misc]
         rows = rows_of_a_draw(x, len(state.seeds), "dropout layer's input")
-        shape = (
-            (x.shape[1], *[1] * (x.ndim - 2))
-            if isinstance(self, CHANNEL_KINDS)
-            else tuple(x.shape[1:])
-        )
-        # A layer that a network calls several times drops anew each time.
-        call, state.calls = state.calls, state.calls + 1
-        seeds = [
-            seed if seed is None or call == 0 else mix_seed(seed, call) for seed in state.seeds
-        ]
-        mask = to_device(torch.stack([_mask(seed, state.p, shape) for seed in seeds]), x.device)
+        shape = tuple(x.shape[1:])
+        if isinstance(self, CHANNEL_KINDS):
+            shape = (x.shape[1],) + (1,) * (x.ndim - 2)
+        masks = [_mask(seed, state.p, shape) for seed in state.next_seeds()]
+        mask = to_device(torch.stack(masks), x.device)
         # Marked by hand: nothing that the engine follows went into it, and it is what makes draws
         # differ.
         setattr(mask, ORIGIN, DRAWS)
+        if rows > 1:
+            mask = mask.repeat_interleave(rows, 0)
         # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same
         # error.
-        return (x * (mask.repeat_interleave(rows, 0) if rows > 1 else mask)).to(x.dtype)
+        return (x * mask).to(x.dtype)
 
 
 def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
@@ -133,25 +139,31 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
     each by its name, in the order of ``named_modules``; without masks nothing changes. InputError
     where there is none.
     """
-    sites: dict[str, Any] = {
-        n: m for n, m in network.named_modules() if isinstance(m, KINDS) and cast(Any, m).p > 0
+    layers: dict[str, Any] = {
+        name: module
+        for name, module in network.named_modules()
+        if isinstance(module, KINDS) and cast(Any, module).p > 0
     }
-    if not sites:
-        message = f"{type(network).__name__} has no dropout layer of its own with p above 0 that can be drawn"
+    if not layers:
         raise InputError(
-            message, hint="use channel dropout at the normalisation layers: mc_dropout.sites norm"
+            f"{type(network).__name__} has no dropout layer of its own with p above 0 that can be "
+            "drawn",
+            hint="use channel dropout at the normalisation layers: mc_dropout.sites norm",
         )
-    for module in sites.values():
-        if not isinstance(module, DropoutSite):
-            module.__class__ = with_mixin(DropoutSite, cast(Any, type(module)), "Drawn")
-            module.segunc_dropout = None
-    return {name: float(layer.p) for name, layer in sites.items()}
+    for layer in layers.values():
+        if not isinstance(layer, DropoutSite):
+            layer.__class__ = with_mixin(DropoutSite, cast(Any, type(layer)), "Drawn")
+            layer.segunc_dropout = None
+    return {name: float(layer.p) for name, layer in layers.items()}
 
 
 class OwnDropout:
-    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide.
-    ``nn.Dropout`` drops elements, the others whole channels; what is kept is divided by 1 - p, the
-    p in [0, 1) of each layer by its name, in network order.
+    """Draw s: the trained affine parameters, and masks of the dropout layers that (seed, s, layer)
+    decide. ``nn.Dropout`` drops elements, the others whole channels; what is kept is divided by 1 -
+    p.
+
+    Args:
+        p: in [0, 1), of each layer by its name, in the order of the network.
     """
 
     method: ClassVar[str] = "mc-dropout"
@@ -163,45 +175,46 @@ class OwnDropout:
                 raise InputError(
                     f"the dropout probability p {value} is not in [0, 1)", hint="give mc_dropout.p"
                 )
-        self.p, self.names, self.scope = tuple(p.values()), tuple(p), scope
+        self.p = tuple(p.values())
+        self.names = tuple(p)
+        self.scope = scope
 
     prepare = staticmethod(convert_dropout)
 
     @classmethod
     def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
-        options, trained = run.config.settings, convert_dropout(run.network)
+        options = run.config.settings
+        trained = convert_dropout(run.network)
         in_scope(options.scope, list(trained))
-        run.say(f"dropout layers: {', '.join(f'{name} p {p:g}' for name, p in trained.items())}")
+        layers = ", ".join(f"{name} p {p:g}" for name, p in trained.items())
+        run.say(f"dropout layers: {layers}")
         run.say("dropout of other kinds, or that a network calls as a function, stays off")
-        made = cls(
-            trained if options.p is None else dict.fromkeys(trained, options.p), options.scope
-        )
-        run.measured["p"] = list(made.p)
-        return made, f"the network's own {len(made.p)} dropout layers"
+        p = trained if options.p is None else dict.fromkeys(trained, options.p)
+        posterior = cls(p, options.scope)
+        run.measured["p"] = list(posterior.p)
+        return posterior, f"the network's own {len(posterior.p)} dropout layers"
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        """Masks are independent under every scheme of the noise."""
+        """Return the trained affine parameters, with the masks of some draws, which are independent
+        under every scheme of the noise.
+        """
         if layout.dropout_names != self.names:
-            there, here = ", ".join(layout.dropout_names) or "none", ", ".join(self.names)
-            message = (
-                f"the network has the drawn dropout layers {there}, and the posterior at {here}"
-            )
+            there = ", ".join(layout.dropout_names) or "none"
             raise InputError(
-                message, hint="call convert_dropout on the network that the posterior was made for"
+                f"the network has the drawn dropout layers {there}, and the posterior at "
+                f"{', '.join(self.names)}",
+                hint="call convert_dropout on the network that the posterior was made for",
             )
         flags = in_scope(self.scope, self.names, scope)
-        source = NoiseSource.of(seed).seed
         trained = Deterministic().affine(layout, draws, seed)
-        seeds, layers = (
-            [mix_seed(source, s) for s in draws],
-            enumerate(zip(self.p, flags, strict=True)),
-        )
-        dropout = (
-            FoldedDropout(p if flag else 0.0, tuple(mix_seed(s, i) for s in seeds))
-            for i, (p, flag) in layers
-        )
+        source = NoiseSource.of(seed).seed
+        seeds = [mix_seed(source, draw) for draw in draws]
+        dropout = []
+        for number, (p, flag) in enumerate(zip(self.p, flags, strict=True)):
+            seeds_of_layer = tuple(mix_seed(draw_seed, number) for draw_seed in seeds)
+            dropout.append(FoldedDropout(p if flag else 0.0, seeds_of_layer))
         return AffineDraws(trained.weight, trained.bias, tuple(dropout))
 
     def tensors(self) -> dict[str, Tensor]:

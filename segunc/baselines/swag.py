@@ -27,9 +27,13 @@ from segunc.training.config import AffineTrainingConfig
 
 class Swag(Posterior):
     """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1
-    and z2 ~ N(0, I): equation 1 of the paper at ``scale`` 1. ``mean`` and ``variance`` are ``[2,
-    T]`` of gamma (row 0) and beta (row 1) over the snapshots; ``deviations`` ``[K, 2, T]``, the
-    rows of D, are the last K snapshots less the running mean at their time.
+    and z2 ~ N(0, I): equation 1 of the paper at ``scale`` 1.
+
+    Args:
+        mean: of gamma (row 0) and beta (row 1) over the snapshots, ``[2, T]``.
+        variance: likewise.
+        deviations: the rows of D, ``[K, 2, T]``: the last K snapshots less the running mean at
+            their time.
     """
 
     method: ClassVar[str] = "swag"
@@ -43,21 +47,29 @@ class Swag(Posterior):
         scale: float = 1.0,
         scope: str = "all",
     ) -> None:
-        if (count := len(deviations)) < 2:
-            message = f"SWAG needs at least 2 snapshots, not {count}"
-            raise InputError(message, hint="collect more often or train for longer")
-        self.mean, self.variance, self.deviations = mean, variance, deviations
-        self.scale, self.scope = float(scale), scope
+        if len(deviations) < 2:
+            raise InputError(
+                f"SWAG needs at least 2 snapshots, not {len(deviations)}",
+                hint="collect more often or train for longer",
+            )
+        self.mean = mean
+        self.variance = variance
+        self.deviations = deviations
+        self.scale = float(scale)
+        self.scope = scope
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
         mask = layout.mask(self.scope, scope)
-        columns, width = len(self.deviations), 2 * layout.total
+        columns = len(self.deviations)
+        width = 2 * layout.total
         noise = NoiseSource.of(seed).normal(draws, width + columns)
-        diagonal = (self.variance.cpu() / 2.0).sqrt() * noise[:, :width].view(len(draws), 2, -1)
-        low_rank = (noise[:, width:] @ self.deviations.cpu().flatten(1)).view(len(draws), 2, -1)
-        spread = self.scale**0.5 * (diagonal + low_rank / (2.0 * (columns - 1)) ** 0.5)
+        diagonal_noise = noise[:, :width].view(len(draws), 2, -1)
+        diagonal = (self.variance.cpu() / 2.0).sqrt() * diagonal_noise
+        low_rank = noise[:, width:] @ self.deviations.cpu().flatten(1)
+        low_rank = low_rank.view(len(draws), 2, -1) / (2.0 * (columns - 1)) ** 0.5
+        spread = self.scale**0.5 * (diagonal + low_rank)
         values = self.mean.to(layout.device) + mask * spread.to(layout.device)
         return AffineDraws(values[:, 0], values[:, 1])
 
@@ -124,25 +136,25 @@ class Trajectory(Point):
         self.register_buffer("deviations", torch.zeros(config.rank, *self.affine.shape))
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler:
-        return LambdaLR(
-            optimizer, lambda step: min(1.0, (step + 1) / (self.config.warmup_steps + 1))
-        )
+        steps = self.config.warmup_steps + 1
+        return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / steps))
 
     def check_steps(self, steps: int) -> None:
-        burn_in, every = self.config.burn_in, self.config.collect_every
-        if (expected := max(0, steps - burn_in) // every) < 2:
-            given = (
-                f"{steps} steps give {expected} with burn_in {burn_in} and collect_every {every}"
+        burn_in = self.config.burn_in
+        every = self.config.collect_every
+        snapshots = max(0, steps - burn_in) // every
+        if snapshots < 2:
+            raise InputError(
+                f"SWAG needs at least 2 snapshots, and {steps} steps give {snapshots} with "
+                f"burn_in {burn_in} and collect_every {every}",
+                hint="train for more epochs, or lower burn_in or collect_every",
             )
-            hint = "train for more epochs, or lower burn_in or collect_every"
-            raise InputError(f"SWAG needs at least 2 snapshots, and {given}", hint=hint)
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
         after = step - self.config.burn_in
         due = after > 0 and after % self.config.collect_every == 0
-        if due and step != int(
-            self.collected_at
-        ):  # accumulated gradients give several batches a step
+        # Accumulated gradients give several batches a step.
+        if due and step != int(self.collected_at):
             self.collect(layout)
             self.collected_at.fill_(step)
 
@@ -160,31 +172,30 @@ class Trajectory(Point):
     @torch.no_grad()
     def gaussian(self) -> Swag:
         """Return the Gaussian of the snapshots so far."""
-        count, config = int(self.snapshots), self.config
+        count = int(self.snapshots)
+        rank = self.config.rank
         variance = (self.squares / max(count, 1)).float()
-        deviations = self.deviations[config.rank - min(count, config.rank) :]
+        deviations = self.deviations[rank - min(count, rank) :]
         return Swag(
             self.mean.float().cpu(),
             variance.cpu(),
             deviations.cpu().clone(),
-            config.scale,
+            self.config.scale,
             self.scope,
         )
 
 
 @finetuning
 def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
-    """Run SGD from a base network, fit a Gaussian to its snapshots, and write the
-    Bayesian model.
-    """
+    """Run SGD from a base network, fit a Gaussian to its snapshots and write the Bayesian model."""
     trajectory = Trajectory(AffineLayout(run.network), run.config.settings)
     run.train(trajectory)
-    posterior, snapshots = trajectory.gaussian(), int(trajectory.snapshots)
-    run.measured |= {"snapshots": snapshots, "scale": posterior.scale}
-    return run.finish(
-        posterior,
-        f"{snapshots} snapshots, rank {len(posterior.deviations)}, scale {posterior.scale:g}",
-    )
+    posterior = trajectory.gaussian()
+    snapshots = int(trajectory.snapshots)
+    run.measured["snapshots"] = snapshots
+    run.measured["scale"] = posterior.scale
+    rank = len(posterior.deviations)
+    return run.finish(posterior, f"{snapshots} snapshots, rank {rank}, scale {posterior.scale:g}")
 
 
 METHOD = Method("swag", SwagConfig, finetune_swag, Swag.from_tensors)

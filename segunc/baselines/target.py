@@ -27,14 +27,20 @@ from segunc.training.losses import check_labels
 
 class LogPosterior:
     """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``,
-    up to a constant. The mean runs over the labelled pixels of the data. theta ``[D]`` are the free
-    affine parameters of the scope, its gammas, then the betas that there are, ``base`` the trained
-    ones and ``centre`` the mean of the prior; float64, whatever the network computes in: steps of a
-    chain are far smaller than what they are added to.
+    up to a constant. The mean runs over the labelled pixels of the data.
+
+    theta ``[D]`` are the free affine parameters of the scope: its gammas, then the betas that there
+    are. They are float64, whatever the network computes in, because steps of a chain are far
+    smaller than what they are added to.
+
+    Attributes:
+        base: the trained values of theta.
+        centre: the mean of the prior.
     """
 
     def __init__(self, network: nn.Module, prior: Prior, scope: str = "all") -> None:
-        self.network, self.prior = network.eval().requires_grad_(False), prior
+        self.network = network.eval().requires_grad_(False)
+        self.prior = prior
         self.layout = AffineLayout(network)
         self._trained = self.layout.affine.double().flatten()
         self._free = self.layout.free(scope).flatten().nonzero().flatten()
@@ -46,8 +52,9 @@ class LogPosterior:
         """Return gamma and beta ``[..., T]`` of the whole network, outside the scope the trained
         values, from theta ``[..., D]``.
         """
-        every = self._trained.expand(*theta.shape[:-1], -1).index_copy(-1, self._free, theta)
-        gamma, beta = every.view(*theta.shape[:-1], 2, -1).unbind(-2)
+        leading = theta.shape[:-1]
+        values = self._trained.expand(*leading, -1).index_copy(-1, self._free, theta)
+        gamma, beta = values.view(*leading, 2, -1).unbind(-2)
         return gamma, beta
 
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
@@ -55,9 +62,8 @@ class LogPosterior:
         nats: a float64 scalar.
         """
         gamma, beta = self.expand(theta)
-        images = images.to(self.layout.device, self._dtype).contiguous(
-            memory_format=torch.channels_last
-        )
+        images = images.to(self.layout.device, self._dtype)
+        images = images.contiguous(memory_format=torch.channels_last)
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
             logits = run_with_gradients(self.network, images)
         labels = labels.to(logits.device, torch.long)
@@ -78,9 +84,11 @@ class LogPosterior:
     def energy_gradient(
         self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float
     ) -> Tensor:
-        """Return an estimate ``[D]``, from a minibatch, of the gradient of the energy -T log
-        p(theta); unbiased where ``pixels`` is the expected number of labelled pixels of such a
-        batch.
+        """Return an estimate ``[D]`` of the gradient of the energy -T log p(theta), from a
+        minibatch.
+
+        Args:
+            pixels: expected number of labelled pixels of such a batch; then it is unbiased.
         """
         gradient = (theta - self.centre) / self.prior.scale**2
         if not bool((labels != IGNORE).any()):
@@ -132,21 +140,25 @@ def minibatches(
             f"{len(frames)} training frames do not fill a batch of {size}",
             hint="lower data.batch_size",
         )
-    plan, passes = [], len(frames) // size
+    batches_a_pass = len(frames) // size
+    plan = []
     for step in range(steps):
-        generator = np.random.Generator(np.random.Philox(key=mix_seed(seed, step // passes)))
-        order, first = generator.permutation(len(frames)), (step % passes) * size
-        chosen = order[first : first + size]
-        plan.append([(frames[i], mix_seed(seed, step, row)) for row, i in enumerate(chosen)])
-    shuffle = torch.Generator().manual_seed(
-        seed
-    )  # else the loader takes a number from the global one
-    keyed = _Keyed(data)
-    return iter(
-        DataLoader(
-            keyed, batch_sampler=plan, num_workers=workers, collate_fn=_stack, generator=shuffle
-        )
+        pass_seed = mix_seed(seed, step // batches_a_pass)
+        order = np.random.Generator(np.random.Philox(key=pass_seed)).permutation(len(frames))
+        first = (step % batches_a_pass) * size
+        batch = []
+        for row, i in enumerate(order[first : first + size]):
+            batch.append((frames[i], mix_seed(seed, step, row)))
+        plan.append(batch)
+    loader = DataLoader(
+        _Keyed(data),
+        batch_sampler=plan,
+        num_workers=workers,
+        collate_fn=_stack,
+        # Without a generator the loader takes a number from the global one.
+        generator=torch.Generator().manual_seed(seed),
     )
+    return iter(loader)
 
 
 class _Keyed(Dataset[dict[str, Any]]):

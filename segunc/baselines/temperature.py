@@ -1,9 +1,10 @@
-"""Calibration of what a model predicts on validation NLL: a temperature. A Bayesian model predicts
-the mean p over its draws, so the temperature acts on that mean, ``softmax(ln p / T)``: pool, then
-calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792). It is fitted on a random sample of
-labelled pixels of each frame, chosen by (seed, frame) alone and weighted by how many labelled ones
-they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the
-frames.
+"""Calibration of what a model predicts on validation NLL: a temperature.
+
+A Bayesian model predicts the mean p over its draws, so the temperature acts on that mean,
+``softmax(ln p / T)``: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792).
+The temperature is fitted on a random sample of labelled pixels of each frame, chosen by (seed,
+frame) alone. Pixels are weighted by how many labelled ones they stand for, so the NLL is an
+unbiased estimate of the mean over all labelled pixels of the frames.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from segunc.uncertainty import Calibrator
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-LOWEST, HIGHEST, GRID = 0.05, 20.0, 13
-"""Temperatures between which the best is sought, first at so many; networks in use lie in 0.5 to 5.
-"""
+# Temperatures between which the best is sought; those of networks in use lie in 0.5 to 5.
+LOWEST = 0.05
+HIGHEST = 20.0
+GRID = 13  # temperatures that are tried before the search
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,8 @@ class Calibration(Attachment):
     what: ClassVar[str] = "calibration"
     bound_by: ClassVar[tuple[str, ...]] = ("base_sha256", "posterior_sha256")
     temperature: float  # T > 0
-    fitted_on: Mapping[
-        str, Any
-    ]  # the data set, its split, the size that the network saw, and the date
+    # The data set, its split, the size that the network saw, and the date.
+    fitted_on: Mapping[str, Any]
     frames: int
     pixels: int  # of all frames together
     nll_before: float  # mean negative log-likelihood of these pixels in nats, not calibrated
@@ -60,23 +61,23 @@ class Calibration(Attachment):
     base_sha256: str
     posterior_sha256: str | None  # None for a deterministic network
     kind: str = "scalar"  # earlier versions had others
-    applies: Literal["logits", "mean"] = (
-        "logits"  # of every draw and of the base network, or the mean over the draws
-    )
+    # To the logits of every draw and of the base network, or to the mean over the draws.
+    applies: Literal["logits", "mean"] = "logits"
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
-        found = super().load(folder, model)
-        if found.kind != "scalar":
-            message = f"{folder / cls.file} is a calibration of the kind {found.kind}, and this version knows a temperature alone"
+        calibration = super().load(folder, model)
+        if calibration.kind != "scalar":
             raise InputError(
-                message, hint="remove the file, or fit the temperature again: --method temperature"
+                f"{folder / cls.file} is a calibration of the kind {calibration.kind}, and this "
+                "version knows a temperature alone",
+                hint="remove the file, or fit the temperature again: --method temperature",
             )
-        return found
+        return calibration
 
     @property
     def calibrator(self) -> Calibrator | None:
-        """Of the mean over the draws; None where logits are divided."""
+        """What calibrates the mean over the draws; None where logits are divided."""
         return None if self.applies == "logits" else Calibrator(self.temperature)
 
     def __str__(self) -> str:
@@ -115,39 +116,46 @@ class PixelSample(NamedTuple):
 def sample_pixels(
     model: Model, data: SegmentationDataModule, settings: TemperatureConfig
 ) -> PixelSample:
-    """Return the mean prediction at randomly chosen labelled pixels of validation frames;
-    InputError where there is none.
+    """Return the mean prediction at randomly chosen labelled pixels of validation frames.
+
+    Raises:
+        InputError: no frame has a labelled pixel.
     """
-    kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    samples: list[PixelSample] = []
     sampler = Sampler(
         model.network, model.posterior, draws=settings.draws, seed=settings.seed, scores=("msp",)
     )
-    for index, image, truth, *_ in frames_as_seen(
-        model, data, settings.split, settings.frames, "temperature"
-    ):
-        labelled = np.flatnonzero(truth.ravel() != IGNORE)
+    for frame in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
+        truth = frame.labels.ravel()
+        labelled = np.flatnonzero(truth != IGNORE)
         if labelled.size == 0:
             continue
-        generator = np.random.Generator(np.random.Philox(key=mix_seed(settings.seed, index)))
+        generator = np.random.Generator(np.random.Philox(key=mix_seed(settings.seed, frame.number)))
         count = min(settings.pixels, labelled.size)
         chosen = np.sort(generator.choice(labelled, count, replace=False))
-        places = torch.from_numpy(chosen).to(image.device)
-        probabilities = sampler(image, keep_probabilities=True).probabilities
+        probabilities = sampler(frame.image, keep_probabilities=True).probabilities
         assert probabilities is not None
-        logs = (
-            probabilities[0]
-            .flatten(1)[:, places]
-            .T.double()
-            .clamp_min(torch.finfo(torch.float32).tiny)
-            .log()
+        pixels = torch.from_numpy(chosen).to(probabilities.device)
+        of_chosen = probabilities[0].flatten(1)[:, pixels].T.double()
+        samples.append(
+            PixelSample(
+                logs=of_chosen.clamp_min(torch.finfo(torch.float32).tiny).log().cpu(),
+                labels=torch.from_numpy(truth[chosen].astype(np.int64)),
+                weights=torch.full((count,), labelled.size / count, dtype=torch.float64),
+                frames=torch.full((count,), len(samples)),
+            )
         )
-        labels = torch.from_numpy(truth.ravel()[chosen].astype(np.int64))
-        stands_for = torch.full((count,), labelled.size / count, dtype=torch.float64)
-        kept.append((logs.cpu(), labels, stands_for, torch.full((count,), len(kept))))
-    if not kept:
-        message = f"the {settings.split} frames hold no labelled pixel"
-        raise InputError(message, hint="choose another --temperature.split")
-    return PixelSample(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
+    if not samples:
+        raise InputError(
+            f"the {settings.split} frames hold no labelled pixel",
+            hint="choose another --temperature.split",
+        )
+    return PixelSample(
+        logs=torch.cat([sample.logs for sample in samples]),
+        labels=torch.cat([sample.labels for sample in samples]),
+        weights=torch.cat([sample.weights for sample in samples]),
+        frames=torch.cat([sample.frames for sample in samples]),
+    )
 
 
 def mean_nll(sample: PixelSample, scale: Tensor | float = 1.0) -> Tensor:
@@ -166,13 +174,14 @@ def fit_temperature(sample: PixelSample) -> float:
     with torch.no_grad():
         coarse = torch.stack([mean_nll(sample, torch.exp(-value)) for value in grid])
     log_temperature = grid[coarse.argmin()].clone().requires_grad_()
-    limits: dict[str, Any] = {
-        "max_iter": 300,
-        "history_size": 20,
-        "tolerance_grad": 1e-9,
-        "tolerance_change": 1e-12,
-    }
-    search = torch.optim.LBFGS([log_temperature], line_search_fn="strong_wolfe", **limits)
+    search = torch.optim.LBFGS(
+        [log_temperature],
+        line_search_fn="strong_wolfe",
+        max_iter=300,
+        history_size=20,
+        tolerance_grad=1e-9,
+        tolerance_change=1e-12,
+    )
 
     def closure() -> Tensor:
         search.zero_grad()
@@ -192,11 +201,9 @@ def check_temperature(temperature: float) -> None:
     }
     for bound, reason in reasons.items():
         if max(temperature / bound, bound / temperature) <= 1.001:
-            message = (
-                f"the validation NLL still falls at a bound of the search, T = {bound:g}: {reason}"
-            )
             raise InputError(
-                message, hint="fit on other frames, and check that these labels are its classes"
+                f"the validation NLL still falls at a bound of the search, T = {bound:g}: {reason}",
+                hint="fit on other frames, and check that these labels are its classes",
             )
 
 
@@ -210,16 +217,20 @@ def scale_temperature(
     say: Say = say,
 ) -> Calibration:
     """Fit the calibration of a model of either kind and write the same model with it, in the place
-    of one that is there already; ``out`` may be ``base``. InputError for no labelled pixel, NaN
-    logits, or a best temperature at a bound.
+    of one that is there already; ``out`` may be ``base``.
+
+    Raises:
+        InputError: no pixel is labelled, logits are NaN, or the best temperature lies at a bound.
     """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)
-    frames, pixels = int(sample.frames[-1]) + 1, len(sample.labels)
+    frames = int(sample.frames[-1]) + 1
+    pixels = len(sample.labels)
     draws = draws_of(branches_of(model.network, model.posterior), model.posterior, settings.draws)
     say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
-    check_temperature(temperature := fit_temperature(sample))
+    temperature = fit_temperature(sample)
+    check_temperature(temperature)
     calibration = Calibration(
         temperature=temperature,
         fitted_on=fitted_on(config, settings.split),
@@ -231,9 +242,8 @@ def scale_temperature(
         draws=draws,
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
-        applies="mean"
-        if model.bayesian
-        else "logits",  # of one draw the same, but for the rounding of small p
+        # Of one draw both are the same up to the rounding of small p.
+        applies="mean" if model.bayesian else "logits",
     )
     calibration.attach(base, config, out, METHOD.name, say)
     nll = f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"

@@ -33,18 +33,16 @@ class MeanField(Posterior):
     members = 1
 
     def __init__(self, mean: Tensor, sigma: Tensor, scope: str = "all") -> None:
-        self.mean, self.sigma, self.scope = mean, sigma, scope
+        self.mean = mean
+        self.sigma = sigma
+        self.scope = scope
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
         mask = layout.mask(self.scope, scope)
-        noise = (
-            NoiseSource.of(seed)
-            .normal(draws, 2 * layout.total)
-            .view(len(draws), 2, -1)
-            .to(layout.device)
-        )
+        noise = NoiseSource.of(seed).normal(draws, 2 * layout.total)
+        noise = noise.view(len(draws), 2, -1).to(layout.device)
         values = self.mean.to(layout.device) + self.sigma.to(layout.device) * mask * noise
         return AffineDraws(values[:, 0], values[:, 1])
 
@@ -83,21 +81,21 @@ class MeanFieldTraining(Trainable[MeanField]):
         self, layout: AffineLayout, config: VariationalConfig, prior: Prior | None = None
     ) -> None:
         super().__init__(config.scope, config.prior() if prior is None else prior)
-        self.kl_weight, self.sigma_lr = config.kl_weight, config.sigma_lr
+        self.kl_weight = config.kl_weight
+        self.sigma_lr = config.sigma_lr
         self.mean = nn.Parameter(layout.affine)
         # The inverse of softplus, in the form that keeps its digits where sigma is small.
         start = torch.tensor(config.initial_sigma, dtype=torch.float64)
-        self.rho = nn.Parameter(
-            torch.full_like(self.mean, float(start + torch.log(-torch.expm1(-start))))
-        )
+        rho = float(start + torch.log(-torch.expm1(-start)))
+        self.rho = nn.Parameter(torch.full_like(self.mean, rho))
 
     def posterior(self, layout: AffineLayout) -> MeanField:
         sigma = F.softplus(self.rho) * layout.free(self.scope)
         return MeanField(self.within_scope(self.mean, layout), sigma, self.scope)
 
     def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
-        """KL(N(mu, sigma^2) || N(theta_prior, s^2)) over the scope in closed form, times kl_weight
-        / N_eff.
+        """Return KL(N(mu, sigma^2) || N(theta_prior, s^2)) over the scope in closed form, times
+        kl_weight / N_eff.
         """
         chosen = layout.free(self.scope)
         ratio = F.softplus(self.rho)[chosen] / self.prior.scale
@@ -114,7 +112,8 @@ def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
     """Train a mean-field Gaussian around a base network and write the Bayesian model."""
     posterior = run.train(MeanFieldTraining(AffineLayout(run.network), run.config.settings))
     sigma = posterior.sigma[posterior.sigma > 0]
-    run.measured["median_sigma"] = median = float(sigma.median())
+    median = float(sigma.median())
+    run.measured["median_sigma"] = median
     return run.finish(
         posterior, f"mean-field Gaussian over {len(sigma):,} parameters, median sigma {median:.4g}"
     )

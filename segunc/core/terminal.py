@@ -68,3 +68,8 @@ def open_standard_streams() -> None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 member``, ``2 members``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

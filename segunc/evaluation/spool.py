@@ -1,5 +1,4 @@
-"""The counts of many frames, kept for bootstrap replicates in memory that does not grow with the
-frames.
+"""The counts of many frames, kept for bootstrap replicates in bounded memory.
 
 A replicate is a weighted sum of the counts of its units. So counts are kept frame by frame, sparse
 and compressed, in a temporary file once they are many, and sums are taken over a stretch of frames
@@ -13,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +21,31 @@ from segunc.core.errors import PartialFailure
 from segunc.evaluation.resampling import Resampling, units_at_once
 from segunc.metrics.counting import Counts
 
-IN_MEMORY = 4 << 20  # bytes of compressed counts; more of them lie in a temporary file
-SUMS_AT_ONCE = 1 << 24  # numbers, 128 MiB: of more replicates the frames are read several times
-DENSE_FROM = 0.05  # share of counts that are not 0, from which on a plain product is faster
-LARGEST_WEIGHT = 64  # Poisson(1) exceeds it once in 10^89 draws
+# Bytes of compressed counts; more of them lie in a temporary file.
+IN_MEMORY = 4 << 20
+# Numbers, 128 MiB: of more replicates the frames are read several times.
+SUMS_AT_ONCE = 1 << 24
+# Share of counts that are not 0, from which on a plain product is faster.
+DENSE_FROM = 0.05
+# Poisson(1) exceeds it once in 10^89 draws.
+LARGEST_WEIGHT = 64
 _HEAD = struct.Struct("<III")  # number of the unit, counts that are not 0, compressed bytes
 
 Rows = npt.NDArray[Any]
+
+
+class _FrameCounts(NamedTuple):
+    """The counts of a frame that are not 0.
+
+    Attributes:
+        unit: the number of the frame's unit.
+        places: of the counts, flat, uint32 ``[n]``.
+        values: of the counts, ``[n]``.
+    """
+
+    unit: int
+    places: npt.NDArray[np.uint32]
+    values: Counts
 
 
 class CountSpool:
@@ -45,8 +62,11 @@ class CountSpool:
         self._used: npt.NDArray[np.bool_] = np.zeros(0, bool)
 
     def add(self, counts: Counts, unit: str) -> None:
-        """Keep the counts of a frame, of any shape. PartialFailure where the disk of temporary
-        files is full."""
+        """Keep the counts of a frame, of any shape.
+
+        Raises:
+            PartialFailure: the disk of temporary files is full.
+        """
         flat = counts.ravel().astype(np.int64)
         if not self._used.size:
             self._used = np.zeros(flat.size, bool)
@@ -55,13 +75,16 @@ class CountSpool:
         self._used[places] = True
         self._total[places] += np.abs(flat[places].astype(np.float64))
         number = self.units.setdefault(unit, len(self.units))
-        packed = zlib.compress(places.astype(np.uint32).tobytes() + flat[places].tobytes(), 1)
+        content = places.astype(np.uint32).tobytes() + flat[places].tobytes()
+        packed = zlib.compress(content, level=1)
+        head = _HEAD.pack(number, len(places), len(packed))
         try:
-            self._file.write(_HEAD.pack(number, len(places), len(packed)) + packed)
+            self._file.write(head + packed)
         except OSError as error:
-            place = tempfile.gettempdir()
-            message = f"the counts for the intervals do not fit into {place} ({error.strerror})"
-            raise PartialFailure(f"{message}; --replicates 0, or set TMPDIR to another") from error
+            raise PartialFailure(
+                f"the counts for the intervals do not fit into {tempfile.gettempdir()} "
+                f"({error.strerror}); --replicates 0, or set TMPDIR to another"
+            ) from error
 
     def used(self) -> npt.NDArray[np.bool_]:
         """Return which counts are not 0 in some frame, flat."""
@@ -70,8 +93,10 @@ class CountSpool:
     def sums(
         self, resampling: Resampling, columns: npt.NDArray[np.bool_], at_once: int
     ) -> Iterator[Rows]:
-        """Yield the sums of replicates, ``at_once`` of them at a time: whole numbers ``[R, K]`` of
-        the K flat ``columns``."""
+        """Yield the sums of replicates, ``at_once`` of them at a time.
+
+        They are whole numbers ``[R, K]`` of the K flat ``columns``.
+        """
         size = int(columns.sum())
         # Whole numbers below 2^53 add exactly in float64 too, and floats are multiplied faster.
         exact = self._total.max(initial=0) * LARGEST_WEIGHT < 1 << 53
@@ -89,32 +114,36 @@ class CountSpool:
     def _stretches(
         self, resampling: Resampling, columns: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Yield the units of some frames in a row and their counts by unit ``[U, K]``, whole
-        numbers, sparse where most are 0."""
+        """Yield the units of some frames in a row and their counts by unit.
+
+        Counts are whole numbers ``[U, K]``, sparse where most are 0.
+        """
         from scipy.sparse import csr_array
 
         size = int(columns.sum())
-        place_of = np.cumsum(columns) - 1
+        column_of_place = np.cumsum(columns) - 1
         names = tuple(self.units)
         frames = self._frames()
         while stretch := list(islice(frames, units_at_once(resampling.replicates))):
-            numbers = np.array([number for number, _, _ in stretch])
-            lengths = [len(values) for _, _, values in stretch]
-            present, rows = np.unique(numbers, return_inverse=True)
-            places = place_of[np.concatenate([places for _, places, _ in stretch])]
-            values = np.concatenate([values for _, _, values in stretch])
-            cells = (values, (np.repeat(rows, lengths), places))
-            counts = csr_array(cells, shape=(len(present), size))  # sums what has one cell
+            present, row_of_frame = np.unique(
+                [frame.unit for frame in stretch], return_inverse=True
+            )
+            rows = np.repeat(row_of_frame, [len(frame.values) for frame in stretch])
+            places = np.concatenate([frame.places for frame in stretch])
+            values = np.concatenate([frame.values for frame in stretch])
+            # Cells that several frames of a unit have are summed.
+            shape = (len(present), size)
+            counts = csr_array((values, (rows, column_of_place[places])), shape=shape)
             if counts.nnz > DENSE_FROM * len(present) * size:
                 counts = counts.toarray()
             yield tuple(names[number] for number in present.tolist()), counts
 
-    def _frames(self) -> Iterator[tuple[int, npt.NDArray[np.uint32], Counts]]:
-        """Yield the unit of each frame by its number, and the flat places and the values of its
-        counts."""
+    def _frames(self) -> Iterator[_FrameCounts]:
+        """Yield the counts of each frame, in the order in which they came."""
         self._file.seek(0)
         while head := self._file.read(_HEAD.size):
-            number, length, packed = _HEAD.unpack(head)
-            data = zlib.decompress(self._file.read(packed))
-            places = np.frombuffer(data, np.uint32, length)
-            yield number, places, np.frombuffer(data, np.int64, length, 4 * length)
+            unit, length, packed_bytes = _HEAD.unpack(head)
+            content = zlib.decompress(self._file.read(packed_bytes))
+            places = np.frombuffer(content, np.uint32, length)
+            values = np.frombuffer(content, np.int64, length, offset=places.nbytes)
+            yield _FrameCounts(unit, places, values)

@@ -8,7 +8,7 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,16 +18,20 @@ from segunc.core.files import open_file
 from segunc.data.images import Image
 
 Kind = Literal["image", "folder", "glob", "video"]
-Skip = Callable[
-    [int, str], bool
-]  # whether the frame of an index and name may be passed over without decoding it
+Skip = Callable[[int, str], bool]
+"""Whether the frame of an index and name may be passed over without decoding it."""
 
 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
-    """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of
-    ``length`` bytes, spread evenly over it. It is cheap and, unlike the time of change, the same
-    for a copy. An edit that keeps the size and misses every stretch is not seen; in compressed
-    files an edit changes nearly all that follows it.
+    """Return a hash (32 hexadecimal digits) of a file's size and of pieces spread evenly over it.
+
+    It is cheap and, unlike the time of change, the same for a copy. An edit that keeps the size and
+    misses every piece is not seen; in compressed files an edit changes nearly all that follows it.
+
+    Args:
+        path: the file.
+        stretches: number of pieces, at least 2.
+        length: bytes of a piece.
     """
     digest = hashlib.blake2b(digest_size=16)
     with open_file(path) as file:
@@ -54,14 +58,13 @@ class Selection:
     end: float | None = None
 
     def __post_init__(self) -> None:
-        if self.end is not None and not self.end > (self.start or 0.0):
-            raise InputError(
-                f"an end at {self.end} s is not later than the start at {self.start or 0.0} s"
-            )
+        start = self.start or 0.0
+        if self.end is not None and not self.end > start:
+            raise InputError(f"an end at {self.end} s is not later than the start at {start} s")
 
     @property
     def timed(self) -> bool:
-        """Whether it asks for the time of frames."""
+        """Whether the time of frames decides."""
         return self.start is not None or self.end is not None
 
     def takes(self, number: int, time: float) -> bool:
@@ -77,20 +80,36 @@ ALL_FRAMES = Selection()
 
 
 def parse_time(text: str) -> float:
-    """Return the seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``; raise InputError for
-    another form.
+    """Return the seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``.
+
+    Raises:
+        InputError: the text has another form.
     """
-    *whole, last = text.strip().split(":")
+    *whole_parts, last_part = text.strip().split(":")
     try:
-        numbers = [*map(int, whole), float(last)]
+        parts = [*map(int, whole_parts), float(last_part)]
     except ValueError:
-        numbers = [math.nan]
-    if len(numbers) > 3 or not all(0 <= n < (60 if i else math.inf) for i, n in enumerate(numbers)):
-        raise InputError(f"'{text}' is no time", hint="seconds or HH:MM:SS, e.g. 90.5 or 0:01:30.5")
+        parts = []
+    if not _is_time(parts):
+        raise InputError(
+            f"'{text}' is not a time; expected seconds or HH:MM:SS",
+            hint="e.g. 90.5 or 0:01:30.5",
+        )
     seconds = 0.0
-    for number in numbers:
-        seconds = 60.0 * seconds + number
+    for part in parts:
+        seconds = 60.0 * seconds + part
     return seconds
+
+
+def _is_time(parts: Sequence[float]) -> bool:
+    """Return whether numbers are seconds, minutes and seconds, or hours, minutes and seconds.
+
+    Only the first may be 60 or more.
+    """
+    if not 1 <= len(parts) <= 3:
+        return False
+    first, *others = parts
+    return 0 <= first < math.inf and all(0 <= part < 60 for part in others)
 
 
 def format_time(seconds: float) -> str:
@@ -104,37 +123,42 @@ class Frame:
     """One frame, or the reason why there is none."""
 
     name: str
-    # Its place in the source, from 0: with every N-th frame taken, its number in the input divided
-    # by N.
     index: int
-    image: Image | None  # RGB uint8 [H, W, 3]; None where there is an error
-    error: str | None = None  # one line that says why the frame could not be read
-    time: float | None = (
-        # Seconds since the video's first moment, by the container's time stamps; None for images.
-        None
-    )
-    stamp: str | None = None  # sampled_hash of an image's file; None for frames of a video
+    """Its place in the source, from 0: if every N-th frame is taken, its number in the input divided
+    by N.
+    """
+    image: Image | None
+    """RGB uint8 [H, W, 3]; None if there is an error."""
+    error: str | None = None
+    """Why the frame could not be read, in one line."""
+    time: float | None = None
+    """Seconds since the video's first moment, by the container's time stamps; None for images."""
+    stamp: str | None = None
+    """The :func:`sampled_hash` of an image's file; None for frames of a video."""
 
 
 class FrameSource(ABC):
     """A stream of frames in a fixed order; it can be iterated again from the start."""
 
     kind: Kind
-    path: Path  # absolute, that was opened; of a glob the pattern
-    selection: Selection = ALL_FRAMES  # of the input's frames; names and places are of these
-    fps: float | None = None  # mean frames a second of a video (29.97 is not 30), None for images
-    length: int | None = (
-        None  # the exact number of frames, None where only the end of the stream tells
-    )
-    length_hint: int | None = (
-        None  # the number of frames to expect, for a progress bar; None where unknown
-    )
-    notes: tuple[str, ...] = ()  # what was left out, a line for each kind
+    path: Path
+    """What was opened, absolute; of a glob the pattern."""
+    selection: Selection = ALL_FRAMES
+    """Of the input's frames; names and indices are of the selected ones."""
+    fps: float | None = None
+    """Mean frames a second of a video (29.97 is not 30), None for images."""
+    length: int | None = None
+    """The exact number of frames, None if only the end of the stream tells."""
+    length_hint: int | None = None
+    """The number of frames to expect, for a progress bar; None if unknown."""
+    notes: tuple[str, ...] = ()
+    """What was left out, a line for each kind."""
 
     @abstractmethod
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-        """Yield frames in order; those that ``skip`` names are passed over without decoding an
-        image.
+        """Yield frames in order.
+
+        Those that ``skip`` names are passed over without decoding an image.
         """
 
     @abstractmethod
@@ -146,13 +170,12 @@ class FrameSource(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return what a manifest records of the source: kind, fps and the expected number of
-        frames.
-        """
+        """Return what a manifest records of the source: kind, fps and expected number of frames."""
         return {"kind": self.kind, "fps": self.fps, "frames": self.length or self.length_hint}
 
     def identity(self) -> dict[str, Any]:
-        """Return what must be the same for a later run to continue: the input and which of its
-        frames are taken.
+        """Return what must be the same for a later run to continue.
+
+        That is the input and which of its frames are taken.
         """
         return {"input": str(self.path), **asdict(self.selection)}

@@ -1,11 +1,12 @@
-"""Videos as frames, decoded by FFmpeg through PyAV, and written as VP8 in WebM, which every browser
+"""Videos as frames: decoded by FFmpeg through PyAV, and written as VP8 in WebM, which every browser
 plays.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -29,31 +30,64 @@ from segunc.frames.source import (
     sampled_hash,
 )
 
-MISSING_TOLERATED = 0.02  # share of the stated duration, which is often that of the sound
-HASH_STRETCHES, HASH_LENGTH = (
-    32,
-    1 << 16,
-)  # how many stretches of a video, of how many bytes, its hash reads
-USUAL_RATE = Fraction(25)  # frames a second where the container states no rate
-VP8_SETTINGS = {
-    "crf": "8",
-    "b": "20M",
-    "deadline": "good",
-    "cpu-used": "4",
-}  # at which text in a picture stays sharp
+MAX_MISSING_SHARE = 0.02
+"""Share of the stated duration, which is often that of the sound, that may be missing at the end."""
+MAX_MISSING_FRAMES = 3.5
+"""Frames that may be missing at the end of a short video."""
+HASH_STRETCHES = 32
+"""Pieces of a video that its hash reads."""
+HASH_LENGTH = 1 << 16
+"""Bytes of each piece."""
+USUAL_RATE = Fraction(25)
+"""Frames a second if the container states no rate."""
+VP8_SETTINGS = {"crf": "8", "b": "20M", "deadline": "good", "cpu-used": "4"}
+"""Settings of the encoder at which text in a picture stays sharp."""
 # Titles may be of any encoding. Until PyAV 19, which has no such argument, such a title ends the
 # reading.
-LENIENT: dict[str, Any] = (
-    {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
-)
+LENIENT: dict[str, Any] = {}
+if int(av.__version__.partition(".")[0]) < 19:
+    LENIENT["metadata_errors"] = "replace"
+
+
+@dataclass
+class _Clock:
+    """Gives each frame of a video its time in seconds; times never decrease.
+
+    Args:
+        start: stamp of the first moment, in ticks.
+        tick: seconds of a tick.
+        step: seconds of a frame.
+    """
+
+    start: int
+    tick: Fraction
+    step: Fraction
+    frames: int = 0
+    """Frames that were timed."""
+    time: Fraction = Fraction(0)
+    """Of the last one."""
+
+    def time_of(self, decoded: av.VideoFrame) -> float:
+        """Return the time of the next frame in the order of display."""
+        stamp = decoded.pts if decoded.pts is not None else decoded.dts
+        stated = None if stamp is None else (stamp - self.start) * self.tick
+        # AVI states the order of decoding alone, and stamps may be missing.
+        is_behind = stated is None or stated <= self.time
+        if self.frames and is_behind:
+            self.time += self.step
+        else:
+            self.time = max(stated or Fraction(0), Fraction(0))
+        self.frames += 1
+        return round(float(self.time), 6)
 
 
 class VideoSource(FrameSource):
-    """Frames of a video in the order of display, turned and mirrored as the container states, of
-    the default stream, and of several the largest. Pixels that are not square are not stretched.
-    Frames are named by their number in the video, whatever is selected; those before the selection
-    are decoded too (not converted), because no container states the number of the frame at a
-    moment.
+    """Frames of a video in the order of display.
+
+    They are those of the default stream, and of several the largest, turned and mirrored as the
+    container states. Pixels that are not square are not stretched. Frames are named by their number
+    in the video, whatever is selected; those before the selection are decoded too (not converted),
+    because no container states the number of the frame at a moment.
 
     Times are those that the container states, and increase: a clock that jumps back, as in joined
     transport streams, goes on one frame after the last. A jump forward is kept as a pause of the
@@ -65,69 +99,79 @@ class VideoSource(FrameSource):
     kind = "video"
 
     def __init__(self, path: Path, selection: Selection = ALL_FRAMES) -> None:
-        self.path, self.selection = path, selection
-        with self._opened() as (container, stream, base):
+        self.path = path
+        self.selection = selection
+        with self._opened() as (container, stream, tick):
             self.fps = float(stream.average_rate or 0) or None
-            stated = None if stream.duration is None else stream.duration * base
-            if stated is None and container.duration is not None:
-                # Containers that know no duration of a stream state their end on the clock that the
-                # first frame stands on.
-                stated = (
-                    Fraction(container.duration, av.time_base) - (stream.start_time or 0) * base
-                )
+            duration = _stated_duration(container, stream, tick)
             # A file that was cut without encoding it anew also counts frames that its edit list
-            # hides.
-            count = int(float(stated) * self.fps + 0.5) if stated and self.fps else stream.frames
+            # hides, so the duration goes before the stated number of frames.
+            count = stream.frames
+            if duration and self.fps:
+                count = int(float(duration) * self.fps + 0.5)
             # Where a clock may start anew, as in transport streams, the end is an estimate.
             restarts = Flags.ts_discont in Flags(container.format.flags)
-            self._end = None if stated is None or restarts else float(stated)
+            self._end = None if duration is None or restarts else float(duration)
             if next(_decoded(container, stream, set()), None) is None:
                 raise self._unreadable()
         if self._end is not None:
             self._require_start(self._end)
-        self.length_hint = (
-            -(-count // selection.every) if count > 0 and not selection.timed else None
-        )
+        self.length_hint: int | None = None
+        if count > 0 and not selection.timed:
+            self.length_hint = -(-count // selection.every)
 
     def name_of(self, index: int) -> str | None:
         return f"{index * self.selection.every:06d}"
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-        count, last, lost = 0, Fraction(0), set[int | None]()
-        with self._opened() as (container, stream, base):
-            step = 1 / (stream.average_rate or USUAL_RATE)
+        lost: set[int | None] = set()
+        with self._opened() as (container, stream, tick):
+            clock = _Clock(
+                start=stream.start_time or 0,
+                tick=tick,
+                step=1 / (stream.average_rate or USUAL_RATE),
+            )
             for number, decoded in enumerate(_decoded(container, stream, lost)):
-                count, index, name = number + 1, number // self.selection.every, f"{number:06d}"
-                stamp = decoded.pts if decoded.pts is not None else decoded.dts
-                stated = None if stamp is None else (stamp - (stream.start_time or 0)) * base
-                # AVI states the order of decoding alone, and stamps may be missing.
-                behind = number and (stated is None or stated <= last)
-                last = last + step if behind else max(stated or Fraction(0), Fraction(0))
-                time = round(float(last), 6)
+                time = clock.time_of(decoded)
                 if self.selection.is_past(time):
                     return
-                if self.selection.takes(number, time) and not (
-                    skip is not None and skip(index, name)
-                ):
+                if not self.selection.takes(number, time):
+                    continue
+                name = f"{number:06d}"
+                index = number // self.selection.every
+                if skip is None or not skip(index, name):
                     yield Frame(name, index, _upright(decoded), time=time)
-        end, reasons = float(last + step), list[str]()
-        if lost:
-            reasons.append(
-                f"frames of the video that are damaged and cannot be decoded: {len(lost)}"
-            )
-        if self._end is not None and self._end - end > max(
-            3.5 * step, MISSING_TOLERATED * self._end
-        ):
-            reasons.append(
-                f"video ends at frame {count}, {format_time(self._end - end)} before its stated end"
-            )
-        if reasons:
-            index = -(-count // self.selection.every)
-            yield Frame(
-                self.name_of(index) or "", index, None, f"{self.path}: {'; '.join(reasons)}"
-            )
+        end = float(clock.time + clock.step)
+        faults = self._faults(clock, end, lost)
+        if faults:
+            index = -(-clock.frames // self.selection.every)
+            name = self.name_of(index) or ""
+            yield Frame(name, index, image=None, error=f"{self.path}: {'; '.join(faults)}")
         else:
             self._require_start(end)
+
+    def _faults(self, clock: _Clock, end: float, lost: Collection[int | None]) -> list[str]:
+        """Return what is wrong with a video that was decoded to its end.
+
+        Args:
+            clock: that has timed its last frame.
+            end: time of the end in seconds.
+            lost: stamps of the frames that could not be decoded.
+        """
+        faults: list[str] = []
+        if lost:
+            faults.append(
+                f"frames of the video that are damaged and cannot be decoded: {len(lost)}"
+            )
+        if self._end is not None:
+            missing = self._end - end
+            tolerated = max(MAX_MISSING_FRAMES * clock.step, MAX_MISSING_SHARE * self._end)
+            if missing > tolerated:
+                faults.append(
+                    f"video ends at frame {clock.frames}, {format_time(missing)} before its "
+                    "stated end"
+                )
+        return faults
 
     def _require_start(self, end: float) -> None:
         if self.selection.start is not None and self.selection.start >= end:
@@ -142,27 +186,16 @@ class VideoSource(FrameSource):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[InputContainer, VideoStream, Fraction]]:
-        """Open the file; yield it, its main stream and the seconds of one tick of the stream's
-        clock.
-        """
+        """Open the file; yield it, its main stream and the seconds of a tick of its clock."""
         av.logging.set_level(None)  # our one line says it
         try:
             container = av.open(str(self.path), **LENIENT)
         except (av.error.FFmpegError, OSError) as error:
             raise self._unreadable() from error
         with container:
-            no_film = Disposition.attached_pic | Disposition.timed_thumbnails
-            # A stream without a context is of a codec that nothing here decodes.
-            films = [
-                s
-                for s in container.streams.video
-                if s.codec_context and s.width and not s.disposition & no_film
-            ]
-            if not films:
+            stream = _main_stream(container)
+            if stream is None:
                 raise self._unreadable()
-            stream = max(
-                films, key=lambda s: (bool(s.disposition & Disposition.default), s.width * s.height)
-            )
             yield container, stream, stream.time_base or Fraction(1, av.time_base)
 
     def _unreadable(self) -> InputError:
@@ -177,15 +210,48 @@ def video_hash(path: Path) -> str:
     return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
 
 
+def _main_stream(container: InputContainer) -> VideoStream | None:
+    """Return the default stream of pictures that move, and of several the largest; None without
+    any.
+    """
+    still = Disposition.attached_pic | Disposition.timed_thumbnails
+
+    def is_film(stream: VideoStream) -> bool:
+        # A stream without a context is of a codec that nothing here decodes.
+        is_decodable = bool(stream.codec_context and stream.width)
+        return is_decodable and not stream.disposition & still
+
+    def rank(stream: VideoStream) -> tuple[bool, int]:
+        return bool(stream.disposition & Disposition.default), stream.width * stream.height
+
+    films = [stream for stream in container.streams.video if is_film(stream)]
+    return max(films, key=rank, default=None)
+
+
+def _stated_duration(
+    container: InputContainer, stream: VideoStream, tick: Fraction
+) -> Fraction | None:
+    """Return the seconds that a stream lasts by its container, None if it states none."""
+    if stream.duration is not None:
+        return stream.duration * tick
+    if container.duration is None:
+        return None
+    # Containers that know no duration of a stream state their end on the clock that the first frame
+    # stands on.
+    return Fraction(container.duration, av.time_base) - (stream.start_time or 0) * tick
+
+
 def _decoded(
     container: InputContainer, stream: VideoStream, lost: set[int | None]
 ) -> Iterator[av.VideoFrame]:
-    """Yield every frame that can be decoded, in the order of display, and collect in ``lost`` the
-    stamps of the others.
+    """Yield every frame that can be decoded, in the order of display.
+
+    The stamps of the others are collected in ``lost``.
     """
     # Several threads lose frames that are whole, or conceal no damage, where a packet cannot be
     # decoded.
-    stream.thread_type, stream.codec_context.thread_count = "NONE", 1
+    stream.thread_type = "NONE"
+    stream.codec_context.thread_count = 1
     begun = False
     for packet in _packets(container, stream):
         frames: list[av.VideoFrame] = []
@@ -205,8 +271,9 @@ def _decoded(
 def _packets(
     container: InputContainer, stream: VideoStream
 ) -> Iterator[av.Packet[VideoStream] | None]:
-    """Yield the packets in the order of decoding, and then None, which makes the decoder give what
-    it still holds.
+    """Yield the packets in the order of decoding, and then None.
+
+    None makes the decoder give what it still holds.
     """
     with contextlib.suppress(av.error.FFmpegError):  # the file may end inside a packet
         yield from (packet for packet in container.demux(stream) if packet.size)
@@ -217,13 +284,21 @@ def _upright(frame: av.VideoFrame) -> Image:
     """Return the picture in the nearest of the eight orientations that axes can have."""
     picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
     matrix: Any = frame.side_data.get("DISPLAYMATRIX")
-    if matrix is not None:
-        # Where the stored axes point on the screen: rows are the stored x and y, columns the x and
-        # y of the screen.
-        (a, b), (c, d) = np.frombuffer(bytes(matrix), np.int32).reshape(3, 3)[:2, :2].astype(float)
-        if abs(b) + abs(c) > abs(a) + abs(d):
-            picture, a, d = picture.swapaxes(0, 1), c, b
-        picture = picture[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+    if matrix is None:
+        return np.ascontiguousarray(picture, np.uint8)
+    # Where the stored axes point on the screen: rows are the stored x and y, columns the x and y of
+    # the screen.
+    axes = np.frombuffer(bytes(matrix), np.int32).reshape(3, 3)[:2, :2].astype(float)
+    x_to_x, x_to_y = axes[0]
+    y_to_x, y_to_y = axes[1]
+    if abs(x_to_y) + abs(y_to_x) > abs(x_to_x) + abs(y_to_y):
+        picture = picture.swapaxes(0, 1)
+        x_to_x = y_to_x
+        y_to_y = x_to_y
+    if y_to_y < 0:
+        picture = picture[::-1]
+    if x_to_x < 0:
+        picture = picture[:, ::-1]
     return np.ascontiguousarray(picture, np.uint8)
 
 
@@ -231,30 +306,41 @@ def encode_video(
     path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]
 ) -> None:
     """Write pictures as a WebM video, each from its time on; the last one is shown for one frame.
-    ``frames`` are seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``;
-    ``fps`` is their mean rate, ``size`` their height and width, both even. InputError where there
-    is no encoder, OSError where nothing can be written.
+
+    Args:
+        path: the video.
+        frames: seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``.
+        fps: their mean rate.
+        size: their height and width, both even.
+
+    Raises:
+        InputError: there is no encoder.
+        OSError: the file cannot be written.
     """
     if "libvpx" not in av.codecs_available:
         raise InputError("this PyAV has no encoder for WebM videos (libvpx)", hint="pip install av")
     # 1001: the denominator of the rates of television, 30000/1001 for instance.
     rate = Fraction(fps).limit_denominator(1001) or Fraction(1, 1001)
+    tick = Fraction(1, 1000)  # WebM tells milliseconds apart
     with av.open(str(path), "w", format="webm") as container:
         stream = container.add_stream("libvpx", rate=rate, options=VP8_SETTINGS)
         assert isinstance(stream, av.VideoStream)
-        stream.height, stream.width, stream.pix_fmt = *size, "yuv420p"
-        # WebM tells milliseconds apart. Without B-frames the last packet is the last frame.
-        base = stream.codec_context.time_base = Fraction(1, 1000)
-        stream.codec_context.max_b_frames, pts = 0, -1
+        stream.height, stream.width = size
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.time_base = tick
+        # Without B-frames the last packet is the last frame.
+        stream.codec_context.max_b_frames = 0
+        stamp = -1
         for time, picture in frames:
             # VP8 is in the colours of BT.601 by definition.
             frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(
                 format="yuv420p", dst_colorspace="ITU601"
             )
-            pts = max(pts + 1, round(Fraction(time) / base))
-            frame.pts, frame.time_base = pts, base
+            stamp = max(stamp + 1, round(Fraction(time) / tick))
+            frame.pts = stamp
+            frame.time_base = tick
             container.mux(stream.encode(frame))
         for packet in stream.encode():
-            if packet.pts == pts:
-                packet.duration = round(1 / rate / base)
+            if packet.pts == stamp:
+                packet.duration = round(1 / rate / tick)
             container.mux(packet)

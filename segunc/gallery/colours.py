@@ -70,14 +70,14 @@ def display_range(score: str, asked: tuple[float, float] | None = None) -> Displ
     Raises:
         InputError: there is neither.
     """
-    known = SCORES.get(score)
+    entry = SCORES.get(score)
     shown = asked
     lower = None
     upper = None
-    if known is not None:
-        shown = asked or known.colours
-        lower = known.lower
-        upper = known.upper
+    if entry is not None:
+        shown = asked or entry.colours
+        lower = entry.lower
+        upper = entry.upper
     if shown is None:
         raise InputError(
             f"the score '{score}' has no fixed display range",

@@ -6,7 +6,7 @@ original, and the copy would read features of another image there.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -26,7 +26,10 @@ ROUNDING = 1e-3
 """Largest difference between logits of a copy and of its original, as a share of the largest logit,
 that counts as rounding.
 """
-HINT = "let a hook keep features in the module that it is called with, not in an object of the code around it"
+HINT = (
+    "let a hook keep features in the module that it is called with, "
+    "not in an object of the code around it"
+)
 
 
 def copy_network(network: N) -> N:
@@ -53,7 +56,7 @@ def check_copyable(network: nn.Module) -> None:
         memo[id(tensor)] = tensor
     try:
         copied = copy.deepcopy(network, memo)
-    except Exception as error:  # likewise
+    except Exception as error:  # whatever a network's own __deepcopy__ may raise
         raise InputError(f"the network cannot be copied ({one_line(error)})", hint=HINT) from error
     check_copy(network, copied)
 
@@ -62,9 +65,8 @@ def check_copyable(network: nn.Module) -> None:
 def check_copy(network: nn.Module, copied: nn.Module) -> None:
     """Compare a copy with its original, both in eval mode.
 
-    The original sees another frame first: what it keeps of it shows where the copy reads that. A
-    network that draws random numbers is compared by the layers and tensors that its copy uses
-    alone.
+    The original sees another frame first: what it keeps of it shows where the copy reads that. Of a
+    network that draws random numbers, only the layers and tensors that its copy uses are compared.
 
     Raises:
         InputError: the copy fails, uses layers or tensors of the original, or returns something
@@ -74,23 +76,18 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
         frames = _frames_that_run(network)
         _run(network, frames.flip(-1).square())
         with _uses_of_the_original(network, copied) as uses:
-            try:
-                found = _run(copied, frames)
-            except Exception as error:  # whatever somebody else's forward raises
-                if is_out_of_memory(error):
-                    raise
-                message = (
-                    f"a copy of the network fails where the network does not ({one_line(error)})"
-                )
-                raise InputError(message, hint=HINT) from error
+            outputs = _run_copy(copied, frames)
         if uses:
             message = (
                 f"a copy of the network would use {uses[0]} of the original, and cannot be trusted"
             )
             raise InputError(message, hint=HINT)
         expected = _run(network, frames)
-        difference = _difference(found, expected)
-        if difference <= ROUNDING or _difference(_run(network, frames), expected) > ROUNDING:
+        difference = _difference(outputs, expected)
+        if difference <= ROUNDING:
+            return
+        # A network that draws random numbers differs from itself.
+        if _difference(_run(network, frames), expected) > ROUNDING:
             return
     message = f"a copy of the network gives other logits, by {difference:.1e} of the largest"
     raise InputError(f"{message}: it reads something that stays in the original", hint=HINT)
@@ -129,6 +126,17 @@ def _run(network: nn.Module, frames: Tensor) -> list[Tensor]:
     return [leaf.clone() for leaf in leaves if leaf.is_floating_point() and leaf.ndim > 1]
 
 
+def _run_copy(copied: nn.Module, frames: Tensor) -> list[Tensor]:
+    """Do :func:`_run` with a copy whose original does not fail."""
+    try:
+        return _run(copied, frames)
+    except Exception as error:  # whatever somebody else's forward raises
+        if is_out_of_memory(error):
+            raise
+        message = f"a copy of the network fails where the network does not ({one_line(error)})"
+        raise InputError(message, hint=HINT) from error
+
+
 def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
     """Return the largest relative difference of two sets of outputs; infinite where their shapes
     differ.
@@ -141,24 +149,19 @@ def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
 
 @contextmanager
 def _uses_of_the_original(network: nn.Module, copied: nn.Module) -> Iterator[list[str]]:
-    """Write down which layers and parameters of the original, by their names, are used while open;
-    not those that both have.
+    """Write down which layers and tensors of the original, by their names, are used while open; not
+    those that both have.
     """
-    shared = {id(module) for module in copied.modules()}
-    layers = {}
-    for name, module in network.named_modules():
-        if id(module) not in shared:
-            layers[id(module)] = name or type(module).__name__
-    tensors_of_the_copy = {id(t) for t in (*copied.parameters(), *copied.buffers())}
-    tensors = {}
-    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
-        if id(tensor) not in tensors_of_the_copy:
-            tensors[id(tensor)] = name
+    layers = _names_of_the_original(network.named_modules(), copied.modules())
+    tensors = _names_of_the_original(
+        (*network.named_parameters(), *network.named_buffers()),
+        (*copied.parameters(), *copied.buffers()),
+    )
     uses: list[str] = []
 
     def called(module: nn.Module, inputs: Any) -> None:
         if id(module) in layers:
-            uses.append(f"the layer {layers[id(module)]}")
+            uses.append(f"the layer {layers[id(module)] or type(module).__name__}")
 
     handle = register_module_forward_pre_hook(called)
     try:
@@ -166,6 +169,14 @@ def _uses_of_the_original(network: nn.Module, copied: nn.Module) -> Iterator[lis
             yield uses
     finally:
         handle.remove()
+
+
+def _names_of_the_original(
+    named: Iterable[tuple[str, object]], parts_of_the_copy: Iterable[object]
+) -> dict[int, str]:
+    """Return the names, by identity, of the parts of a network that its copy does not have."""
+    shared = {id(part) for part in parts_of_the_copy}
+    return {id(part): name for name, part in named if id(part) not in shared}
 
 
 class _TensorUses(TorchFunctionMode):
@@ -183,7 +194,7 @@ class _TensorUses(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        for leaf in tree_leaves((args, kwargs or {})):
+        for leaf in tree_leaves((args, kwargs)):
             if id(leaf) in self._names:
                 self._uses.append(f"the tensor {self._names[id(leaf)]}")
         return func(*args, **(kwargs or {}))

@@ -67,25 +67,8 @@ class NetworkDescription(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= len(self.classes) <= 255:
-            raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
-        for number, name in enumerate(self.classes):
-            if not name.strip():
-                hint = "name each output of the network, without a comma at the end"
-                raise InputError(f"class {number} of {self.classes} has no name", hint=hint)
-        if self.palette and len(self.palette) != len(self.classes):
-            raise InputError(
-                f"a palette of {len(self.palette)} colours does not fit {len(self.classes)} classes"
-            )
-        if len(self.mean) != 3 or len(self.std) != 3:
-            raise InputError(
-                f"input mean {self.mean} and std {self.std} are not three numbers each"
-            )
-        if max(self.mean) > 1:
-            raise InputError(
-                f"input mean {self.mean} is of images in 0..255, not 0..1",
-                hint="divide mean and std by 255",
-            )
+        self._check_classes()
+        self._check_normalisation()
         if len(self.kept_outputs) != len(self.classes):
             raise InputError(
                 f"dropped outputs {self.dropped_outputs} are not different ones that exist"
@@ -94,6 +77,28 @@ class NetworkDescription(Settings):
             raise InputError(
                 f"a network of one output has two classes, not {len(self.classes)}, and drops none"
             )
+
+    def _check_classes(self) -> None:
+        if not 1 <= len(self.classes) <= 255:
+            raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
+        for number, name in enumerate(self.classes):
+            if not name.strip():
+                message = f"class {number} of {self.classes} has no name"
+                hint = "name each output of the network, without a comma at the end"
+                raise InputError(message, hint=hint)
+        if self.palette and len(self.palette) != len(self.classes):
+            raise InputError(
+                f"a palette of {len(self.palette)} colours does not fit {len(self.classes)} classes"
+            )
+
+    def _check_normalisation(self) -> None:
+        if len(self.mean) != 3 or len(self.std) != 3:
+            raise InputError(
+                f"input mean {self.mean} and std {self.std} are not three numbers each"
+            )
+        if max(self.mean) > 1:
+            message = f"input mean {self.mean} is of images in 0..255, not 0..1"
+            raise InputError(message, hint="divide mean and std by 255")
 
     def check_names(self) -> None:
         """Raise InputError if two classes have one name.
@@ -128,16 +133,14 @@ class NetworkDescription(Settings):
         """Return the description of the network as it is built, with a class for each output."""
         if self.binary:
             return replace(self, classes=self.classes[1:], palette=(), binary=False)
-        names = dict(zip(self.kept_outputs, self.classes, strict=True)) | dict.fromkeys(
-            self.dropped_outputs, "dropped"
-        )
-        return replace(
-            self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=()
-        )
+        names = dict.fromkeys(self.dropped_outputs, "dropped")
+        names |= dict(zip(self.kept_outputs, self.classes, strict=True))
+        classes = tuple(names[output] for output in sorted(names))
+        return replace(self, classes=classes, palette=(), dropped_outputs=())
 
     def as_binary(self) -> NetworkDescription:
-        """Return the description of a network of one output, with "background" as the first class
-        where one alone is named.
+        """Return the description of a network of one output. "background" is its first class where
+        only one is named.
         """
         if len(self.classes) == 2:
             return replace(self, binary=True)
@@ -148,39 +151,43 @@ class NetworkDescription(Settings):
         return replace(self, classes=(BACKGROUND, *self.classes), palette=palette, binary=True)
 
     def without(self, names: Sequence[str]) -> NetworkDescription:
-        """Return the description without outputs: classes by name, others by number from 0;
-        InputError if one is unknown, or fewer than two are left.
+        """Return the description without some outputs.
+
+        Args:
+            names: of classes, or numbers from 0 of outputs that no class names.
+
+        Raises:
+            InputError: an output is not known, or fewer than two classes are left.
         """
-        unnamed = {int(name) for name in names if name not in self.classes and name.isdecimal()}
-        unknown = [name for name in names if name not in self.classes and not name.isdecimal()]
+        others = [name for name in names if name not in self.classes]
+        unknown = [name for name in others if not name.isdecimal()]
+        unnamed = {int(name) for name in others if name.isdecimal()}
         outputs = len(self.classes) + len(unnamed)
-        left = [c for c, name in enumerate(self.classes) if name not in names]
-        if unknown or len(left) < 2 or max(unnamed, default=0) >= outputs:
+        kept = [number for number, name in enumerate(self.classes) if name not in names]
+        if unknown or len(kept) < 2 or max(unnamed, default=0) >= outputs:
             message = (
                 f"--drop-classes {','.join(names)} does not leave two classes of {outputs} outputs"
             )
             hint = "give names of --classes, or numbers from 0 of outputs that it does not name"
             raise InputError(message, hint=hint)
-        numbers = [number for number in range(outputs) if number not in unnamed]
-        dropped = tuple(sorted({*range(outputs)} - {numbers[c] for c in left}))
-        palette = tuple(self.palette[c] for c in left) if self.palette else ()
-        return replace(
-            self,
-            classes=tuple(self.classes[c] for c in left),
-            palette=palette,
-            dropped_outputs=dropped,
-        )
+        output_of_class = [output for output in range(outputs) if output not in unnamed]
+        kept_outputs = {output_of_class[number] for number in kept}
+        dropped = tuple(output for output in range(outputs) if output not in kept_outputs)
+        classes = tuple(self.classes[number] for number in kept)
+        palette = tuple(self.palette[number] for number in kept) if self.palette else ()
+        return replace(self, classes=classes, palette=palette, dropped_outputs=dropped)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``network.json``, without what is usual: the hashes of networks are
         of this content.
         """
         usual = {"kind": SMP, "divisor": None, "dropped_outputs": (), "binary": False}
-        content = asdict(self)
-        return {
-            "format": FORMAT,
-            **{k: v for k, v in content.items() if k not in usual or v != usual[k]},
+        content = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in usual or value != usual[name]
         }
+        return {"format": FORMAT, **content}
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:

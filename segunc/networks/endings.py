@@ -49,9 +49,15 @@ KEEPING = frozenset(
 
 
 def last_function(network: nn.Module, images: Tensor) -> str:
-    """Return ``sigmoid``, ``log-sigmoid`` or ``softmax`` where the outputs of a network for some
-    images are those of one, but for crops and interpolations; else, or where operators cannot be
-    followed, an empty string.
+    """Return the function that a network ends in, perhaps with crops and interpolations behind it.
+
+    Args:
+        network: any module.
+        images: ``[N, 3, H, W]``, as the network takes them.
+
+    Returns:
+        ``sigmoid``, ``log-sigmoid`` or ``softmax``; an empty string for others, and where operators
+        cannot be followed.
     """
     watch = _EndingWatch()
     try:
@@ -83,11 +89,11 @@ class _EndingWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         outputs = func(*args, **(kwargs or {}))
         name = str(getattr(func, "overloadpacket", func)).rpartition(".")[2]
-        function = FUNCTIONS.get(name, "")
         if name in KEEPING:
-            inputs = tree_leaves((args, kwargs or {}))
-            functions = [self.function_of(leaf) for leaf in inputs if isinstance(leaf, Tensor)]
+            functions = [self.function_of(leaf) for leaf in tree_leaves((args, kwargs))]
             function = next(filter(None, functions), "")
+        else:
+            function = FUNCTIONS.get(name, "")
         for output in tree_leaves(outputs):
             if isinstance(output, Tensor):
                 self._functions[output] = function

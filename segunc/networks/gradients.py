@@ -12,9 +12,10 @@ from segunc.core.errors import InputError
 
 
 def run_with_gradients(network: nn.Module, images: Tensor) -> Tensor:
-    """Return what a network makes of images ``[N, 3, H, W]``, for a backward pass. Constants that
-    the network kept from a pass in inference mode (a grid, a mask) are replaced by equal tensors
-    that autograd takes.
+    """Return what a network makes of images ``[N, 3, H, W]``, for a backward pass.
+
+    Constants that the network kept from a pass in inference mode (a grid, a mask) are replaced by
+    equal tensors that autograd takes.
 
     Raises:
         InputError: such a tensor lies where it cannot be replaced, in a closure or a cache of a

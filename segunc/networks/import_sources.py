@@ -1,6 +1,6 @@
-"""Where networks come from that others trained: what ``segunc import SOURCE:NAME`` reads. A source
-makes a description and, where the place holds them, the weights; nothing is guessed that it does
-not say. An entry of :data:`segunc.networks.model_folder.KINDS` builds the network.
+"""Read networks that others trained: what stands behind ``segunc import SOURCE:NAME``. A source
+makes a description and, where it holds them, the weights; nothing is guessed that it does not say.
+An entry of :data:`segunc.networks.model_folder.KINDS` builds the network.
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ from segunc.networks.network import SegmentationNetwork, check_logits
 from segunc.networks.weights import tensor_state
 from segunc.uncertainty import relative_difference
 
+NEEDED = {
+    "classes": ("class names", "--classes NAME|CSV"),
+    "mean": ("mean of the input normalisation", "--mean R,G,B"),
+    "std": ("std of the input normalisation", "--std R,G,B"),
+}
+"""Attributes that no description lacks: what they are, and the option that gives them."""
+
 
 @dataclass(frozen=True)
 class Wishes:
-    """Hold what the user says about a network; None where they leave it to the source."""
+    """What the user says about a network; None where they leave it to the source."""
 
     classes: tuple[str, ...] | None = None  # names in the order of the logits
     palette: tuple[tuple[int, int, int], ...] = ()  # their colours 0..255, or none
@@ -35,28 +42,29 @@ class Wishes:
     state: Mapping[str, Tensor] | None = None  # the weights of a file, by name
     trust: bool = False  # whether a factory of the user's own may be run
 
-    def description(self, kind: str, architecture: str, **said: Any) -> NetworkDescription:
-        """Return the description, whose other attributes are what the source ``said`` (None:
-        nothing) wherever the user says nothing. InputError where neither knows the classes or the
-        input normalisation.
+    def description(self, kind: str, architecture: str, **source_values: Any) -> NetworkDescription:
+        """Return the description of a network.
+
+        Args:
+            kind: of :data:`segunc.networks.model_folder.KINDS`.
+            architecture: the network's name there.
+            source_values: further attributes of the description, as the source has them; None where
+                it says nothing. What the user says comes before them.
+
+        Raises:
+            InputError: neither knows the classes or the input normalisation.
         """
-        values = dict(said)
+        values = {name: value for name, value in source_values.items() if value is not None}
         for name in ("classes", "mean", "std", "inference_size"):
-            if (wish := getattr(self, name)) is not None:
+            wish = getattr(self, name)
+            if wish is not None:
                 values[name] = wish
         if self.classes is not None:  # the source's colours are those of its own classes
             values["palette"] = self.palette
-        for name, option in (
-            ("classes", "--classes NAME|CSV"),
-            ("mean", "--mean R,G,B"),
-            ("std", "--std R,G,B"),
-        ):
-            if values.get(name) is None:
-                what = "class names" if name == "classes" else f"{name} of the input normalisation"
-                raise InputError(
-                    f"{kind}:{architecture} says nothing about its {what}", hint=option
-                )
-        values = {name: value for name, value in values.items() if value is not None}
+        for name, (meaning, option) in NEEDED.items():
+            if name not in values:
+                message = f"{kind}:{architecture} says nothing about its {meaning}"
+                raise InputError(message, hint=option)
         return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
 
 
@@ -75,6 +83,13 @@ SOURCES: Registry[Source] = Registry(
     {name: f"segunc.networks.{name}:read" for name in LIBRARIES}
     | {"python": "segunc.networks.import_sources:read_python"},
 )
+
+
+SMALL = (128, 192)  # (height, width) of a frame, which strides of 64 divide
+BATCH_ROUNDING = 1e-2
+"""Share of the largest logit by which those of a frame may depend on its batch: kernels for another
+batch size differ by rounding, the more the deeper the network.
+"""
 
 
 # Without inference mode: what a network keeps of its first pass may be trained later.
@@ -114,13 +129,11 @@ def _random_frames(count: int, size: tuple[int, int]) -> Tensor:
     return torch.rand(count, 3, *size, generator=generator, dtype=torch.float32)
 
 
-SMALL = (128, 192)  # (height, width) of a frame, which strides of 64 divide
-
-
 def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
-    """Raise InputError where the logits of a frame depend on the other frames of its batch. Tried
-    are two small frames; two of ``size`` only where the network does not take small ones, because
-    they need twice the memory of one.
+    """Raise InputError where the logits of a frame depend on the other frames of its batch.
+
+    Two small frames are tried. Two of ``size`` need twice the memory of one, so they are tried only
+    where the network does not take small ones.
     """
     for height, width in (SMALL, size):
         frames = _random_frames(2, (height, width))
@@ -133,9 +146,11 @@ def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
             message = f"the network fails on two frames of {height} x {width} ({one_line(error)})"
             raise InputError(message, hint="let it take batches of any number of frames") from error
         difference = relative_difference(both[1:], single)
-        # Kernels for another batch size differ by rounding, the more the deeper the network.
-        if difference > 1e-2:
-            message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
+        if difference > BATCH_ROUNDING:
+            message = (
+                "the logits of a frame depend on the other frames of its batch "
+                f"(by {difference:.0%} of the largest)"
+            )
             hint = "put it into eval mode inside its factory, or remove what mixes the batch"
             raise InputError(message, hint=hint)
         return
@@ -148,13 +163,16 @@ def _refuse_probabilities(network: SegmentationNetwork, frames: Tensor) -> None:
     function = last_function(network.body, (frames - network.mean) / network.std)
     if not function:
         return
-    message = f"{type(network.body).__name__} ends in a {function}: its outputs are no logits"
+    message = f"{type(network.body).__name__} ends in a {function}: its outputs are not logits"
     if "sigmoid" not in function:
         raise InputError(message, hint="leave its last softmax out")
     if network.description.binary:
         hint = "leave its last sigmoid out: one logit z is read as (0, z)"
     else:
-        hint = "leave its last sigmoid out, of a network that was trained with a softmax; several classes a pixel have no one prediction"
+        hint = (
+            "leave its last sigmoid out, of a network that was trained with a softmax; "
+            "several classes a pixel have no one prediction"
+        )
     raise InputError(message, hint=hint)
 
 
@@ -162,10 +180,12 @@ def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
     """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if
     it is not given).
     """
-    name, options = description.architecture, description.options
+    name = description.architecture
+    options = description.options
     code = find_code(name)
     check_agreed(code, f"segunc import python:{name} --trust ...")
-    return _run(code, options.get("arguments", {})), int(options.get("stride", 1))
+    body = _run(code, options.get("arguments", {}))
+    return body, int(options.get("stride", 1))
 
 
 def read_python(name: str, wishes: Wishes) -> Found:
@@ -174,9 +194,8 @@ def read_python(name: str, wishes: Wishes) -> Found:
     """
     code = find_code(name)
     if not wishes.trust:
-        raise InputError(
-            f"python:{name} runs code of yours in {code.folder}", hint="agree by --trust"
-        )
+        message = f"python:{name} runs code of yours in {code.folder}"
+        raise InputError(message, hint="agree by --trust")
     agree(code)
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
@@ -196,10 +215,8 @@ def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{name} raises {one_line(error)}") from error
     if not isinstance(made, nn.Module):
-        what = (
-            f"makes {type(made).__name__}" if callable(factory) else "is no function of its module"
-        )
-        raise InputError(
-            f"{name} {what}, not a torch module", hint="name it as package.module:function"
-        )
+        fault = "is not a function of its module, so that it makes no torch module"
+        if callable(factory):
+            fault = f"makes {type(made).__name__}, not a torch module"
+        raise InputError(f"{name} {fault}", hint="name it as package.module:function")
     return made

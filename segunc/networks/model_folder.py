@@ -1,5 +1,5 @@
-"""Networks from their descriptions, whatever kind they are, and model folders:
-``network.safetensors`` and ``network.json``.
+"""Build networks of any kind from their descriptions; save and load model folders
+(``network.safetensors`` and ``network.json``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, load_state, read_state, tensor_state
 
-WEIGHTS, DESCRIPTION, POSTERIOR = "network.safetensors", "network.json", "posterior.json"
+WEIGHTS = "network.safetensors"
+DESCRIPTION = "network.json"
+POSTERIOR = "posterior.json"
 MAX_TIMES_THE_FILE = 2  # weights that a description may ask for, as a multiple of those in its file
 Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
 """Makes the body with random weights (normalised images ``[N, 3, H, W]`` to logits ``[N, C, H,
@@ -39,8 +41,10 @@ KINDS: Registry[Build] = Registry(
 
 
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
-    """Return a network with random weights; InputError for an unknown kind, or a description that
-    its kind cannot build.
+    """Return a network with random weights.
+
+    Raises:
+        InputError: an unknown kind, or a description that its kind cannot build.
     """
     body, stride = KINDS[description.kind](description.with_all_outputs())
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
@@ -55,34 +59,41 @@ def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
     for name, tensor in sorted(tensors.items()):
         value = tensor.detach().cpu().contiguous()
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
-        digest.update(value.flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        if value.numel():
+            digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
 def network_sha256(state: nn.Module | Mapping[str, Tensor], description: NetworkDescription) -> str:
     """Return the SHA-256 over a network's state and all that decides what it says of a frame: the
-    description but for its provenance.
+    description without its provenance.
     """
+    # As it comes back from a file.
     plain = json.loads(json.dumps(description.to_json()))
-    described = NetworkDescription.from_json(
-        plain, "the network"
-    ).to_json()  # as it comes back from a file
+    described = NetworkDescription.from_json(plain, "the network").to_json()
     return json_sha256([state_sha256(state), {**described, "format": 0, "provenance": {}}])
 
 
 def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
-    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`;
-    InputError for a weight that is not finite, or a network that nothing could build again.
+    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`.
+
+    Raises:
+        InputError: a weight that is not finite, or a network that nothing could build again.
     """
     if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
-        hint = 'name the function that makes it: segunc.wrap(module, ..., factory="package.module:function")'
+        hint = (
+            "name the function that makes it: "
+            'segunc.wrap(module, ..., factory="package.module:function")'
+        )
         raise InputError("this module could not be built again from a model folder", hint=hint)
     folder = Path(folder)
     _note_extra_state(network.body)
-    state = {k: v.detach().cpu().contiguous() for k, v in tensor_state(network.body).items()}
+    state: dict[str, Tensor] = {}
+    for name, tensor in tensor_state(network.body).items():
+        # Tied weights are stored once per name: safetensors refuses tensors that share memory.
+        state[name] = tensor.detach().cpu().contiguous().clone()
     check_finite(state, "the network to save")
-    # Tied weights are stored once per name: safetensors refuses tensors that share memory.
-    write_file(folder / WEIGHTS, save({k: v.clone() for k, v in state.items()}))
+    write_file(folder / WEIGHTS, save(state))
     digest = network_sha256(network.body, network.description)
     write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
     return digest
@@ -93,20 +104,21 @@ def _note_extra_state(body: nn.Module) -> None:
     tensors = tensor_state(body)
     extra = [name for name in body.state_dict() if name not in tensors]
     if extra:
-        what = (
-            f"the network stores more than tensors ({extra[0]}), which a model folder does not hold"
+        note = (
+            f"the network stores more than tensors ({extra[0]}), which a model folder does not "
+            "hold; its factory has to make that again"
         )
-        warnings.warn(f"{what}; its factory has to make that again", NoteWarning, stacklevel=3)
+        warnings.warn(note, NoteWarning, stacklevel=3)
 
 
 def _check_weights(
     description: NetworkDescription, state: Mapping[str, Tensor], folder: Path
 ) -> None:
-    """Raise InputError where a description asks for far more weights than its file holds. A file
-    that lacks a few is told by their names where they are loaded.
+    """Raise InputError where a description asks for far more weights than its file holds. Where a
+    file lacks a few, :func:`load_state` names them.
 
-    The network is built on torch's meta device, which keeps shapes and takes no memory. Code of
-    one's own, which may look at values, is not built there: it runs after ``--trust`` alone.
+    The network is built on torch's meta device, which keeps shapes and takes no memory. Code of the
+    user's own, which may look at values, is not built there: it runs only after ``--trust``.
     """
     if description.kind == "python":
         return
@@ -118,11 +130,11 @@ def _check_weights(
     asked = sum(tensor.numel() for tensor in tensor_state(body).values())
     there = sum(tensor.numel() for tensor in state.values())
     if asked > MAX_TIMES_THE_FILE * there:
-        message = f"{folder / DESCRIPTION} describes a network of {asked:,} weights"
-        raise InputError(
-            f"{message}, and {WEIGHTS} holds {there:,}",
-            hint="restore both files, or save the network again",
+        message = (
+            f"{folder / DESCRIPTION} describes a network of {asked:,} weights, "
+            f"and {WEIGHTS} holds {there:,}"
         )
+        raise InputError(message, hint="restore both files, or save the network again")
 
 
 def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> SegmentationNetwork:
@@ -139,10 +151,9 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     """
     folder = Path(folder)
     if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():
-        lack = "holds no model" if folder.is_dir() else "does not exist"
-        raise InputError(
-            f"model folder {folder} {lack}", hint="give the --out of train, finetune or import"
-        )
+        fault = "holds no model" if folder.is_dir() else "does not exist"
+        hint = "give the --out of train, finetune or import"
+        raise InputError(f"model folder {folder} {fault}", hint=hint)
     if (folder / POSTERIOR).exists() and not ignore_posterior:
         raise InputError(f"{folder} holds a Bayesian model", hint="load it with segunc.load_model")
     content = read_json(folder / DESCRIPTION, "the description of a network")
@@ -156,7 +167,10 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     state = read_state(folder / WEIGHTS)
     digest = network_sha256(state, description)
     if recorded != digest:
-        message = f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}"
+        message = (
+            f"the network in {folder} has the hash {digest[:12]}, "
+            f"{DESCRIPTION} records {str(recorded)[:12]}"
+        )
         raise InputError(message, hint="save the network again, or restore the file")
     _check_weights(description, state, folder)
     network = build_network(description)

@@ -41,57 +41,77 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """Return the body with random weights (nothing is downloaded) and its stride; see
     :mod:`segunc.networks.model_folder`.
     """
+    architecture = _architecture_of(description)
+    try:
+        body = architecture(
+            encoder_name=description.encoder,
+            encoder_weights=None,
+            in_channels=3,
+            classes=description.num_classes,
+            **description.options,
+        )
+    except Exception as error:  # smp, timm and torch have none in common for wrong arguments
+        if is_out_of_memory(error):
+            raise
+        message = f"smp cannot build {description.architecture} with encoder {description.encoder}"
+        raise InputError(f"{message}: {_reason_of(error)}") from error
+    return body, _stride_of(body)
+
+
+def _architecture_of(description: NetworkDescription) -> Any:
+    """Return the smp architecture of a description.
+
+    Raises:
+        InputError: smp has none of its name, the encoder is no name, or an option is not the
+            architecture's.
+    """
     by_lower = {name.lower(): cls for name, cls in architectures().items()}
-    if description.architecture.lower() not in by_lower:
+    architecture = by_lower.get(description.architecture.lower())
+    if architecture is None:
         message = f"smp has no architecture '{description.architecture}'"
         raise InputError(message, hint=f"one of {', '.join(architectures())}")
-    if (
-        ":" in description.encoder
-    ):  # timm asks a hub, or unpickles a local file, for names such as hf_hub:...
+    # For names such as hf_hub:... timm asks a hub, or unpickles a local file.
+    if ":" in description.encoder:
         raise InputError(
             f"encoder '{description.encoder}' is a place, not the name of an architecture"
         )
-    reserved = {
+    reserved = [
         name for name in description.options if name in RESERVED or name.startswith(_ELSEWHERE)
-    }
-    if reserved:
-        raise InputError(
-            f"network options {sorted(reserved)} are no options of the architecture",
-            hint="remove them",
-        )
-    architecture = by_lower[description.architecture.lower()]
-    # smp hands unknown arguments on to its encoder, and all encoders but those of timm ignore them.
-    named = [
-        name
-        for name in inspect.signature(architecture).parameters
-        if name not in (*RESERVED, "kwargs")
     ]
-    unknown = [name for name in description.options if name not in named]
-    if unknown and not description.encoder.startswith("tu-"):
-        message = f"{architecture.__name__} has no option '{unknown[0]}'"
-        raise InputError(message, hint=f"its options are {', '.join(named)}")
-    try:
-        encoder = {"encoder_name": description.encoder, "encoder_weights": None, "in_channels": 3}
-        body = architecture(**encoder, classes=description.num_classes, **description.options)
-    except (
-        Exception
-    ) as error:  # smp, timm and torch have no common exception for arguments they do not accept
-        if is_out_of_memory(error):
-            raise
-        # smp answers a wrong name with the names of all its encoders; the first part says what is
-        # wrong.
-        reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(
-            ", supported encoders"
-        )[0]
-        what = f"{description.architecture} with encoder {description.encoder}"
-        raise InputError(f"smp cannot build {what}: {reason or type(error).__name__}") from error
-    # Stride 32 unless dilation keeps the deepest map finer: decoders that merge all levels need
-    # each to halve exactly.
-    divisible = getattr(body, "requires_divisible_input_shape", True)
-    stride = int(getattr(body.encoder, "output_stride", 32)) if divisible else 1
+    if reserved:
+        message = f"network options {sorted(reserved)} are not options of the architecture"
+        raise InputError(message, hint="remove them")
+    # smp hands unknown arguments on to its encoder, and only those of timm do not ignore them.
+    if not description.encoder.startswith("tu-"):
+        parameters = inspect.signature(architecture).parameters
+        known = [name for name in parameters if name not in (*RESERVED, "kwargs")]
+        unknown = [name for name in description.options if name not in known]
+        if unknown:
+            message = f"{architecture.__name__} has no option '{unknown[0]}'"
+            raise InputError(message, hint=f"its options are {', '.join(known)}")
+    return architecture
+
+
+def _reason_of(error: Exception) -> str:
+    """Return what smp says of arguments: it answers a wrong name with the names of all its
+    encoders, of which the first part says what is wrong.
+    """
+    lines = str(error).strip("'\"").splitlines()
+    first_line = lines[0] if lines else ""
+    return first_line.partition(", supported encoders")[0] or type(error).__name__
+
+
+def _stride_of(body: Any) -> int:
+    """Return what height and width of a frame must be divisible by."""
+    if not getattr(body, "requires_divisible_input_shape", True):
+        stride = 1
+    else:
+        # Stride 32 unless dilation keeps the deepest map finer: decoders that merge all levels
+        # need each to halve exactly.
+        stride = int(getattr(body.encoder, "output_stride", 32))
     if isinstance(body, smp.DPT):
         stride *= 2  # its coarsest level halves the grid of patches once more
-    return body, stride
+    return stride
 
 
 def read(name: str, wishes: Wishes) -> Found:
@@ -100,25 +120,25 @@ def read(name: str, wishes: Wishes) -> Found:
     """
     folder = Path(name)
     if not folder.is_dir():
-        raise InputError(
-            f"'{name}' is no folder",
-            hint="one of the hub comes by: hf download NAME --local-dir FOLDER",
-        )
+        hint = "download one of the hub first: hf download NAME --local-dir FOLDER"
+        raise InputError(f"'{name}' is not a folder", hint=hint)
     config = read_json(folder / "config.json", "what smp's save_pretrained writes")
-    architecture, encoder = str(config.pop("_model_class", "")), str(config.get("encoder_name", ""))
-    if config.get("in_channels", 3) != 3:
-        raise InputError(
-            f"{folder} holds a network for {config['in_channels']} channels, not three"
-        )
+    architecture = str(config.pop("_model_class", ""))
+    encoder = str(config.get("encoder_name", ""))
+    channels = config.get("in_channels", 3)
+    if channels != 3:
+        raise InputError(f"{folder} holds a network for {channels} channels, not three")
     if architecture not in architectures():
         raise InputError(
             f"{folder} holds '{architecture}', which is none of smp's {', '.join(architectures())}"
         )
     accepted = inspect.signature(architectures()[architecture]).parameters
-    options = {k: v for k, v in config.items() if k in accepted and k not in RESERVED} | dict(
-        wishes.arguments
-    )
-    mean, std = encoder_normalisation(encoder) if config.get("encoder_weights") else (None, None)
+    options = {k: v for k, v in config.items() if k in accepted and k not in RESERVED}
+    options.update(wishes.arguments)
+    mean: Triple | None = None
+    std: Triple | None = None
+    if config.get("encoder_weights"):
+        mean, std = encoder_normalisation(encoder)
     description = wishes.description(
         SMP, architecture, encoder=encoder, options=options, mean=mean, std=std
     )
@@ -126,27 +146,34 @@ def read(name: str, wishes: Wishes) -> Found:
 
 
 def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
-    """Load pretrained weights into an encoder of smp, and return what a user should know, a line
-    each. ``weights`` are a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a
-    file in the names of smp, timm or torchvision. What a file holds beside the encoder (a
-    classifier, a decoder) is left out. InputError for no such weights, no connection, or a file of
-    another encoder.
+    """Load pretrained weights into an encoder of smp.
+
+    What a file holds beside the encoder (a classifier, a decoder) is left out.
+
+    Args:
+        encoder: gets the weights.
+        name: smp's name for the encoder.
+        weights: a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in
+            the names of smp, timm or torchvision.
+
+    Returns:
+        what a user should know, a line each.
+
+    Raises:
+        InputError: no such weights, no connection, or a file of another encoder.
     """
     if Path(weights).suffix or Path(weights).exists():
         return load_weights(encoder, Path(weights))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # smp warns of names that it renames and of weights that come with a name
-            encoder.load_state_dict(smp.encoders.get_encoder(name, weights=weights).state_dict())
+            # smp warns of names that it renames and of weights that come with a name.
+            warnings.simplefilter("ignore")
+            pretrained = smp.encoders.get_encoder(name, weights=weights)
+            encoder.load_state_dict(pretrained.state_dict())
     except KeyError as error:
-        raise InputError(
-            f"smp has no encoder weights '{weights}' ({error.args[0]})", hint="or name a file"
-        ) from error
-    except (
-        Exception
-    ) as error:  # the hub's client, its HTTP library and timm have no common exception
+        message = f"smp has no encoder weights '{weights}' ({error.args[0]})"
+        raise InputError(message, hint="or name a file") from error
+    except Exception as error:  # the hub's client, its HTTP library and timm have none in common
         message = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
         hint = "--network.encoder_weights FILE, of smp, timm or torchvision, or none"
         raise InputError(message, hint=hint) from error
@@ -161,18 +188,20 @@ def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
     bare = name.removeprefix("tu-").removeprefix("timm-")
     bare = f"tf_{bare}" if name.startswith("timm-mobilenetv3") else _NAMES_OF_TIMM.get(bare, bare)
     record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
-    return (
-        (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))
-    )
+    if record is None:
+        return IMAGENET_MEAN, IMAGENET_STD
+    return tuple(record.mean), tuple(record.std)
 
 
 def normalisation_note(name: str, mean: Triple, std: Triple) -> str:
     """Return what to say of a network whose images are normalised by mean and std, where its
-    encoder's pretrained weights expect others.
+    encoder's pretrained weights expect others, else "".
     """
-    if (expected := encoder_normalisation(name)) == (mean, std):
+    expected_mean, expected_std = encoder_normalisation(name)
+    if (expected_mean, expected_std) == (mean, std):
         return ""
     return (
-        f"images are normalised by mean {mean} and std {std}, and pretrained weights of {name} expect {expected[0]} and {expected[1]}; "
+        f"images are normalised by mean {mean} and std {std}, and pretrained weights of {name} "
+        f"expect {expected_mean} and {expected_std}; "
         "give network.mean and network.std if these weights were trained with those"
     )

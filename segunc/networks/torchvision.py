@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import torchvision.models as zoo
@@ -37,10 +38,18 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """
     _check(description.architecture)
     try:
-        random = {"weights": None, "weights_backbone": None, "num_classes": description.num_classes}
-        network = zoo.get_model(description.architecture, **random, **description.options)
+        network = zoo.get_model(
+            description.architecture,
+            weights=None,
+            weights_backbone=None,
+            num_classes=description.num_classes,
+            **description.options,
+        )
     except TypeError as error:
-        message = f"torchvision's {description.architecture} does not take {description.options} ({error})"
+        message = (
+            f"torchvision's {description.architecture} does not take {description.options} "
+            f"({error})"
+        )
         raise InputError(message) from error
     return Logits(network), 1
 
@@ -52,23 +61,36 @@ def read(name: str, wishes: Wishes) -> Found:
     """
     _check(name)
     if wishes.state is None:
-        raise InputError(
-            f"torchvision:{name} has no weights of its own", hint="--weights FILE, a state dict"
-        )
+        message = f"torchvision:{name} has no weights of its own"
+        raise InputError(message, hint="--weights FILE, a state dict")
     options = dict(wishes.arguments)
     # The auxiliary head serves training alone, but it is in the files of networks that were trained
     # with one.
     options.setdefault("aux_loss", any("aux_classifier." in key for key in wishes.state))
     weights = zoo.get_model_weights(name).DEFAULT
     transform = weights.transforms()
-    metadata = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
-    # The parameters of the classifier's last layer come last in every one of these networks.
-    layers = (
-        v for k, v in reversed(list(wishes.state.items())) if ".classifier." in f".{k}" and v.ndim
+    classes: tuple[str, ...] | None = tuple(weights.meta["categories"])
+    if len(weights.meta["categories"]) != _count_outputs(wishes.state):
+        classes = None
+    description = wishes.description(
+        "torchvision",
+        name,
+        classes=classes,
+        mean=tuple(transform.mean),
+        std=tuple(transform.std),
+        options=options,
     )
-    if len(weights.meta["categories"]) == len(next(layers, ())):
-        metadata["classes"] = tuple(weights.meta["categories"])
-    return Found(wishes.description("torchvision", name, **metadata))
+    return Found(description)
+
+
+def _count_outputs(state: Mapping[str, Tensor]) -> int:
+    """Return the number of outputs of a network by its weights: the parameters of the classifier's
+    last layer come last in every one of these networks. 0 where there is no classifier.
+    """
+    for name, tensor in reversed(list(state.items())):
+        if ".classifier." in f".{name}" and tensor.ndim:
+            return len(tensor)
+    return 0
 
 
 def _check(name: str) -> None:

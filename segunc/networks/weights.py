@@ -208,6 +208,10 @@ class Match(NamedTuple):
         """Return the names of the weights that have the shape of the module's."""
         return {name for name, tensor in self.weights.items() if tensor.shape == own[name].shape}
 
+    def is_below(self, key: str | None) -> bool:
+        """Return whether the weights lie under a key of the file; True where that is None."""
+        return key is None or f"{self.prefix}.".startswith(f"{key}.")
+
 
 def match_names(
     state: Mapping[str, Tensor],
@@ -242,9 +246,7 @@ def match_names(
     needed = own.keys() - _counters(own)
     best = Match({}, dict(state))
     for spell in (_unwrapped, _flat):
-        matches = list(_matches(state, own, spell))
-        if key is not None:
-            matches = [match for match in matches if f"{match.prefix}.".startswith(f"{key}.")]
+        matches = [match for match in _matches(state, own, spell) if match.is_below(key)]
         whole = [match for match in matches if needed <= match.fitting(own)]
         # The key itself comes before what lies below it.
         whole = [match for match in whole if match.prefix == key] or whole
@@ -353,22 +355,8 @@ def load_foreign(
     """
     own = tensor_state(module)
     match = match_names(state, own, source, key)
-    wrapper = match.wrapper
-    if not wrapper and all(name.startswith("model.") for name in own):
-        wrapper = "model."
-    flat_names = [_flat(name) for name in own]
-    unknown: dict[str, Tensor] = {}
-    left_out: list[str] = []
-    for name, tensor in match.others.items():
-        part = name.removeprefix(wrapper).partition(".")[0]
-        flat_part = _flat(f"{wrapper}{part}.")
-        in_own_part = part.isdigit() or any(
-            own_name.startswith(flat_part) for own_name in flat_names
-        )
-        if _is_derived(name, tensor, module, source) or not in_own_part:
-            left_out.append(name)
-        elif not name.endswith(COUNTER):
-            unknown[name] = tensor
+    inside, left_out = _sort_others(match, module, source)
+    unknown = {name: tensor for name, tensor in inside.items() if not name.endswith(COUNTER)}
     load_state(module, {**match.weights, **unknown}, source)
     if match.prefix:
         prefix = f"{_unwrapped(match.prefix)}."
@@ -379,6 +367,32 @@ def load_foreign(
     examples = ", ".join(left_out[:3])
     note = f"took the weights{where}; left out {len(left_out)} tensors, e.g. {examples}"
     return [f"{source}: {note}"]
+
+
+def _sort_others(
+    match: Match, module: nn.Module, source: str
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return what a file holds beside the weights of a module: the tensors inside parts that the
+    module has, and the names of all others.
+    """
+    own = tensor_state(module)
+    wrapper = match.wrapper
+    if not wrapper and all(name.startswith("model.") for name in own):
+        wrapper = "model."
+    flat_names = [_flat(name) for name in own]
+    inside: dict[str, Tensor] = {}
+    left_out: list[str] = []
+    for name, tensor in match.others.items():
+        part = name.removeprefix(wrapper).partition(".")[0]
+        flat_part = _flat(f"{wrapper}{part}.")
+        in_own_part = part.isdigit() or any(
+            own_name.startswith(flat_part) for own_name in flat_names
+        )
+        if _is_derived(name, tensor, module, source) or not in_own_part:
+            left_out.append(name)
+        else:
+            inside[name] = tensor
+    return inside, left_out
 
 
 def _is_derived(name: str, tensor: Tensor, module: nn.Module, source: str) -> bool:

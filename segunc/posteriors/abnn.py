@@ -19,6 +19,7 @@ from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.networks.copies import copy_network
 from segunc.networks.network import SegmentationNetwork, check_images
 from segunc.posteriors.finetune_run import FinetuneRun
@@ -33,16 +34,17 @@ from segunc.training.losses import Schedule
 
 
 class ABNNPosterior(Posterior):
-    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps
-    ~ N(0, I)``, one a channel. Members whose running statistics were re-estimated keep the
-    correction as ``rescale`` and ``reshift``: ``weight = gamma' rescale``, ``bias = beta + gamma'
-    reshift``, with gamma' the drawn gamma, rescale = s_base / s_member and reshift = (mu_base -
-    mu_member) / s_member.
+    """Members with noise on gamma: draw s of member m = s mod M is ``weight = gamma_m (1 + alpha
+    eps)``, ``bias = beta_m``, with one ``eps ~ N(0, 1)`` a channel.
+
+    Members whose running statistics were re-estimated keep the correction as ``rescale`` and
+    ``reshift``: ``weight = gamma' rescale``, ``bias = beta + gamma' reshift``. There gamma' is the
+    drawn gamma, rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
 
     Args:
         gamma, beta: ``[M, T]`` affine parameters of the members.
         alpha: noise scale, at least 0; 0 gives the members themselves.
-        scope: which sites are noisy.
+        scope: which normalisation layers are noisy.
         rescale, reshift: ``[M, T]`` statistics corrections; None for the base's statistics.
 
     Raises:
@@ -62,14 +64,18 @@ class ABNNPosterior(Posterior):
     ) -> None:
         if not 0 <= alpha < math.inf:
             raise InputError(
-                f"alpha {alpha} is no number of at least 0", hint="0.05 to 0.2 are usual"
+                f"alpha {alpha} is not a number of at least 0", hint="0.05 to 0.2 are usual"
             )
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
             raise InputError(
                 f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T]"
             )
-        self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
-        self.rescale, self.reshift = rescale, reshift
+        self.gamma = gamma
+        self.beta = beta
+        self.alpha = float(alpha)
+        self.scope = scope
+        self.rescale = rescale
+        self.reshift = reshift
 
     @classmethod
     def around(
@@ -87,15 +93,13 @@ class ABNNPosterior(Posterior):
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None
     ) -> AffineDraws:
-        member = torch.tensor([s % self.members for s in draws])
-        gamma, beta = self.gamma[member].to(layout.device), self.beta[member].to(layout.device)
+        member = torch.tensor([draw % self.members for draw in draws])
+        gamma = self.gamma[member].to(layout.device)
+        beta = self.beta[member].to(layout.device)
         if self.alpha:
             mask = layout.mask(self.scope, scope)
-            noise = (
-                NoiseSource.of(seed)
-                .normal(draws, layout.total, members=self.members)
-                .to(layout.device)
-            )
+            source = NoiseSource.of(seed)
+            noise = source.normal(draws, layout.total, members=self.members).to(layout.device)
             gamma = gamma * (1.0 + self.alpha * mask * noise)
         if self.rescale is not None and self.reshift is not None:
             beta = beta + gamma * self.reshift[member].to(layout.device)
@@ -113,22 +117,28 @@ class ABNNPosterior(Posterior):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        statistics = tensors.get("rescale"), tensors.get("reshift")
         return cls(
-            tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics
+            gamma=tensors["gamma"],
+            beta=tensors["beta"],
+            alpha=settings["alpha"],
+            scope=settings["scope"],
+            rescale=tensors.get("rescale"),
+            reshift=tensors.get("reshift"),
         )
 
 
-FIT_EPOCHS = 2  # of each member on a loader, where no number is given
+FIT_EPOCHS = 2
+"""Epochs of each member on a loader, where no number is given."""
 
 
 @dataclass(frozen=True)
 class ABNN(AffineTrainingConfig):
-    """How ABNN members are made; epochs and steps are those of each member. Training and
-    re-estimated statistics need data: 0 epochs with frozen statistics need none. Without
-    ``epochs``, ``fit`` trains two on a loader, and ``segunc finetune`` none. By default nothing is
-    trained, because training brought no significant gain on four bases (docs/results.md); the
-    publication trains, ``members=3, epochs=2, random_classes=3``.
+    """How ABNN members are made; epochs and steps are those of each member.
+
+    Training and re-estimated statistics need data, 0 epochs with frozen statistics need none.
+    Without ``epochs``, ``fit`` trains two on a loader, and ``segunc finetune`` none. By default
+    nothing is trained, because training brought no significant gain on four bases
+    (docs/results.md). The publication trains: ``members=3, epochs=2, random_classes=3``.
 
     Args:
         members: number M of members: sets of affine parameters.
@@ -170,7 +180,9 @@ class ABNN(AffineTrainingConfig):
 
     @property
     def reestimates(self) -> bool:
-        return not self.epochs if self.statistics == "auto" else self.statistics == "reestimated"
+        if self.statistics == "auto":
+            return not self.epochs
+        return self.statistics == "reestimated"
 
     def fit(
         self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto"
@@ -179,20 +191,40 @@ class ABNN(AffineTrainingConfig):
 
         Args:
             base: of :func:`segunc.load` or :func:`segunc.wrap`.
-            train: a loader of ``(image, label)`` pairs or dictionaries with these keys: float
+            train: a loader of ``(image, label)`` pairs, or of dictionaries with these keys: float
                 images ``[N, 3, H, W]`` in 0..1 and class ids ``[N, H, W]`` or ``[N, 1, H, W]``, 255
                 ignored. The members are trained on it for ``epochs`` each, two where none are
-                given; 0 epochs train nothing, and re-estimate the statistics alone. One without a
-                length is counted in a pass of its own. None trains nothing: the members are the
-                base network with noise of scale ``alpha``.
+                given; 0 epochs train nothing, and only re-estimate the statistics. A loader
+                without a length is counted in a pass of its own. None trains nothing: the members
+                are the base network with noise of scale ``alpha``.
             device: ``auto``, ``cpu`` or ``cuda[:N]``, on which the model is left.
 
         Raises:
-            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no
+            InputError: a Bayesian base, a scope without a normalisation layer, labels that are not
                 classes, epochs or statistics that need data without any, or a
                 ``class_weight_power``, which needs the frequencies of a data set.
             PartialFailure: the loss becomes NaN or infinite.
         """
+        self._check_fit(base, train)
+        settings = self._settled(with_data=train is not None)
+        network = copy_network(base.network)
+        report = convert(network.body)
+        network.to(resolve_device(device)).to(memory_format=torch.channels_last)
+        layout = AffineLayout(network)
+        if train is not None and settings.epochs:
+            posterior = _train(network, settings, train)
+        else:
+            posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
+            in_scope(self.scope, layout.names)
+        if train is not None and settings.reestimates:
+            posterior = with_own_statistics(
+                network, posterior, lambda: map(unpack_batch, train), self.seed
+            )
+        record = {"seed": self.seed, "provenance": {"settings": asdict(settings)}}
+        return Model(network, posterior, base.sha256, "", report, record)
+
+    def _check_fit(self, base: Model, train: Iterable[Any] | None) -> None:
+        """Raise an InputError where a fit of this base and loader is refused."""
         if base.bayesian:
             raise InputError(
                 "the base is Bayesian already", hint="load its deterministic base with segunc.load"
@@ -205,28 +237,11 @@ class ABNN(AffineTrainingConfig):
                 "statistics reestimated needs data", hint="give a loader, or take frozen statistics"
             )
         if train is not None and self.class_weight_power:
-            message = f"class_weight_power {self.class_weight_power} needs class frequencies, which a loader does not say"
-            raise InputError(message, hint="leave it 0, or take segunc.finetune")
-        settings = self._settled(with_data=train is not None)
-        network = copy_network(base.network)
-        report = convert(network.body)
-        network.to(resolve_device(device)).to(memory_format=torch.channels_last)
-        layout = AffineLayout(network)
-        record: dict[str, Any] = {"seed": self.seed, "provenance": {"settings": asdict(settings)}}
-        if train is None:
-            posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
-            in_scope(self.scope, layout.names)
-            return Model(network, posterior, base.sha256, "", report, record)
-        if settings.epochs:
-            posterior = _train(network, settings, train)
-        else:
-            posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
-            in_scope(self.scope, layout.names)
-        if settings.reestimates:
-            posterior = with_own_statistics(
-                network, posterior, lambda: map(unpack_batch, train), self.seed
+            raise InputError(
+                f"class_weight_power {self.class_weight_power} needs class frequencies, which a "
+                "loader does not say",
+                hint="leave it 0, or take segunc.finetune",
             )
-        return Model(network, posterior, base.sha256, "", report, record)
 
     def _settled(self, *, with_data: bool) -> ABNN:
         """Return the settings of a fit, with a number of epochs, and statistics that are frozen or
@@ -242,17 +257,24 @@ class ABNN(AffineTrainingConfig):
 
 def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -> ABNNPosterior:
     """Return members that were trained on a loader, over a converted network on its device."""
-    classes, device = network.description.num_classes, next(network.parameters()).device
-    tuner = AffineTuner(
-        network, classes, lambda layout: Members(layout, classes, settings), settings
-    ).to(device)
+    classes = network.description.num_classes
+    device = next(network.parameters()).device
+
+    def make_members(layout: AffineLayout) -> Members:
+        return Members(layout, classes, settings)
+
+    tuner = AffineTuner(network, classes, make_members, settings).to(device)
     batches = count_batches(train, settings.max_steps)
     epochs = settings.epochs or 0
-    steps = int(min(batches * epochs, settings.max_steps or math.inf)) * settings.members
+    steps_of_a_member = int(min(batches * epochs, settings.max_steps or math.inf))
+    steps = steps_of_a_member * settings.members
     optimizer, schedule = tuner.optimizer(steps)
-    passes = chain.from_iterable(train for _ in range(-(-steps // batches)))
-    for step, (images, labels) in enumerate(map(unpack_batch, islice(passes, steps))):
-        tuner.loss(images.to(device), labels.to(device), step).backward()  # type: ignore[no-untyped-call]
+    passes = math.ceil(steps / batches)
+    all_batches = chain.from_iterable(train for _ in range(passes))
+    for step, batch in enumerate(islice(all_batches, steps)):
+        images, labels = unpack_batch(batch)
+        loss = tuner.loss(images.to(device), labels.to(device), step)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
@@ -274,28 +296,29 @@ class Members(Trainable[ABNNPosterior]):
                 hint="lower random_classes",
             )
         super().__init__(config.scope, config.prior(mean=config.prior_mean))
-        self.members, self.alpha = config.members, config.alpha
-        self.gamma = nn.ParameterList(
-            [nn.Parameter(layout.weight.clone()) for _ in range(self.members)]
-        )
-        self.beta = nn.ParameterList(
-            [nn.Parameter(layout.bias.clone()) for _ in range(self.members)]
-        )
+        self.members = config.members
+        self.alpha = config.alpha
+        self.gamma = nn.ParameterList()
+        self.beta = nn.ParameterList()
         emphasis = torch.ones(self.members, num_classes, dtype=torch.float32)
         self.random_classes: list[list[int]] = []
         for member in range(self.members):
-            chosen = np.random.default_rng([config.seed, member]).choice(
-                num_classes, count, replace=False
-            )
-            self.random_classes.append(sorted(int(c) for c in chosen))
+            self.gamma.append(nn.Parameter(layout.weight.clone()))
+            self.beta.append(nn.Parameter(layout.bias.clone()))
+            generator = np.random.default_rng([config.seed, member])
+            chosen = generator.choice(num_classes, count, replace=False)
+            self.random_classes.append(sorted(int(index) for index in chosen))
             emphasis[member, chosen] = config.random_class_weight
         self.register_buffer("emphasis", emphasis, persistent=False)
 
     def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
-        return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
+        """Return ``[2, T]`` gamma and beta of a member."""
+        affine = torch.stack([self.gamma[member], self.beta[member]])
+        return self.within_scope(affine, layout)
 
     def posterior(self, layout: AffineLayout) -> ABNNPosterior:
-        gamma, beta = torch.stack([self.member_affine(layout, m) for m in range(self.members)], 1)
+        members = [self.member_affine(layout, member) for member in range(self.members)]
+        gamma, beta = torch.stack(members, 1)
         return ABNNPosterior(gamma, beta, self.alpha, self.scope)
 
     def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
@@ -305,12 +328,15 @@ class Members(Trainable[ABNNPosterior]):
         return weights * self.emphasis[member]
 
     def others(self, member: int) -> list[nn.Parameter]:
-        return [
-            p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])
-        ]
+        parameters = []
+        for other in range(self.members):
+            if other != member:
+                parameters += [self.gamma[other], self.beta[other]]
+        return parameters
 
 
 STATISTICS_BATCHES = 40
+"""Batches of training images from which a member's statistics are re-estimated, at most."""
 
 
 @finetuning
@@ -325,17 +351,16 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
     else:
         members = Members(layout, len(run.classes), abnn)
         for member, classes in enumerate(members.random_classes):
-            names = ", ".join(run.classes[c] for c in classes)
+            names = ", ".join(run.classes[index] for index in classes)
             run.say(f"member {member}: {names or 'no class'} weighted up")
         posterior = run.train(members)
     if abnn.reestimates:
         run.place()
         posterior = with_own_statistics(run.network, posterior, run.train_batches, abnn.seed)
-        run.say(f"running statistics of {posterior.members} members re-estimated")
+        run.say(f"running statistics of {counted(posterior.members, 'member')} re-estimated")
     numbers = 2 * posterior.gamma.numel()
-    return run.finish(
-        posterior, f"{posterior.members} members, alpha {abnn.alpha:g}, {numbers:,} parameters"
-    )
+    count = counted(posterior.members, "member")
+    return run.finish(posterior, f"{count}, alpha {abnn.alpha:g}, {numbers:,} parameters")
 
 
 def with_own_statistics(
@@ -344,16 +369,30 @@ def with_own_statistics(
     epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]],
     seed: int,
 ) -> ABNNPosterior:
-    """Return a posterior with the running statistics of its members under their noise; ``epoch``
-    begins an epoch of training images.
+    """Return a posterior with running statistics of each member, re-estimated under its noise.
+
+    Args:
+        network: converted.
+        plain: the posterior with the base's statistics.
+        epoch: begins an epoch of training images and labels.
+        seed: of the noise.
     """
     device = next(network.parameters()).device
-    pairs = []
+    rescales = []
+    reshifts = []
     for member in range(plain.members):
         batches = _images_on(device, network, islice(epoch(), STATISTICS_BATCHES))
-        pairs.append(reestimate(network, plain, member, batches, seed))
-    rescale, reshift = (torch.stack([pair[i].cpu() for pair in pairs]) for i in (0, 1))
-    return ABNNPosterior(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
+        rescale, reshift = reestimate(network, plain, member, batches, seed)
+        rescales.append(rescale.cpu())
+        reshifts.append(reshift.cpu())
+    return ABNNPosterior(
+        plain.gamma,
+        plain.beta,
+        plain.alpha,
+        plain.scope,
+        rescale=torch.stack(rescales),
+        reshift=torch.stack(reshifts),
+    )
 
 
 def _images_on(
@@ -375,24 +414,28 @@ def reestimate(
     batches: Iterable[Tensor],
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the
-    base's running statistics by a member's own. A draw of the member meets each batch in a copy of
-    the network whose BatchNorm layers normalise with the batch, and InstanceNorm layers with each
-    frame, see :mod:`segunc.posteriors.running_statistics`. Sites outside of the posterior's scope keep the
-    base's statistics, so that what lies before the first site of a narrow scope is the same for all
-    members.
+    """Re-estimate the running statistics of a member, which replace the base's.
+
+    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise
+    with the batch, and InstanceNorm layers with each frame, see
+    :mod:`segunc.posteriors.running_statistics`. Layers outside of the posterior's scope keep the
+    base's statistics, so that what lies before the first layer of a narrow scope is the same for
+    all members.
+
+    Returns:
+        ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`.
+
+    Raises:
+        InputError: there is no batch.
     """
     base = AffineLayout(network)
     twin = copy_network(network)
     drawn = AffineLayout(twin)
-    gathered = []
-    for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):
-        layer = cast(Any, twin.get_submodule(name))
-        if chosen and layer.segunc_site.kind == "batch" and hasattr(layer, "reset_running_stats"):
-            gathered.append(RunningStatistics.of(layer))
+    gathered = _gather_statistics(twin, posterior.scope, drawn.names)
     count = 0
     for count, images in enumerate(batches, start=1):
-        draw = posterior.affine(base, [member + posterior.members * (count - 1)], seed)
+        number = member + posterior.members * (count - 1)
+        draw = posterior.affine(base, [number], seed)
         drawn.store(draw.weight[0], draw.bias[0])
         twin(images)
     if not count:
@@ -402,10 +445,25 @@ def reestimate(
         )
     for statistics in gathered:
         statistics.store()
-    member_layout = AffineLayout(twin)
-    return member_layout.inverse / base.inverse, (
-        base.mean - member_layout.mean
-    ) * member_layout.inverse
+    own = AffineLayout(twin)
+    rescale = own.inverse / base.inverse
+    reshift = (base.mean - own.mean) * own.inverse
+    return rescale, reshift
 
 
-METHOD = Method("abnn", ABNN, finetune_abnn, ABNNPosterior.from_tensors)
+def _gather_statistics(
+    network: nn.Module, scope: str, names: Sequence[str]
+) -> list[RunningStatistics]:
+    """Begin to gather the statistics of the network's layers in a scope that keep running ones."""
+    gathered = []
+    for name, is_chosen in zip(names, in_scope(scope, names), strict=True):
+        layer = cast(Any, network.get_submodule(name))
+        keeps_statistics = layer.segunc_site.kind == "batch" and hasattr(
+            layer, "reset_running_stats"
+        )
+        if is_chosen and keeps_statistics:
+            gathered.append(RunningStatistics.of(layer))
+    return gathered
+
+
+METHOD = Method(name="abnn", config=ABNN, fit=finetune_abnn, restore=ABNNPosterior.from_tensors)

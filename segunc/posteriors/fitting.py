@@ -16,8 +16,10 @@ Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 
 
 def finetuning(work: Work) -> Callable[..., Any]:
-    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open,
-    which gives what was measured.
+    """Return a :attr:`segunc.posteriors.methods.Method.fit` that opens a run and does its work.
+
+    Args:
+        work: from an open run to what was measured.
     """
 
     @wraps(work)

@@ -22,32 +22,41 @@ if TYPE_CHECKING:  # the command line reads the names, and is to start at once
 
 @dataclass(frozen=True)
 class Method:
-    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)``
-    writes the model folder ``out`` and returns what was measured. ``config`` is a
-    :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
-    :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``;
-    ``say`` receives a line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``.
+    """One way from a model folder to another.
+
+    Attributes:
+        name: on the command line and in records.
+        config: the dataclass of its settings; None where it has none.
+        fit: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out``
+            and returns what was measured, see :func:`segunc.posteriors.fitting.finetuning`.
+            ``config`` is a :class:`segunc.training.config.FitConfig` where the method is made of a
+            finished model, else a :class:`segunc.training.config.FinetuneConfig`. ``device`` is
+            ``auto``, ``cpu`` or ``cuda[:N]``. ``say`` receives a line for each step. With
+            ``several`` it is ``fit(bases, out, *, say=say)``.
+        restore: makes the stored posterior of its tensors and its record, with a KeyError for what
+            they lack; None where :attr:`load` does it, or none is stored.
+        load: makes the :class:`segunc.posteriors.model.Model` in a folder by its record, where it
+            is not one posterior over the converted network there.
+        finished: whether it is made of a finished model of any kind; the others make a model from a
+            deterministic base.
+        data: whether it looks at data; without, a configuration need not be given.
+        several: whether it is made of several models.
+        own_network: whether it writes a network of its own, not the base's.
     """
 
-    name: str  # on the command line and in records
-    config: type[Settings] | None  # the dataclass of its settings
-    fit: Callable[..., Any]  # see :func:`segunc.posteriors.fitting.finetuning`
-    # The stored posterior of its tensors and its record; None where :attr:`load` does it or none is
-    # stored. KeyError for what they lack.
+    name: str
+    config: type[Settings] | None
+    fit: Callable[..., Any]
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
-    # The :class:`segunc.posteriors.model.Model` in a folder by its record, where it is not one
-    # posterior over the converted network there.
     load: Callable[[Path, Mapping[str, Any]], Any] | None = None
-    finished: bool = (
-        False  # made of a finished model of any kind; the others make one from a deterministic base
-    )
-    data: bool = True  # looks at data; without, a configuration need not be given
+    finished: bool = False
+    data: bool = True
     several: bool = False
-    own_network: bool = False  # writes a network of its own, not the base's
+    own_network: bool = False
 
     @property
     def key(self) -> str:
-        """Of its section in a configuration; empty where it has no settings."""
+        """The name of its section in a configuration; empty where it has no settings."""
         return "" if self.config is None else self.config.section
 
 

@@ -1,6 +1,7 @@
-"""A network with its posterior and what was fitted on it, as it is used, and as it lies on the
-disk: ``posterior.safetensors``, ``posterior.json`` and records of what was fitted, beside their
-base network.
+"""A network with its posterior and what was fitted on it: in memory, and as a model folder.
+
+The folder holds ``posterior.safetensors``, ``posterior.json`` and records of what was fitted,
+beside their base network.
 """
 
 from __future__ import annotations
@@ -56,29 +57,38 @@ from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import AnyPosterior, branches_of
-from segunc.sampling.sampler import CALLS, Fitted, Sampler, sample_frames
+from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import DATA, HISTORY, FitConfig, record_data, recorded_data, save_config
 from segunc.training.lightning_runs import Say
 from segunc.uncertainty import Calibrator
 
-MEMBERS = "members"  # folder of an ensemble's, each a model folder named by its number
+MEMBERS = "members"
+"""Folder of an ensemble's members, each a model folder named by its number."""
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """What is fitted on a finished model and stored beside it as a small JSON file, bound to the
-    model by hashes: an entry of :data:`ATTACHMENTS` under the name of this file without its suffix.
-    A file may have more fields than its class.
+    """What is fitted on a finished model, and stored beside it as a small JSON file that is bound
+    to the model by hashes.
+
+    It is an entry of :data:`ATTACHMENTS` under the name of this file without its suffix. A file may
+    have more fields than its class.
+
+    Attributes:
+        file: its record.
+        beside: further files of it.
+        what: it is, in messages.
+        bound_by: fields of the record, see :attr:`Model.hashes`.
+        of_others: whether it is fitted after all others: it is loaded after them, and outdated by a
+            new one of them.
     """
 
     file: ClassVar[str]
-    beside: ClassVar[tuple[str, ...]] = ()  # further files of it
-    what: ClassVar[str]  # it is, in messages
-    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)  # fields, see :attr:`Model.hashes`
-    of_others: ClassVar[bool] = (
-        False  # fitted after all others: loaded after them, and outdated by a new one of them
-    )
+    beside: ClassVar[tuple[str, ...]] = ()
+    what: ClassVar[str]
+    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)
+    of_others: ClassVar[bool] = False
 
     @property
     def gives(self) -> frozenset[str]:
@@ -88,9 +98,17 @@ class Attachment:
     def providers(
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Any]:
-        """Return what gives the sampler the evidence that is needed, each a
-        :class:`segunc.sampling.sampler.Provider`, of what was seen in ``frames`` of the training
-        set (None: in all). By default it is one itself.
+        """Return what gives the sampler the evidence that is needed. By default it is the
+        attachment itself.
+
+        Args:
+            model: that it was fitted on.
+            needs: names of evidence.
+            frames: names of frames of the training set: only what was seen in these counts; None
+                takes all.
+
+        Returns:
+            Each a :class:`segunc.sampling.sampler.Provider`.
         """
         return (self,)
 
@@ -115,43 +133,61 @@ class Attachment:
         say: Say,
         beside: Mapping[str, bytes] = {},
     ) -> None:
-        """Write the model that it was fitted on, its configuration, the files beside the record by
-        name, and the record.
+        """Write a model folder with it.
+
+        Args:
+            base: the folder of the model that it was fitted on.
+            config: of the fit.
+            out: the new folder, or the same.
+            method: that fitted it.
+            say: receives a line for each step.
+            beside: the contents of its further files by name.
         """
         copy_model(base, out)
         for name, content in beside.items():
             write_atomically(out / name, content)
-        for kind in (
-            () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]
-        ):
-            remove_result(out / kind.file, is_whole_record, f"a {kind.what} that was fitted")
-            say(
-                f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again"
-            )
+        if not self.of_others:
+            self._remove_outdated(out, say)
         save_config(config, out, method)
         if recorded_data(out) is None:
             record_data(out, config.data)
         write_record(out / self.file, asdict(self))
 
+    def _remove_outdated(self, out: Path, say: Say) -> None:
+        """Remove what was fitted with a former one of this from a model folder."""
+        for kind in attachments_in(out):
+            if kind.of_others:
+                remove_result(out / kind.file, is_whole_record, f"a {kind.what} that was fitted")
+                say(
+                    f"removed {out / kind.file}, which was fitted with a former {self.what}: fit "
+                    "it again"
+                )
+
     @classmethod
     def content(cls, folder: Path, model: Model) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model, lists as tuples; InputError
-        where it was fitted on another model.
+        """Return the fields of the record in the folder of a model, lists as tuples.
+
+        Raises:
+            InputError: it was fitted on another model.
         """
         path = folder / cls.file
         content = read_record(path, f"the {cls.what}")
         for name in cls.bound_by:
             if content[name] != model.hashes[name]:
-                there, here = str(content[name])[:12], str(model.hashes[name])[:12]
-                message = (
-                    f"{path} was fitted on another model, whose {name} is {there} and not {here}"
+                recorded = str(content[name])[:12]
+                actual = str(model.hashes[name])[:12]
+                raise InputError(
+                    f"{path} was fitted on another model, whose {name} is {recorded} and not "
+                    f"{actual}",
+                    hint="fit it again on this model, or remove the file",
                 )
-                raise InputError(message, hint="fit it again on this model, or remove the file")
-        values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
-        return {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in values.items()
-        }
+        values = {}
+        for field_of_record in fields(cls):
+            name = field_of_record.name
+            if name in content:
+                value = content[name]
+                values[name] = tuple(value) if isinstance(value, list) else value
+        return values
 
 
 ATTACHMENTS = Registry[type[Attachment]](
@@ -163,8 +199,8 @@ def attachments_in(folder: Path) -> list[type[Attachment]]:
     """Return what was fitted on the model in a folder, in the order in which it is loaded; no other
     module is imported.
     """
-    there = [ATTACHMENTS[name] for name in ATTACHMENTS if (folder / f"{name}.json").exists()]
-    return sorted(there, key=lambda kind: kind.of_others)
+    kinds = [ATTACHMENTS[name] for name in ATTACHMENTS if (folder / f"{name}.json").exists()]
+    return sorted(kinds, key=lambda kind: kind.of_others)
 
 
 @dataclass(frozen=True)
@@ -181,9 +217,8 @@ class ImageMaps:
     scores: Mapping[str, npt.NDArray[np.float32]]
 
     def __getattr__(self, name: str) -> npt.NDArray[np.float32]:
-        scores: Mapping[str, npt.NDArray[np.float32]] = vars(self).get(
-            "scores", {}
-        )  # empty while it is unpickled
+        # While it is unpickled there are no scores.
+        scores: Mapping[str, npt.NDArray[np.float32]] = vars(self).get("scores", {})
         try:
             return scores[name.replace("_", "-")]
         except KeyError:
@@ -192,29 +227,36 @@ class ImageMaps:
 
 @dataclass
 class Model:
-    """A network with its posterior, ready for the sampler."""
+    """A network with its posterior, ready for the sampler.
 
-    network: SegmentationNetwork  # converted when its own posterior draws; member 0 of an ensemble
+    Attributes:
+        network: converted when its own posterior draws; member 0 of an ensemble.
+        posterior: makes the draws.
+        sha256: of the base network: weights and description.
+        posterior_sha256: of tensors, settings and members' networks; None for a deterministic
+            network.
+        report: what the conversion did; None for a deterministic network.
+        record: the content of ``posterior.json``; empty for a deterministic network.
+        folder: that it was loaded from.
+        attachments: what was fitted on it, by the names of :data:`ATTACHMENTS`.
+    """
+
+    network: SegmentationNetwork
     posterior: AnyPosterior
-    sha256: str  # of the base network: weights and description
-    posterior_sha256: (
-        str | None
-    )  # of tensors, settings and members' networks; None for a deterministic network
-    report: ConversionReport | None  # what the conversion did; None for a deterministic network
-    record: Mapping[
-        str, Any
-    ]  # the content of ``posterior.json``, empty for a deterministic network
-    folder: Path | None = None  # that it was loaded from
-    attachments: dict[str, Any] = field(
-        default_factory=dict
-    )  # what was fitted on it, by the names of ATTACHMENTS
+    sha256: str
+    posterior_sha256: str | None
+    report: ConversionReport | None
+    record: Mapping[str, Any]
+    folder: Path | None = None
+    attachments: dict[str, Any] = field(default_factory=dict)
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
     # The notes of its samplers that were given as warnings.
     _warned: set[str] = field(default_factory=set, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the samplers out of copies and pickles: they hold what they know of the network by
-        the identity of its modules and tensors."""
+        the identity of its modules and tensors.
+        """
         return {**vars(self), "_samplers": {}}
 
     @property
@@ -227,11 +269,9 @@ class Model:
         or whose mean is.
         """
         calibration = self.attachments.get("calibration")
-        return (
-            calibration.temperature or 1.0
-            if calibration and calibration.applies == "logits"
-            else 1.0
-        )
+        if calibration is None or calibration.applies != "logits":
+            return 1.0
+        return calibration.temperature or 1.0
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -244,27 +284,32 @@ class Model:
     @property
     def hashes(self) -> dict[str, Any]:
         """What can bind a record to it."""
-        features, calibrator = self.attachments.get("features"), self.calibrator
-        fitted = {
-            "features_sha256": features and features.tensors_sha256,
+        features = self.attachments.get("features")
+        calibrator = self.calibrator
+        return {
+            "base_sha256": self.sha256,
+            "posterior_sha256": self.posterior_sha256,
+            "features_sha256": None if features is None else features.tensors_sha256,
             "temperature": self.temperature,
+            "calibrator_sha256": None if calibrator is None else calibrator.sha256,
         }
-        fitted["calibrator_sha256"] = calibrator and calibrator.sha256
-        return {"base_sha256": self.sha256, "posterior_sha256": self.posterior_sha256, **fitted}
 
     @property
     def networks(self) -> list[SegmentationNetwork]:
         """The network, and those of all members of an ensemble."""
         members = [branch.network for branch in branches_of(self.network, self.posterior)]
-        networks = {id(network): network for network in (self.network, *members)}
-        return [
-            network for network in networks.values() if isinstance(network, SegmentationNetwork)
-        ]
+        networks = {}
+        for network in (self.network, *members):
+            if isinstance(network, SegmentationNetwork):
+                networks[id(network)] = network
+        return list(networks.values())
 
     def needs(self, scores: Iterable[str]) -> frozenset[str]:
         """Return the evidence that scores need, with that of the parts of sums."""
-        names = with_parts(check_scores(scores), self.attachments.values())
-        return frozenset(need for name in names for need in SCORES[name].needs)
+        needs: set[str] = set()
+        for name in with_parts(check_scores(scores), self.attachments.values()):
+            needs.update(SCORES[name].needs)
+        return frozenset(needs)
 
     def used(self, scores: Iterable[str]) -> list[Attachment]:
         """Return what was fitted on it and gives some of this evidence."""
@@ -276,12 +321,9 @@ class Model:
         :meth:`Attachment.providers`.
         """
         needs = self.needs(scores)
-        used = self.used(scores)
-        providers = [
-            provider
-            for attachment in used
-            for provider in attachment.providers(self, needs, frames)
-        ]
+        providers: list[Provider] = []
+        for attachment in self.used(scores):
+            providers += attachment.providers(self, needs, frames)
         return Fitted(self.temperature, self.calibrator, providers)
 
     def place(self, device: torch.device) -> None:
@@ -292,23 +334,22 @@ class Model:
     def __call__(
         self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
-        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the
-        network is. The first call of a size takes longer, because the sampler checks itself. The
-        network runs in eval mode, and every module has its own mode back at the end. What a user
-        should know of the network is a :class:`segunc.core.errors.NoteWarning`, each note once.
-        Calls from several threads take turns.
+        """Return the maps of an image, at its own size, computed where the network is.
+
+        The first call of a size takes longer, because the sampler checks itself. The network runs
+        in eval mode, and every module has its own mode back at the end. What a user should know of
+        the network is a :class:`segunc.core.errors.NoteWarning`, each note once. Calls from several
+        threads take turns.
 
         Args:
+            image: RGB uint8 ``[H, W, 3]``.
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
 
         Raises:
             InputError: an image of another type or shape, or fewer draws than members.
             NotFiniteError: the network or a draw returns NaN or infinite values.
         """
-        if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            what = f"of type {type(image).__name__} and shape {getattr(image, 'shape', None)}"
-            message = f"an image {what} is no NumPy array RGB uint8 [H, W, 3]"
-            raise InputError(message, hint="check its axes and its type")
+        _check_image(image)
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         with CALLS:  # another thread may ask for other settings
             if settings not in self._samplers:
@@ -339,33 +380,55 @@ class Model:
             return
         self.sha256 = save_network(self.network, folder)
         if isinstance(self.posterior, Posterior) and self.report is not None:
-            made = {name: self.record[name] for name in ("seed", "provenance")}
-            save_posterior(self.posterior, self.report, folder, folder, **made)
+            save_posterior(
+                self.posterior,
+                self.report,
+                folder,
+                folder,
+                seed=self.record["seed"],
+                provenance=self.record["provenance"],
+            )
+
+
+def _check_image(image: Any) -> None:
+    """Raise an InputError for what is not an image RGB uint8 ``[H, W, 3]``."""
+    dtype = getattr(image, "dtype", None)
+    if dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
+        return
+    raise InputError(
+        f"the image is of type {type(image).__name__}, dtype {dtype} and shape "
+        f"{getattr(image, 'shape', None)}; expected a NumPy array RGB uint8 [H, W, 3]",
+        hint="check its axes and its dtype",
+    )
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
-    """Written of the model in a folder where nobody names any: those that every model has and its
-    sum of scores, if it has one. The draws of a deterministic network are all the same, so it has
-    no epistemic, and its aleatoric is its entropy.
+    """Return the scores that are written of the model in a folder where none are named: those that
+    every model has and its sum of scores, if it has one.
+
+    The draws of a deterministic network are all the same, so it has no epistemic, and its aleatoric
+    is its entropy.
     """
-    scores = [
-        name for name in DEFAULT_SCORES if (folder / POSTERIOR).exists() or name not in OF_DRAWS
-    ]
-    return (*scores, *(["anomaly"] if (folder / "anomaly.json").exists() else []))
+    draws_differ = (folder / POSTERIOR).exists()
+    scores = [name for name in DEFAULT_SCORES if draws_differ or name not in OF_DRAWS]
+    if (folder / "anomaly.json").exists():
+        scores.append("anomaly")
+    return tuple(scores)
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
-    """Return the files that make the model of a folder, with an ensemble's members and, if
-    ``fitted``, what was fitted on the whole.
+    """Return the files that make the model of a folder, with an ensemble's members.
+
+    Args:
+        fitted: also return what was fitted on the model.
     """
-    of_whole = (
-        [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)]
-        if fitted
-        else []
-    )
-    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
+    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR]
+    if fitted:
+        for kind in attachments_in(folder):
+            names += [kind.file, *kind.beside]
+    names += [DATA, HISTORY]
     files = []
-    for name in (*names, DATA, HISTORY):
+    for name in names:
         path = unlinked(folder, name)
         if path.exists():
             files.append(path)
@@ -375,8 +438,10 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
-    """Link (or copy) all :func:`model_files` into another folder, which holds no Bayesian model
-    where this one is deterministic.
+    """Link (or copy) all :func:`model_files` into another folder.
+
+    Raises:
+        InputError: the model is deterministic, and the other folder holds a Bayesian one.
     """
     if folder.resolve() == source.resolve():
         return
@@ -402,7 +467,7 @@ def wrap(
     factory: str = "",
     arguments: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Return a model of a module of one's own, which is not changed but for eval mode.
+    """Return a model of a module of one's own, which is not changed except that it is in eval mode.
 
     Args:
         module: from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
@@ -421,9 +486,16 @@ def wrap(
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
         agree(find_code(factory))
-    names, colours = tuple(classes), tuple(palette)
     description = NetworkDescription(
-        factory, "", names, colours, options, mean, std, inference_size, kind="python"
+        factory,
+        "",
+        tuple(classes),
+        tuple(palette),
+        options,
+        mean,
+        std,
+        inference_size,
+        kind="python",
     )
     check_parameters(module)
     description.check_names()
@@ -473,11 +545,11 @@ def load_posterior(folder: Path) -> Model:
         return load_recorded(folder, record)
     except InputError:
         raise
-    except (
-        Exception
-    ) as error:  # what methods raise for values of the wrong type or shape has no common type
-        message = f"{folder / POSTERIOR} describes no posterior that this version reads ({one_line(error)})"
-        raise InputError(message, hint="fine-tune the model again") from error
+    except Exception as error:
+        # What methods raise for values of the wrong type or shape has no common type.
+        message = f"{folder / POSTERIOR} describes no posterior that this version reads"
+        hint = "fine-tune the model again"
+        raise InputError(f"{message} ({one_line(error)})", hint=hint) from error
 
 
 def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
@@ -499,11 +571,11 @@ def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
     report = convert(network.body)
     check_sites(folder, record, report)
     posterior = method.restore(tensors, record)
-    if prepare := getattr(posterior, "prepare", None):
+    prepare = getattr(posterior, "prepare", None)
+    if prepare is not None:
         prepare(network)
-    return Model(
-        network, posterior, network.sha256, posterior_hash(actual, posterior), report, record
-    )
+    posterior_sha256 = posterior_hash(actual, posterior)
+    return Model(network, posterior, network.sha256, posterior_sha256, report, record)
 
 
 def check_sites(folder: Path, record: Mapping[str, Any], report: ConversionReport) -> None:
@@ -517,8 +589,11 @@ def check_sites(folder: Path, record: Mapping[str, Any], report: ConversionRepor
     drawn = [site.name for site in report.sites]
     others = sorted({*recorded} ^ {*drawn})
     if others:
-        message = f"the posterior in {folder} has {len(recorded)} normalisation layers, this version draws {len(drawn)}"
-        raise InputError(f"{message} (e.g. {others[0]})", hint="fine-tune the base again")
+        raise InputError(
+            f"the posterior in {folder} has {len(recorded)} normalisation layers, this version "
+            f"draws {len(drawn)} (e.g. {others[0]})",
+            hint="fine-tune the base again",
+        )
 
 
 def load_base(
@@ -538,14 +613,20 @@ def load_base(
 def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
     """Raise an InputError where a record is not of the base network with this hash."""
     if record.get("base_sha256") != digest:
-        there = str(record.get("base_sha256"))[:12]
-        message = f"the posterior in {folder} belongs to a base network with the hash {there}, not to that beside it"
-        raise InputError(message, hint="fine-tune this base, or restore the other")
+        recorded = str(record.get("base_sha256"))[:12]
+        raise InputError(
+            f"the posterior in {folder} belongs to a base network with the hash {recorded}, not to "
+            "the one beside it",
+            hint="fine-tune this base, or restore the other",
+        )
 
 
 def posterior_hash(inner: str | None, posterior: AnyPosterior) -> str:
-    """Return a hash of all that decides the draws: what is stored, whose hash is ``inner``, and the
-    settings.
+    """Return a hash of all that decides the draws.
+
+    Args:
+        inner: the hash of what is stored; None where nothing is.
+        posterior: gives its method and its settings.
     """
     content = [inner, posterior.method, posterior.settings()]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,5 +1,5 @@
-"""Running statistics of normalisation layers, averaged again over batches while the layers
-normalise with what they see.
+"""Running statistics of normalisation layers, re-estimated over batches while the layers normalise
+with what they see.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ HINT = "--abnn.statistics frozen"
 
 
 class RunningStatistics(ABC):
-    """Gathers what a layer sees, over all of its calls, because a network may call a layer more
-    than once.
-    """
+    """Gathers what a layer sees over all of its calls: a network may call a layer more than once."""
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer
-        self.count = 0  # of what the sums are over
+        self.count = 0  # how many values a channel, or frames, the sums are over
         layer.register_forward_pre_hook(self._before, with_kwargs=True)
         layer.train()
 
     @staticmethod
     def of(layer: nn.Module) -> RunningStatistics:
-        """Return what gathers the statistics of a layer as the layer itself keeps them, and put the
-        layer into training mode.
+        """Return the statistics of a layer as the layer itself keeps them, and put the layer into
+        training mode.
         """
         if isinstance(layer, _InstanceNorm):
             return StatisticsOfFrames(layer)
@@ -48,10 +46,14 @@ class RunningStatistics(ABC):
 
     @abstractmethod
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:
-        """Return both, ``[C]`` float64; InputError where there is too little."""
+        """Return both, ``[C]`` float64.
+
+        Raises:
+            InputError: the layer saw too few values.
+        """
 
     def store(self) -> None:
-        """Make them those of the layer, if it was called."""
+        """Make these statistics those of the layer, if it was called."""
         if self.count:
             mean, variance = self.mean_and_variance()
             self.layer.running_mean.copy_(mean)

@@ -93,7 +93,8 @@ def _plain(values: Row) -> Facts:
 
 def _gaps(facts: Row) -> list[str]:
     """Return the names of the sections without data."""
-    domain, results = facts["domain"], facts["results"]
+    domain = facts["domain"]
+    results = facts["results"]
     data = {
         "intended use": domain["intended_use"],
         "factors": domain["axes"],
@@ -175,14 +176,15 @@ def _model(inputs: Inputs) -> Facts:
 class _Frames:
     """Names of frames by what they were used for."""
 
-    of_role: dict[str, set[str]] = field(default_factory=lambda: {role: set() for role in ROLES})
+    of_role: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in ROLES})
 
     def add(self, names: Collection[str], role: str) -> None:
         """Add frames of a role; a frame that served twice counts as what spoils it for a test."""
+        rank = ROLES.index(role)
         for name in names:
-            for other in ROLES[: ROLES.index(role)]:
-                self.of_role[other].discard(name)
-            if not any(name in self.of_role[later] for later in ROLES[ROLES.index(role) :]):
+            for better in ROLES[:rank]:
+                self.of_role[better].discard(name)
+            if not any(name in self.of_role[worse] for worse in ROLES[rank:]):
                 self.of_role[role].add(name)
 
 
@@ -261,18 +263,20 @@ def _role(inputs: Inputs, record: Row, trained: Row) -> str:
 
 def _result(inputs: Inputs, run: EvaluationResult, trained: Row) -> Facts:
     """Return a result: its content, what it is of, and the missed objects with upper bounds."""
-    content, record = run.content, run.content["run"]
+    content = run.content
+    record = content["run"]
+    counts = content["counts"]
     score = _score_of(inputs, content)
     flagged = content.get("flagged", {}).get(score, {})
     at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
     bins = flagged if at_threshold else content["scores"].get(score, {})
     missed = {kind: _missed(bins.get(kind, {})) for kind in (*KINDS, "group")}
-    detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None
+    pooled = content["scores"].get(score, {}).get("pooled", {})
+    detected = pooled.get("aupr") is not None
     role = _role(inputs, record, trained)
     kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
     kept["run"] = _without_command(record)
     data = _data_words(record)
-    counts = content["counts"]
     return {
         "name": run.name,
         "file": run.path.name,
@@ -313,9 +317,10 @@ def _missed(bins: Row) -> list[list[Any]]:
     bound of their share (one-sided, 95 %)."""
     rows = []
     for name, numbers in bins.items():
-        objects, found = numbers["objects"], numbers["found"]
-        if objects and found is not None:
-            missed = objects - round(found * objects)
+        objects = numbers["objects"]
+        found_share = numbers["found"]
+        if objects and found_share is not None:
+            missed = objects - round(found_share * objects)
             rows.append([name, objects, missed, binomial_bound(missed, objects)])
     return rows
 
@@ -406,7 +411,8 @@ def _clean_of(shifted: Row, results: Sequence[Row]) -> Row | None:
 
 
 def _same_frames(result: Row) -> tuple[Any, ...]:
-    record, counts = result["content"]["run"], result["content"]["counts"]
+    record = result["content"]["run"]
+    counts = result["content"]["counts"]
     named = [record.get(key) for key in ("dataset", "split", "frames", "every")]
     return (*named, counts.get("frames"))
 
@@ -436,22 +442,28 @@ def _commands(inputs: Inputs) -> Iterator[Facts]:
     """Yield the command that made each file, in the order of the work; None where a file, of
     another tool or an earlier version, records none.
     """
-    folders = [inputs.folder, *sorted(inputs.folder.glob("members/[0-9]*"))]
-    for folder in folders:
-        place = (Path("MODEL") / folder.relative_to(inputs.folder) / HISTORY).as_posix()
-        commands = recorded_commands(folder)
-        for entry in commands:
-            yield _command(place, entry["command"], entry.get("date"))
-        if not commands and folder == inputs.folder:
-            yield _command("MODEL", None)
+    yield from _model_commands(inputs.folder)
     for reader in inputs.maps:
         yield _command(reader.folder.name, (reader.manifest or {}).get("command"))
     for name, threshold in inputs.thresholds.items():
         yield _command(name, threshold.command, threshold.date)
     for run in inputs.results:
         yield _command(run.path.name, run.content["run"].get("command"))
-    for record in (*([inputs.monitor] if inputs.monitor else []), *inputs.latency):
+    if inputs.monitor:
+        yield _command(str(inputs.monitor["kind"]), inputs.monitor.get("command"))
+    for record in inputs.latency:
         yield _command(str(record["kind"]), record.get("command"))
+
+
+def _model_commands(model: Path) -> Iterator[Facts]:
+    """Yield the commands that made a model and its members, without the place of its folder."""
+    for folder in (model, *sorted(model.glob("members/[0-9]*"))):
+        file = (Path("MODEL") / folder.relative_to(model) / HISTORY).as_posix()
+        commands = recorded_commands(folder)
+        for entry in commands:
+            yield _command(file, entry["command"], entry.get("date"))
+        if not commands and folder == model:
+            yield _command("MODEL", None)
 
 
 def _command(file: str, command: str | None, date: str | None = None) -> Facts:

@@ -61,10 +61,10 @@ class Domain(Settings):
         searches = self._searches()
         placed = {}
         for name in frames:
-            cell = [_first_value(values, name) for values in searches]
-            found = [value for value in cell if value is not None]
-            if cell and len(found) == len(cell):
-                placed[name] = tuple(found)
+            values = [_first_value(patterns, name) for patterns in searches]
+            cell = tuple(value for value in values if value is not None)
+            if cell and len(cell) == len(searches):
+                placed[name] = cell
         return placed
 
     def _searches(self) -> list[dict[str, Searcher]]:

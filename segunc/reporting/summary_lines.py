@@ -28,6 +28,7 @@ STATES = {
 }
 """States of a line, and what the page calls them."""
 _MAX_SHOWN = 3  # data sets of one kind in a line
+_MAX_SHIFT_NUMBERS = 6  # in a line
 
 
 def summary_of(facts: Row) -> list[Line]:
@@ -95,12 +96,14 @@ def _classes(facts: Row) -> Line:
     per_class = result["content"]["segmentation"]["per_class"]
     classes = {name: iou for name, iou in per_class.items() if iou is not None}
     never = _never_found(result)
-    found = sorted((name for name in classes if name not in never), key=classes.__getitem__)
+    predicted = [name for name in classes if name not in never]
+    worst_first = sorted(predicted, key=classes.__getitem__)
     sentences = []
     if never:
         sentences.append(f"{_are(never)} never found (IoU 0).")
-    if found:
-        best, worst = found[-1], found[0]
+    if worst_first:
+        worst = worst_first[0]
+        best = worst_first[-1]
         sentences.append(f"Trust {best} most (IoU {format_number(classes[best])})")
         sentences.append(f"and {worst} least ({format_number(classes[worst])}).")
     miou = number(result, "segmentation", "miou")
@@ -141,7 +144,8 @@ def _unknown_objects(facts: Row) -> Line:
     result = next((result for result in facts["results"] if result["score"]), None)
     if result is None:
         return _line("Unknown objects", OPEN, "Not measured.")
-    content, score = result["content"], result["score"]
+    content = result["content"]
+    score = result["score"]
     aupr = number(result, "scores", score, "pooled", "aupr")
     flagged = content["scores"][score]["pooled"]["fpr95"]
     sentences = [
@@ -200,8 +204,9 @@ def _shift(facts: Row) -> Line:
     if not rows:
         return _line("Under shift", OPEN, "Not measured on corrupted images.")
     sentences = []
-    for row in rows[: 2 * _MAX_SHOWN]:
-        value, clean = (format_number(row[key]) for key in ("value", "clean"))
+    for row in rows[:_MAX_SHIFT_NUMBERS]:
+        value = format_number(row["value"])
+        clean = format_number(row["clean"])
         text = f"Under {row['shift']}, {row['number']} is {value}; without it {clean}"
         sentences.append(f"{text} ({row['data']}).")
     for result in facts["results"]:
@@ -231,24 +236,27 @@ def _stated(facts: Row, name: str, key: str) -> Line:
 
 
 def _reviewers(facts: Row) -> Line:
-    sentences = []
+    sentences: list[str] = []
     for result in facts["results"]:
-        if "verdicts" not in result["content"]:
-            continue
-        counts = result["content"]["counts"]
-        frames = f"{counts['judged_frames']} of {counts['frames']} frames were judged"
-        several = counts.get("judged_by_several", 0)
-        if several:
-            frames += f"; reviewers disagree on {counts['disagreed_frames']}"
-            frames += f" of {several} that two or more judged"
-        sentences.append(f"{frames}.")
-        for pair in counts.get("agreement", ()):
-            who = _listed([name or "no name" for name in pair["reviewers"]])
-            kappa = "has no value" if pair["kappa"] is None else f"is {pair['kappa']:.2f}"
-            sentences.append(f"Cohen's kappa of {who} {kappa}, over {pair['frames']} frames.")
+        if "verdicts" in result["content"]:
+            sentences += _judged(result["content"]["counts"])
     if not sentences:
         return _line("Reviewers", OPEN, "No verdicts were evaluated.")
     return _line("Reviewers", MEASURED, *sentences)
+
+
+def _judged(counts: Row) -> Iterator[str]:
+    """Yield sentences on the frames that reviewers judged, and on how far they agree."""
+    frames = f"{counts['judged_frames']} of {counts['frames']} frames were judged"
+    several = counts.get("judged_by_several", 0)
+    if several:
+        frames += f"; reviewers disagree on {counts['disagreed_frames']}"
+        frames += f" of {several} that two or more judged"
+    yield f"{frames}."
+    for pair in counts.get("agreement", ()):
+        who = _listed([name or "no name" for name in pair["reviewers"]])
+        kappa = "has no value" if pair["kappa"] is None else f"is {pair['kappa']:.2f}"
+        yield f"Cohen's kappa of {who} {kappa}, over {pair['frames']} frames."
 
 
 def _operation(facts: Row) -> Line:
@@ -263,16 +271,19 @@ def _operation(facts: Row) -> Line:
         return _line("Operation", BROKEN, text)
     if monitor.get("alarms"):
         return _line("Operation", BROKEN, f"Alarm: {'; '.join(monitor['alarms'])}.")
-    frames = f"The monitor found no change in {monitor['frames']} frames."
+    sentences = [f"The monitor found no change in {monitor['frames']} frames."]
     power = (monitor.get("power") or {}).get("line", "")
-    return _line("Operation", MEASURED, frames, f"{power[:1].upper()}{power[1:]}." if power else "")
+    if power:
+        sentences.append(f"{power[0].upper()}{power[1:]}.")
+    return _line("Operation", MEASURED, *sentences)
 
 
 def _domain(facts: Row) -> Line:
     domain = facts["domain"]
     if not domain["cells"]:
         return _line("Operating domain", OPEN, "No cells of the domain are given.")
-    gaps, cells = domain["gaps"], len(domain["cells"])
+    gaps = domain["gaps"]
+    cells = len(domain["cells"])
     text = f"{gaps} of {cells} cells have fewer than {domain['minimum']} test frames."
     return _line("Operating domain", OPEN if gaps else MEASURED, text)
 

@@ -497,15 +497,21 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
     own = set()
     shares_a_parameter = False
     for name, tensor in first.items():
-        counterparts = [other[name] for other in others]
-        is_common = all(counterpart is tensor for counterpart in counterparts)
-        if isinstance(tensor, nn.Parameter):
-            shares_a_parameter = shares_a_parameter or is_common
-        elif not is_common:
-            is_common = all(torch.equal(counterpart, tensor) for counterpart in counterparts)
-        if not is_common:
+        if not _is_common(tensor, [other[name] for other in others]):
             own.add(name)
+        elif isinstance(tensor, nn.Parameter):
+            shares_a_parameter = True
     return frozenset(own) if shares_a_parameter else frozenset()
+
+
+def _is_common(tensor: Tensor, counterparts: Sequence[Tensor]) -> bool:
+    """Return whether networks have a tensor in common with its counterparts in the others."""
+    for counterpart in counterparts:
+        if counterpart is tensor:
+            continue
+        if isinstance(tensor, nn.Parameter) or not torch.equal(counterpart, tensor):
+            return False
+    return True
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:

@@ -512,10 +512,7 @@ class Sampler:
         evidence = self._sample(images, whole)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            evidence = []
-            for number in range(len(images)):
-                row = slice(number, number + 1)
-                evidence += self._sample(images[row], whole[row])
+            evidence = self._sample_one_by_one(images, whole)
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         prediction, maps = self._joined(frames)
         reasons = self._reasons(evidence, maps)
@@ -532,6 +529,14 @@ class Sampler:
             reasons=reasons,
             extremes=torch.stack(extremes) if extremes else None,
         )
+
+    def _sample_one_by_one(self, images: Tensor, whole: Sequence[Image]) -> list[FrameEvidence]:
+        """Return the same as :meth:`_sample`, of each frame in passes of its own."""
+        evidence = []
+        for number in range(len(images)):
+            row = slice(number, number + 1)
+            evidence += self._sample(images[row], whole[row])
+        return evidence
 
     def _reasons(
         self, evidence: Sequence[FrameEvidence], maps: Mapping[str, Tensor]
@@ -587,8 +592,8 @@ class Sampler:
             evidence["calibrated entropy"] = entropy
         evidence |= frame.others
         resizes = size is not None and size != evidence["probabilities"].shape[-2:]
-        maps = {}
         late = []  # scores of resized evidence
+        maps = {}
         for score in self._table.of_draws:
             if resizes and score.resized == "evidence":
                 late.append(score)
@@ -596,13 +601,8 @@ class Sampler:
                 maps[score.name] = score(evidence)[0].float()
         maps |= frame.base_scores
         if size is not None and resizes:
-            if maps:
-                planes = _resized(torch.stack(list(maps.values())), size)
-                maps = dict(zip(maps, planes, strict=True))
-            needs = {"probabilities"}
-            for score in late:
-                needs.update(score.needs)
-            evidence = {name: _resized(evidence[name], size) for name in needs}
+            maps = _resized_maps(maps, size)
+            evidence = _resized_evidence(evidence, late, size)
             for score in late:
                 maps[score.name] = score(evidence)[0].float()
             prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
@@ -862,6 +862,8 @@ class Sampler:
         chunk = self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), sums[0].shape[0])
         done = 0
         waiting: list[Tensor] = []
+        waiting_draws = 0
+        waiting_bytes = 0
         extremes: list[Tensor] = []
         while done < total:
             count = min(1 if branch_pass.alone else chunk, total - done)
@@ -878,11 +880,13 @@ class Sampler:
             if self._backend != "traced":
                 extremes.append(torch.stack(logits.aminmax()).float())
             waiting.append(logits)
-            waiting_bytes = sum(part.numel() * part.element_size() for part in waiting)
+            waiting_draws += count
+            waiting_bytes += logits.numel() * logits.element_size()
             if done == total or waiting_bytes >= PENDING_BYTES:
-                draws = sum(len(part) for part in waiting) // len(sums)
-                add_draws(sums, waiting, draws, upsampling, transform)
+                add_draws(sums, waiting, waiting_draws, upsampling, transform)
                 waiting = []
+                waiting_draws = 0
+                waiting_bytes = 0
         return extremes
 
     def _report_self_check(self, engine: Engine) -> None:
@@ -1029,3 +1033,21 @@ def _resized(planes: Any, size: tuple[int, int]) -> Any:
     volume = planes.float() if planes.dim() == 4 else planes[None].float()
     resized = F.interpolate(volume, size, mode="bilinear", align_corners=False)
     return resized if planes.dim() == 4 else resized[0]
+
+
+def _resized_maps(maps: Mapping[str, Tensor], size: tuple[int, int]) -> dict[str, Tensor]:
+    """Return maps ``[H, W]``, resized bilinearly at once."""
+    if not maps:
+        return {}
+    planes = _resized(torch.stack(list(maps.values())), size)
+    return dict(zip(maps, planes, strict=True))
+
+
+def _resized_evidence(
+    evidence: Mapping[str, Any], scores: Sequence[Score], size: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the probabilities and what scores need, resized bilinearly."""
+    needs = {"probabilities"}
+    for score in scores:
+        needs.update(score.needs)
+    return {name: _resized(evidence[name], size) for name in needs}

@@ -1,6 +1,8 @@
-"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or
-Triton on CUDA. Draws are added one at a time, in strips of rows of a fixed size, so that neither
-the chunk size nor the number of frames in a batch changes a sum.
+"""From the logits of draws to the evidence of a frame.
+
+There is a reference in PyTorch, C++ on a CPU and Triton on CUDA. Draws are added one at a time, in
+strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch
+changes a sum.
 """
 
 from __future__ import annotations
@@ -20,9 +22,8 @@ from segunc.sampling.tail_native import native_tail
 from segunc.scores import Score
 from segunc.uncertainty import entropy_share, per_ln
 
-Backend = Literal[
-    "reference", "native", "triton", "traced"
-]  # the last is the reference without strips, for a graph
+Backend = Literal["reference", "native", "triton", "traced"]
+"""``traced`` is the reference without strips, for a graph."""
 OF_LOGITS = ("mean max logit", "mean energy", "logit variance")
 """Evidence that reference and C++ gather in the pass of the softmax."""
 NATIVE_BASE = (
@@ -31,20 +32,22 @@ NATIVE_BASE = (
     "deterministic-max-logit",
     "deterministic-energy",
 )
-"""Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do
-but for rounding.
+"""Scores that the compiled tail makes of low-resolution logits in one pass. They differ from their
+formulas by rounding.
 """
 LOWEST_EXPONENT = -104.0
 """In float32 exp of it is 0."""
-STRIP_BYTES, CUDA_STRIP_BYTES = 1 << 20, 1 << 26
-"""Working memory of one strip: on a CPU it should stay in the cache while the passes of the softmax
+STRIP_BYTES = 1 << 20
+"""Working memory of one strip on a CPU: it should stay in the cache while the passes of the softmax
 go over it.
 """
+CUDA_STRIP_BYTES = 1 << 26
+"""Working memory of one strip on a GPU."""
 
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
-    """Return the fastest backend on a device, and why not a faster one, or what else a user should
-    know of it (or an empty string).
+    """Return the fastest backend on a device, and a note for the user: why it is not a faster one,
+    for instance. The note may be empty.
     """
     if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
         return "triton", ""
@@ -55,8 +58,15 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame of (height, width) ``size``, with :class:`LogitSums` only
-    where evidence ``needs`` them.
+    """Sums over the draws of one frame.
+
+    Args:
+        classes: C.
+        size: (height, width) of the frame.
+        device: where the sums lie.
+        backend: that adds draws.
+        needs: names of evidence, for which :class:`LogitSums` may be needed.
+        temperature: T, by which logits are divided before the softmax.
     """
 
     def __init__(
@@ -73,32 +83,35 @@ class DrawAccumulator:
         self.probabilities = torch.zeros(classes, *size, device=device, dtype=torch.float32)
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
         self.draws = 0
-        self.temperature, self.backend = temperature, backend
-        self.logit_sums = (
-            None
-            if set(OF_LOGITS).isdisjoint(needs)
-            else LogitSums(needs, classes, size, device, temperature)
-        )
-        strip = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
-        rows = 0 if backend == "traced" else max(1, strip // (4 * classes * size[1]))
-        self._strips = (
-            [slice(None)]
-            if backend == "traced"
-            else [slice(top, top + rows) for top in range(0, size[0], rows)]
-        )
+        self.temperature = temperature
+        self.backend = backend
+        self.logit_sums: LogitSums | None = None
+        if not set(OF_LOGITS).isdisjoint(needs):
+            self.logit_sums = LogitSums(needs, classes, size, device, temperature)
+        if backend == "traced":
+            self._strips = [slice(None)]
+        else:
+            strip_bytes = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
+            rows = max(1, strip_bytes // (4 * classes * size[1]))
+            self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.probabilities.shape)  # classes, height, width
+        """(classes, height, width)."""
+        return tuple(self.probabilities.shape)
 
     def add(self, logits: Tensor, upsampling: Upsampling) -> None:
-        """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to
-        the frame.
-        """
+        """Add draws ``[S, C, h, w]`` of any floating type, whose (h, w) is upsampled to the frame."""
         if self.backend == "native":
-            planes = self.logit_sums.planes if self.logit_sums else ()
-            further = (self.probabilities, planes, self.temperature, self.draws)
-            native_tail().add_draws(logits, upsampling, self.entropy, *further)
+            native_tail().add_draws(
+                logits,
+                upsampling,
+                self.entropy,
+                self.probabilities,
+                planes=self.logit_sums.planes if self.logit_sums else (),
+                temperature=self.temperature,
+                earlier=self.draws,
+            )
         elif self.backend == "triton" and self.logit_sums is None:
             from segunc.sampling.tail_triton import add_draws_triton
 
@@ -111,6 +124,7 @@ class DrawAccumulator:
         self.draws += len(logits)
 
     def _add_one(self, half_logits: Tensor, earlier: int) -> None:
+        """Add one draw ``[C, H, W]`` behind ``earlier`` others, from half its logits."""
         for rows in self._strips:
             # One contiguous float32 copy: the passes below then run along rows whatever the layout
             # was.
@@ -121,7 +135,7 @@ class DrawAccumulator:
                 self.logit_sums.add(rows, z, earlier)
             z -= z.amax(0)
             z *= 2.0 / self.temperature
-            # Of what lies lower p is 0, and 0 times minus infinity is no number.
+            # Below it p is 0, and 0 times minus infinity would be NaN.
             z.clamp_min_(LOWEST_EXPONENT)
             p = z.exp()
             total = p.sum(0)
@@ -139,9 +153,11 @@ class DrawAccumulator:
             prediction, total, expected = native_tail().finish(p, self.entropy, self.draws)
         else:
             prediction = p.argmax(0).to(torch.uint8)
-            total = torch.cat(
-                [entropy_share(p[None, :, rows].double() / self.draws)[0] for rows in self._strips]
-            )
+            strips = []
+            for rows in self._strips:
+                mean = p[None, :, rows].double() / self.draws
+                strips.append(entropy_share(mean)[0])
+            total = torch.cat(strips)
             expected = self.entropy * (per_ln(len(p)) / self.draws)
         if self.draws == 1:
             # The two are sums in different orders, and the stored code is so fine near 0 that it
@@ -149,25 +165,25 @@ class DrawAccumulator:
             expected = total
         p.div_(self.draws)
         if len(p) == 1:
-            p.fill_(1.0)  # but for rounding, which the stored code would show
+            p.fill_(1.0)  # rounding would show in the stored code
         evidence = {
             "probabilities": p[None],
             "total entropy": total[None],
             "expected entropy": expected[None],
         }
-        evidence["calibrated entropy"] = evidence["total entropy"]  # until somebody calibrates
+        evidence["calibrated entropy"] = evidence["total entropy"]  # a calibrator replaces it
         if self.logit_sums is not None:
             evidence |= self.logit_sums.evidence(self.draws)
         return prediction, evidence
 
 
 class LogitSums:
-    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are
+    """Sums of one frame behind the evidence of :data:`OF_LOGITS`; only those that are needed are
     held.
 
-    Of the logits z of a draw and the temperature T the evidence is the mean over draws of ``-max_c
-    z_c``, of ``-T ln sum_c exp(z_c / T)``, and the variance of z_c with divisor S, mean over the
-    classes, by Welford's update (1962).
+    With the logits z of a draw and the temperature T, the evidence is the mean over draws of
+    ``-max_c z_c``, the mean of ``-T ln sum_c exp(z_c / T)``, and the variance of z_c with divisor
+    S, mean over the classes, by Welford's update (1962).
 
     Attributes:
         planes: four sums, None where not needed: of ``max z`` and of ``ln sum_c exp((z_c - max z) /
@@ -187,18 +203,15 @@ class LogitSums:
         self._classes = classes
         self._temperature = temperature
 
-        def plane(
-            *needing: str, each: tuple[int, ...] = (), dtype: torch.dtype = torch.float64
-        ) -> Tensor | None:
-            return (
-                torch.zeros(*each, *size, device=device, dtype=dtype)
-                if not set(needing).isdisjoint(needs)
-                else None
-            )
-
-        of_energy, of_logits = OF_LOGITS[:2], OF_LOGITS[2]
-        means = plane(of_logits, each=(classes,), dtype=torch.float32)
-        self.planes = (plane(*of_energy), plane(*of_energy), means, plane(of_logits))
+        max_logit, energy, variance = OF_LOGITS
+        maxima = normalisers = means = deviations = None
+        if max_logit in needs or energy in needs:
+            maxima = torch.zeros(size, device=device, dtype=torch.float64)
+            normalisers = torch.zeros(size, device=device, dtype=torch.float64)
+        if variance in needs:
+            means = torch.zeros(classes, *size, device=device, dtype=torch.float32)
+            deviations = torch.zeros(size, device=device, dtype=torch.float64)
+        self.planes = (maxima, normalisers, means, deviations)
 
     def add(self, rows: slice, half_logits: Tensor, draws: int) -> None:
         """Add the strip of rows ``[C, rows, W]`` float32 of one draw, behind ``draws`` others: half
@@ -211,7 +224,7 @@ class LogitSums:
             shifted = (half_logits - maximum) * (2.0 / self._temperature)
             normalisers[rows] += shifted.exp_().sum(0).double().log_()
         if means is not None and deviations is not None:
-            # In float64, where the square of every float has its place.
+            # In float64, which holds the square of every float32.
             deviation = 2.0 * half_logits.double() - means[:, rows]
             means[:, rows] += deviation / (draws + 1)
             deviations[rows] += deviation.square_().sum(0) * (draws / (draws + 1))
@@ -231,9 +244,7 @@ class LogitSums:
 
 
 def base_evidence(logits: Tensor, upsampling: Upsampling, temperature: float) -> dict[str, Any]:
-    """Return the evidence that the base network gives of one frame, from its logits ``[C,
-    h, w]``.
-    """
+    """Return the evidence that the base network gives of one frame, from its logits ``[C, h, w]``."""
     full = upsampling.apply(logits[None].float())
     if upsampling.source != upsampling.full:
         # PyTorch interpolates the largest float to infinity, by rounding.
@@ -250,9 +261,17 @@ def base_maps(
     temperature: float = 1.0,
     constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were
-    fitted on the model, each ``[H, W]`` float32. Where one of them needs the logits at full
-    resolution, all are made from these.
+    """Return scores of one deterministic pass, each ``[H, W]`` float32, by name.
+
+    Where one of them needs the logits at full resolution, all are made from these.
+
+    Args:
+        scores: of the base network and constants alone.
+        logits: ``[C, h, w]``.
+        upsampling: of the logits to the frame.
+        backend: that computes them.
+        temperature: T, by which logits are divided before the softmax.
+        constants: evidence that was fitted on the model.
     """
     if not scores:
         return {}
@@ -260,13 +279,15 @@ def base_maps(
         evidence = base_evidence(logits, upsampling, temperature) | dict(constants)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, device=logits.device, dtype=torch.float64)
-    needs = ("mean energy",)
-    sums = LogitSums(needs, len(logits), upsampling.kept, logits.device, temperature)
-    planes = sums.planes
+    sums = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device, temperature)
+    maxima, normalisers, _, _ = sums.planes
+    assert maxima is not None
+    assert normalisers is not None
     native_tail().add_draws(
-        logits[None], upsampling, entropy, planes=planes, temperature=temperature
+        logits[None], upsampling, entropy, planes=sums.planes, temperature=temperature
     )
-    maximum, normaliser = (plane.float() for plane in planes[:2] if plane is not None)
+    maximum = maxima.float()
+    normaliser = normalisers.float()
     maps = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
@@ -284,22 +305,36 @@ def add_draws(
     upsampling: Upsampling,
     transform: InputTransform,
 ) -> None:
-    """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold
-    logits ``[k * n, C, h, w]`` of k draws each, draw-major, or ``[n, C, h, w]`` of draws that are
-    all the same. They are upsampled, and then the frames' transform is undone.
+    """Add draws of n frames to the sums of each frame, in their order.
+
+    The logits are upsampled, and then the frames' transform is undone.
+
+    Args:
+        sums: of each frame.
+        chunks: logits ``[k * n, C, h, w]`` of k draws each, draw-major, or ``[n, C, h, w]`` of
+            draws that are all the same.
+        draws: the number of draws in all chunks.
+        upsampling: of the logits to the transformed frames.
+        transform: of the frames.
+
+    Raises:
+        InputError: networks of an ensemble return other numbers of classes or other sizes.
     """
-    size = sums[0].shape[1:]
-    shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
+    height, width = sums[0].shape[1:]
+    upsampled = upsampling.kept if transform.identity else (height, width)
+    shape = (chunks[0].shape[1], *upsampled)
     if shape != sums[0].shape:
         message = f"networks return {sums[0].shape} and {shape} (classes, height, width)"
         raise InputError(message, hint="use alike networks")
-    for frame, of_frame in enumerate(sums):
+    for frame, frame_sums in enumerate(sums):
         parts = [chunk[frame :: len(sums)] for chunk in chunks]
         logits = parts[0] if len(parts) == 1 else torch.cat(parts)
-        logits = logits.expand(draws, -1, -1, -1) if len(logits) < draws else logits
+        if len(logits) < draws:
+            logits = logits.expand(draws, -1, -1, -1)
         if transform.identity:
-            of_frame.add(logits, upsampling)
+            frame_sums.add(logits, upsampling)
             continue
-        whole = Upsampling.none((size[0], size[1]))
+        whole = Upsampling.none((height, width))
         for draw in logits:  # at full resolution, so one at a time
-            of_frame.add(transform.undo(upsampling.apply(draw[None].float()), whole.kept), whole)
+            full = transform.undo(upsampling.apply(draw[None].float()), whole.kept)
+            frame_sums.add(full, whole)

@@ -29,11 +29,13 @@ def _half_logits(at, column0, column1, wx, held, shape: tl.constexpr, UPSAMPLED:
 
 # Of a width known as a multiple of 16 a thread would read four pixels of a plane at once, and their
 # classes would lie in four threads.
+# Triton reads no annotation of an argument other than constexpr.
 @triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
-def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotations of its arguments but constexpr
+def _add_draws(  # type: ignore[no-untyped-def]
     logits, probabilities, entropy, above, below, down, left, right, across,
     stride_draw, stride_row, stride_column, draws, height, width, factor,
-    STRIDE_CLASS: tl.constexpr, CLASSES: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr, UPSAMPLED: tl.constexpr,
+    STRIDE_CLASS: tl.constexpr, CLASSES: tl.constexpr, PADDED: tl.constexpr,
+    COLUMNS: tl.constexpr, UPSAMPLED: tl.constexpr,
 ):  # fmt: skip
     y = tl.program_id(1)
     x = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -41,7 +43,9 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
     inside = x < width
     there = c < CLASSES
     wx = tl.load(across + x, inside, 0.0)[None, :]
-    y0, y1, wy = tl.load(above + y), tl.load(below + y), tl.load(down + y)
+    y0 = tl.load(above + y)
+    y1 = tl.load(below + y)
+    wy = tl.load(down + y)
     column0 = (tl.load(left + x, inside, 0) * stride_column)[None, :] + c * STRIDE_CLASS
     column1 = (tl.load(right + x, inside, 0) * stride_column)[None, :] + c * STRIDE_CLASS
     pixel = y * width + x
@@ -51,11 +55,9 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
     # go from thread to thread.
     shape: tl.constexpr = (PADDED, COLUMNS)
     row: tl.constexpr = (PADDED * COLUMNS,)
-    column0, column1, plane = (
-        tl.reshape(column0, row),
-        tl.reshape(column1, row),
-        tl.reshape(plane, row),
-    )
+    column0 = tl.reshape(column0, row)
+    column1 = tl.reshape(column1, row)
+    plane = tl.reshape(plane, row)
     held = tl.reshape(there & inside[None, :], row)
     p_sum = tl.reshape(tl.load(probabilities + plane, held, 0.0), shape)
     h_sum = tl.load(entropy + pixel, inside, 0.0)
@@ -93,25 +95,28 @@ def add_draws_triton(
     draws, classes = logits.shape[:2]
     height, width = upsampling.kept
     padded = triton.next_power_of_2(classes)
-    taps = [to_device(t, logits.device) for axis in (0, 1) for t in upsampling.taps(axis)]
-    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current device
-        of_draw, of_class, *of_pixel = logits.stride()
-        numbers = (of_draw, *of_pixel, draws, height, width, 2.0 / temperature)
-        shapes = {
-            "STRIDE_CLASS": of_class,
-            "CLASSES": classes,
-            "PADDED": padded,
-            "COLUMNS": COLUMNS,
-        }
-        upsampled = upsampling.source != upsampling.full
-        grid = (triton.cdiv(width, COLUMNS), height)
+    lines = (*upsampling.taps(0), *upsampling.taps(1))
+    taps = [to_device(line, logits.device) for line in lines]
+    grid = (triton.cdiv(width, COLUMNS), height)
+    stride_draw, stride_class, stride_row, stride_column = logits.stride()
+    # Triton launches on the current device.
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
         _add_draws[grid](
             logits,
             probabilities,
             entropy,
             *taps,
-            *numbers,
-            **shapes,
-            UPSAMPLED=upsampled,
+            stride_draw,
+            stride_row,
+            stride_column,
+            draws,
+            height,
+            width,
+            2.0 / temperature,
+            STRIDE_CLASS=stride_class,
+            CLASSES=classes,
+            PADDED=padded,
+            COLUMNS=COLUMNS,
+            UPSAMPLED=upsampling.source != upsampling.full,
             num_warps=max(1, padded // 32),
         )

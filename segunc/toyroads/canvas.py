@@ -258,6 +258,14 @@ _WEATHER = {
 }
 
 
+def _direction(azimuth: float, elevation: float) -> Points:
+    """Return the unit vector (right, up, ahead) of two angles in radians."""
+    right = np.cos(elevation) * np.sin(azimuth)
+    up = np.sin(elevation)
+    ahead = np.cos(elevation) * np.cos(azimuth)
+    return np.array([right, up, ahead])
+
+
 def sample_light(rng: np.random.Generator) -> Light:
     """Return a random time of day and weather."""
     name = str(rng.choice(["clear", "overcast", "dusk"], p=[0.5, 0.38, 0.12]))
@@ -278,12 +286,9 @@ def sample_light(rng: np.random.Generator) -> Light:
     exposure = rng.uniform(0.9, 1.3)
     noise = rng.uniform(0.005, 0.016)
     wet = rng.uniform(0, 0.6) if name == "overcast" else 0.0
-    right = np.cos(elevation) * np.sin(azimuth)
-    up = np.sin(elevation)
-    ahead = np.cos(elevation) * np.cos(azimuth)
     return Light(
         weather=name,
-        sun=np.array([right, up, ahead]),
+        sun=_direction(azimuth, elevation),
         sun_colour=direct * sun_tint,
         ambient=ambient * sky_tint,
         zenith=bright * np.array(weather.zenith),

@@ -1,4 +1,4 @@
-"""Toy road scenes: ground and sky, what stands where, the picture; and folders and videos of them."""
+"""Toy road scenes: ground and sky, what stands where, the picture; folders and videos of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GRAIN_SCALE = 22.0  # pixels of the noise tile to a metre of ground
 
 @dataclass(frozen=True)
 class Ground:
-    """The cross-section of a street, and how it looks; laterals in metres from the camera's path."""
+    """The cross-section of a street and its colours; laterals in metres from the camera's path."""
 
     road: Corner  # left and right kerb
     sidewalk: Corner  # outer edges of the left and the right sidewalk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, full_float32, threads
+from segunc.core.terminal import counted
 from segunc.data.images import load_image
 from segunc.networks.copies import copy_network
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model, load_model
-from segunc.sampling.sampler import Sampler, network_input
+from segunc.sampling.sampler import Sampler, SamplerReport, network_input
 from segunc.toyroads import render_scene
 from segunc.verbs.execution import make_sampler
 
@@ -28,13 +29,16 @@ from segunc.verbs.execution import make_sampler
 IDENTITY_BOUND = 1e-5
 # Mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8.
 DEAD_EPISTEMIC = 1e-6
+# Standard error of a score, as a share of its mean, from which more draws are worth their time.
+MAX_ERROR_SHARE = 0.5
+Status = Literal["ok", "warn", "fail"]  # warn: worth a look; fail: the maps cannot be trusted
 
 
 class Finding(NamedTuple):
     """The outcome of one check."""
 
     check: str  # what was looked at
-    status: Literal["ok", "warn", "fail"]  # warn: worth a look; fail: the maps cannot be trusted
+    status: Status
     text: str  # what was measured, with its bound
 
 
@@ -44,40 +48,76 @@ def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]
     """
     if model.report is not None:
         yield Finding("conversion", "warn" if model.report.left else "ok", str(model.report))
+    yield from _check_conversions(model, frame)
+    scores = sampler(frame).scores
+    yield from _check_report(sampler.report)
+    yield _check_epistemic(scores["epistemic"])
+    if sampler.report.self_check is not None:  # else these are all draws: they have no noise
+        yield _check_convergence(sampler, frame, scores)
+
+
+def _check_conversions(model: Model, frame: Tensor) -> Iterator[Finding]:
+    """Compare each converted network, without noise, with the network that it was before."""
     for index, network in enumerate(model.networks):
-        if is_converted(network):
-            difference = conversion_difference(network, frame)
-            text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
-            check = "alpha = 0 is the unconverted network"
-            check = f"member {index}: {check}" if len(model.networks) > 1 else check
-            yield Finding(check, "ok" if difference <= IDENTITY_BOUND else "fail", text)
-    scores, report = sampler(frame).scores, sampler.report
-    if report.self_check is not None:
-        text = f"largest difference {report.self_check:.1e} of the largest logit"
-        text += "" if report.batched else "; draws run one at a time"
-        yield Finding(
-            "two draws as a batch against one by one", "ok" if report.batched else "warn", text
+        if not is_converted(network):
+            continue
+        difference = conversion_difference(network, frame)
+        check = "alpha = 0 is the unconverted network"
+        if len(model.networks) > 1:
+            check = f"member {index}: {check}"
+        text = (
+            f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
         )
+        yield Finding(check, "ok" if difference <= IDENTITY_BOUND else "fail", text)
+
+
+def _check_report(report: SamplerReport) -> Iterator[Finding]:
+    """Tell what the sampler found out with its first frame."""
+    if report.self_check is not None:
+        check = "two draws as a batch against one by one"
+        text = f"largest difference {report.self_check:.1e} of the largest logit"
+        if report.batched:
+            yield Finding(check, "ok", text)
+        else:
+            yield Finding(check, "warn", f"{text}; draws run one at a time")
     if report.unreached:
         text = (
             f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
         )
         yield Finding("normalisation layers that are called", "warn", text)
-    mean, most = float(scores["epistemic"].mean()), float(scores["epistemic"].max())
-    text = f"mean {mean:.2e}, maximum {most:.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
-    yield Finding("epistemic above zero", "ok" if mean > DEAD_EPISTEMIC else "fail", text)
-    if report.self_check is None:  # draws without noise are all there are
-        return
+
+
+def _check_epistemic(epistemic: Tensor) -> Finding:
+    """Tell whether draws differ at all, by their epistemic uncertainty ``[1, H, W]``."""
+    mean = float(epistemic.mean())
+    largest = float(epistemic.max())
+    text = (
+        f"mean {mean:.2e}, maximum {largest:.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
+    )
+    return Finding("epistemic above zero", "ok" if mean > DEAD_EPISTEMIC else "fail", text)
+
+
+def _check_convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
+    """Compare the scores of a frame with those of other draws.
+
+    The difference of two estimates has sqrt(2) times the standard error of one.
+    """
     sampler.noise = replace(sampler.noise, seed=sampler.seed + 1)
-    other = sampler(frame).scores
-    parts, worst = [], 0.0
+    other_scores = sampler(frame).scores
+    errors: list[str] = []
+    largest_share = 0.0
     for name in ("entropy", "epistemic"):
-        rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
-        relative = rms / max(float(scores[name].mean()), 1e-12)
-        worst = max(worst, relative)
-        parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
-    text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
-    yield Finding("convergence with the draws", "ok" if worst < 0.5 else "warn", text)
+        difference = other_scores[name] - scores[name]
+        standard_error = float(difference.square().mean().sqrt()) / 2**0.5
+        share = standard_error / max(float(scores[name].mean()), 1e-12)
+        largest_share = max(largest_share, share)
+        errors.append(f"{name} {standard_error:.4f} ({share:.0%} of its mean)")
+    text = (
+        f"standard error a pixel at S = {sampler.draws}: {', '.join(errors)}; "
+        "it falls as 1 / sqrt(S)"
+    )
+    status: Status = "ok" if largest_share < MAX_ERROR_SHARE else "warn"
+    return Finding("convergence with the draws", status, text)
 
 
 @torch.inference_mode()
@@ -93,9 +133,9 @@ def conversion_difference(network: nn.Module, images: Tensor) -> float:
     twice = images.repeat(2, 1, 1, 1)
     expected = plain(twice)
     with layout.active(ABNNPosterior.around(layout, 0.0).affine(layout, [0], 0)):
-        return float(
-            (network(twice) - expected).abs().max() / expected.abs().max().clamp_min(1e-12)
-        )
+        drawn = network(twice)
+    largest_difference = (drawn - expected).abs().max()
+    return float(largest_difference / expected.abs().max().clamp_min(1e-12))
 
 
 class DoctorResult(NamedTuple):
@@ -104,9 +144,7 @@ class DoctorResult(NamedTuple):
     about: tuple[str, ...]  # which model and draws, in lines
     findings: tuple[Finding, ...] = ()  # of the checks, in their order
     failure: str = ""  # why the maps cannot be trusted, in one line; empty where they can
-    notes: tuple[
-        str, ...
-    ] = ()  # what the sampler says, for instance that the network could not be compiled
+    notes: tuple[str, ...] = ()  # what the sampler says, e.g. that it could not be compiled
 
 
 @takes(DoctorOptions)
@@ -123,28 +161,53 @@ def doctor(options: DoctorOptions) -> DoctorResult:
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(options.threads):
         sampler = make_sampler(model, options)
-        description = model.network.description
-        network = (
-            f"{description.architecture} {description.encoder}, {description.num_classes} classes"
-        )
-        about = [
-            f"{options.model}: {network}, {model.posterior.method}, base network sha256 {model.sha256}",
-            f"calibration: {model.attachments.get('calibration', 'none')}",
-        ]
+        about = _about_model(options.model, model)
         if not model.bayesian:
-            why = "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
-            return DoctorResult(tuple(about), (), why)
-        settings = ", ".join(
-            f"{name} {value}" for name, value in model.posterior.settings().items()
-        )
-        about += [
-            f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}"
-        ]
-        about += [f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}"]
-        toy = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False)
-        image = load_image(Path(options.image)) if options.image else toy.image
-        size = inference_size(description, (image.shape[0], image.shape[1]), options.size)
-        findings = list(diagnose(model, sampler, network_input([image], size).to(sampler.device)))
+            failure = (
+                "the model is deterministic: one draw, so its epistemic uncertainty is zero "
+                "everywhere; fine-tune it first"
+            )
+            return DoctorResult(about, failure=failure)
+        about = (*about, *_about_draws(model, sampler))
+        frame = _network_frame(options, model).to(sampler.device)
+        findings = tuple(diagnose(model, sampler, frame))
     failed = [finding.check for finding in findings if finding.status == "fail"]
     failure = f"not sound: {'; '.join(failed)}" if failed else ""
-    return DoctorResult(tuple(about), tuple(findings), failure, tuple(sampler.report.messages))
+    return DoctorResult(about, findings, failure, notes=tuple(sampler.report.messages))
+
+
+def _about_model(folder: Path | str, model: Model) -> tuple[str, ...]:
+    """Return which model is checked, in lines."""
+    description = model.network.description
+    network = f"{description.architecture} {description.encoder}, {description.num_classes} classes"
+    method = model.posterior.method
+    return (
+        f"{folder}: {network}, {method}, base network sha256 {model.sha256}",
+        f"calibration: {model.attachments.get('calibration', 'none')}",
+    )
+
+
+def _about_draws(model: Model, sampler: Sampler) -> tuple[str, ...]:
+    """Return which draws are checked, in lines."""
+    parts = [
+        f"posterior sha256 {model.posterior_sha256}",
+        counted(model.posterior.members, "member"),
+    ]
+    parts += [f"{name} {value}" for name, value in model.posterior.settings().items()]
+    return (
+        ", ".join(parts),
+        f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}",
+    )
+
+
+def _network_frame(options: DoctorOptions, model: Model) -> Tensor:
+    """Return the frame of the checks ``[1, 3, H, W]``, at the size at which the network sees it: a
+    given image, else a toy scene.
+    """
+    if options.image:
+        image = load_image(Path(options.image))
+    else:
+        image = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
+    height, width = image.shape[:2]
+    size = inference_size(model.network.description, (height, width), options.size)
+    return network_input([image], size)

@@ -440,8 +440,8 @@ def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: run[key] for key in ("base_sha256", "posterior_sha256", *SETTINGS) if key in run}
 
 
-def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
-    options = data.options
+def _reviewed_maps(options: EvaluateOptions) -> Path:
+    """Return the folder of the maps that verdicts are on; refuse what does not go with verdicts."""
     for name in _NOT_WITH_VERDICTS:
         if getattr(options, name):
             other = name.replace("_", "-")
@@ -450,7 +450,12 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
             )
     if not options.maps:
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
-    reader = open_maps(Path(options.maps))
+    return Path(options.maps)
+
+
+def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
+    options = data.options
+    reader = open_maps(_reviewed_maps(options))
     files = [Path(path) for path in options.verdicts or ()]
     lists = [read_verdicts(path, run_id(reader), reader.frames) for path in files]
     names = data.frames.of(reader.frames)

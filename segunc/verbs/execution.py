@@ -60,10 +60,8 @@ def make_sampler(
     posterior = model.posterior
     if options.alpha is not None:
         if not isinstance(posterior, ABNNPosterior):
-            raise InputError(
-                f"--alpha is of an ABNN, and the model is a {posterior.method}",
-                hint="leave --alpha out",
-            )
+            message = f"--alpha is of an ABNN, and the model is a {posterior.method}"
+            raise InputError(message, hint="leave --alpha out")
         _check_alpha(options.alpha, posterior.alpha, model, scores)
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
@@ -90,42 +88,45 @@ def choices_record(options: SamplingOptions) -> dict[str, Any]:
     """Return what a run records where it was asked for: a noise scale in place of the model's own,
     compiled passes.
     """
-    return ({} if options.alpha is None else {"alpha": options.alpha}) | (
-        {"compiled": True} if options.compile else {}
-    )
+    record: dict[str, Any] = {}
+    if options.alpha is not None:
+        record["alpha"] = options.alpha
+    if options.compile:
+        record["compiled"] = True
+    return record
 
 
 def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
     """Return what a run records of what was fitted on its model: T of the logits, the calibrator of
     the mean, and what scores are made of.
     """
+    record: dict[str, Any] = {"temperature": sampler.fitted.temperature}
     calibrator = sampler.fitted.calibrator
-    of_mean = (
-        {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256}
-        if calibrator
-        else {}
-    )
-    others = (attachment.record() for attachment in model.used(sampler.scores))
-    return {
-        "temperature": sampler.fitted.temperature,
-        **of_mean,
-        **{key: value for record in others for key, value in record.items()},
-    }
+    if calibrator:
+        record["calibrator"] = str(calibrator)
+        record["calibrator_sha256"] = calibrator.sha256
+    for attachment in model.used(sampler.scores):
+        record.update(attachment.record())
+    return record
 
 
-def _check_alpha(alpha: float, own: float, model: Model, scores: Sequence[str]) -> None:
+def _check_alpha(alpha: float, own_alpha: float, model: Model, scores: Sequence[str]) -> None:
     """Raise InputError for a noise scale other than the model's own where what is used was fitted
     on its draws. A calibration always is.
     """
-    calibration = [
-        model.attachments[name] for name in ("calibration",) if name in model.attachments
-    ]
-    for part in (*calibration, *model.used(scores)):
-        if alpha != own and "posterior_sha256" in part.bound_by:
-            message = f"{part.file} was fitted on draws of alpha {own:g}, and --alpha {alpha:g} makes others"
-            raise InputError(
-                message, hint="leave --alpha out, or fit it again on a model of that alpha"
+    if alpha == own_alpha:
+        return
+    used = list(model.used(scores))
+    if "calibration" in model.attachments:
+        used.insert(0, model.attachments["calibration"])
+    for attachment in used:
+        if "posterior_sha256" in attachment.bound_by:
+            message = (
+                f"{attachment.file} was fitted on draws of alpha {own_alpha:g}, "
+                f"and --alpha {alpha:g} makes others"
             )
+            hint = "leave --alpha out, or fit it again on a model of that alpha"
+            raise InputError(message, hint=hint)
 
 
 def _check_scope(scope: str, model: Model) -> None:
@@ -138,9 +139,8 @@ def _check_scope(scope: str, model: Model) -> None:
         raise InputError(message, hint="leave --scope out")
     for branch in drawn:
         layout = AffineLayout(branch.network)
-        in_scope(
-            getattr(branch.posterior, "scope", "all"), layout.dropout_names or layout.names, scope
-        )
+        names = layout.dropout_names or layout.names
+        in_scope(getattr(branch.posterior, "scope", "all"), names, scope)
 
 
 def choose_chunk(
@@ -150,10 +150,19 @@ def choose_chunk(
     recorded: Mapping[str, Any] | None,
 ) -> int:
     """Return how many draws are in a batch: what is asked for, else what an earlier run of the same
-    folder ``recorded`` in its manifest, else what suits the first frame of the whole input;
-    InputError where no frame can be read.
+    folder recorded, else what suits the first frame of the whole input.
+
+    Args:
+        options: of the run.
+        sampler: which runs the draws.
+        source: the input.
+        recorded: the settings of the earlier run, or None.
+
+    Raises:
+        InputError: no frame can be read.
     """
-    if chunk := options.chunk or (recorded or {}).get("chunk"):
+    chunk = options.chunk or (recorded or {}).get("chunk")
+    if chunk:
         return int(chunk)
     image = next((frame.image for frame in source.frames() if frame.image is not None), None)
     if image is None:
@@ -187,33 +196,62 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     threads that were asked for.
     """
     shard = parse_shard(options.shard) if options.shard else Shard()
-    selection = Selection(
-        options.every, *(parse_time(t) if t else None for t in (options.start, options.end))
-    )
+    selection = _selection(options)
     region = Region(Path(options.mask)) if options.mask else None
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
-    # One number of threads serves all inputs: that of the first that was begun.
     flag = read_thresholds(options.flag)
-    if strange := flag.keys() - ({first_shown(scores)} if options.overlay else set()):
-        hint = f"--overlay draws {first_shown(scores)}; segunc overlay draws other scores"
-        raise InputError(
-            f"--flag has a threshold of '{min(strange)}', which is not drawn", hint=hint
-        )
-    begun = () if options.overwrite else map(read_manifest, (target.out for target in inputs))
-    recorded = next(
-        (manifest["run"].get("threads") for manifest in begun if manifest is not None), None
+    overlay = first_shown(scores) if options.overlay else None
+    _check_flag(flag, overlay, scores)
+    recorded_threads = None if options.overwrite else _recorded_threads(inputs)
+    thread_count = recorded_threads if options.threads is None else options.threads
+    sources = tuple(
+        open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
+        for target in inputs
     )
-    how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
-    sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
     for source in sources:
         for note in source.notes:
             warnings.warn(note, NoteWarning, stacklevel=2)
     model = load_model(Path(options.model))
-    with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
-        sampler = make_sampler(model, options, scores)
-        shown = first_shown(scores) if options.overlay else None
-        yield Job(options, inputs, sources, shard, scores, region, shown, flag, model, sampler)
+    with flushed_denormals(), threads(thread_count):
+        yield Job(
+            options=options,
+            inputs=inputs,
+            sources=sources,
+            shard=shard,
+            scores=scores,
+            region=region,
+            overlay=overlay,
+            flag=flag,
+            model=model,
+            sampler=make_sampler(model, options, scores),
+        )
+
+
+def _selection(options: PredictOptions) -> Selection:
+    """Return which frames of its inputs a run takes."""
+    start = parse_time(options.start) if options.start else None
+    end = parse_time(options.end) if options.end else None
+    return Selection(options.every, start, end)
+
+
+def _check_flag(flag: Mapping[str, Threshold], overlay: str | None, scores: Sequence[str]) -> None:
+    """Raise InputError for a threshold of another score than overlays draw."""
+    not_drawn = [score for score in flag if score != overlay]
+    if not_drawn:
+        message = f"--flag has a threshold of '{min(not_drawn)}', which is not drawn"
+        hint = f"--overlay draws {first_shown(scores)}; segunc overlay draws other scores"
+        raise InputError(message, hint=hint)
+
+
+def _recorded_threads(inputs: Sequence[Input]) -> int | None:
+    """Return the number of threads of the first input that was begun: one number serves all."""
+    for target in inputs:
+        manifest = read_manifest(target.out)
+        if manifest is not None:
+            thread_count: int | None = manifest["run"].get("threads")
+            return thread_count
+    return None
 
 
 class InputResult(NamedTuple):
@@ -230,21 +268,35 @@ def predict_input(job: Job, place: int) -> InputResult:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the
     summary.
     """
-    options, target, source = job.options, job.inputs[place], job.sources[place]
+    options = job.options
+    target = job.inputs[place]
+    source = job.sources[place]
     recorded = None if options.overwrite else read_manifest(target.out)
     if recorded is not None and job.overlay and source.kind == "video":
         check_video(target.out, recorded)
     chunk = choose_chunk(options, job.sampler, source, recorded and recorded["run"])
     sampler = job.sampler.with_chunk(chunk)
     manifest = run_manifest(job, place, chunk)
-    overlay = overlay_drawer(job.overlay, manifest, job.flag) if job.overlay else None
-    again = {"overwrite": options.overwrite, "verify": options.verify}
-    writer = MapsWriter(target.out, manifest, shard=job.shard, region=job.region, **again)
+    draw_overlay = overlay_drawer(job.overlay, manifest, job.flag) if job.overlay else None
+    writer = MapsWriter(
+        target.out,
+        manifest,
+        shard=job.shard,
+        region=job.region,
+        overwrite=options.overwrite,
+        verify=options.verify,
+    )
     process = FrameProcess(sampler, job.scores, size=options.size)
-    shown: dict[str, Any] = {"writers": writer_threads(sampler.device)}
-    with ConsoleProgress(label=target.label) as show:
-        shown |= {"draw_overlay": overlay, "on_progress": show.count, "on_note": show.say}
-        summary = run_pipeline(source, process, writer, **shown)
+    with ConsoleProgress(label=target.label) as progress:
+        summary = run_pipeline(
+            source,
+            process,
+            writer,
+            writers=writer_threads(sampler.device),
+            draw_overlay=draw_overlay,
+            on_progress=progress.count,
+            on_note=progress.say,
+        )
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
     precision = f"{sampler.precision}, compiled" if sampler.compiled else sampler.precision
@@ -256,21 +308,49 @@ def writer_threads(device: torch.device) -> int:
     """Return how many threads encode and write maps: few beside a network on the CPU's cores, most
     cores beside one on a GPU.
     """
-    return 2 if device.type == "cpu" else max(2, min(MAX_WRITERS, (os.cpu_count() or 4) - 2))
+    if device.type == "cpu":
+        return 2
+    cores = os.cpu_count() or 4
+    return max(2, min(MAX_WRITERS, cores - 2))
 
 
 def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
     """Return the manifest of an input's maps."""
-    options, model, sampler = job.options, job.model, job.sampler
-    description, calibration = model.network.description, model.attachments.get("calibration")
-    features, total = (model.attachments.get(name) for name in ("features", "anomaly"))
-    bounds = {score: SCORES[score].threshold for score in SCORES if score in job.scores}
-    thresholds = {score: value for score, value in bounds.items() if value is not None}
-    settings = {
-        **job.sources[place].identity(),
-        "base_sha256": model.sha256,
-        "posterior_sha256": model.posterior_sha256,
-        **fitted_record(model, sampler),
+    model = job.model
+    sampler = job.sampler
+    source = job.sources[place]
+    description = model.network.description
+    total = model.attachments.get("anomaly")
+    thresholds: dict[str, float] = {}
+    for name in SCORES:
+        threshold = SCORES[name].threshold if name in job.scores else None
+        if threshold is not None:
+            thresholds[name] = threshold
+    return build_manifest(
+        _run_settings(job, source, chunk, thresholds),
+        job.scores,
+        device=describe_device(sampler.device),
+        command=recorded_command("predict", job.options),
+        classes=description.classes,
+        palette=description.palette,
+        source=source.describe(),
+        model=_model_record(model),
+        component_thresholds=thresholds,
+        measured_to={"anomaly": total.measured_to} if total and total.measured_to else {},
+    )
+
+
+def _run_settings(
+    job: Job, source: FrameSource, chunk: int, thresholds: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return what decides the maps of an input: only a run with the same settings continues it."""
+    options = job.options
+    sampler = job.sampler
+    settings: dict[str, Any] = {
+        **source.identity(),
+        "base_sha256": job.model.sha256,
+        "posterior_sha256": job.model.posterior_sha256,
+        **fitted_record(job.model, sampler),
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
@@ -278,43 +358,42 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
         "scope": sampler.scope,
         "size": None if options.size is None else list(options.size),
         "store": "png",
-        **({"compact": True} if options.compact else {}),
-        "precision": sampler.precision,
-        "chunk": chunk,
-        # Frames in a batch; folders of earlier versions may have more, and are not continued.
-        "group": 1,
-        "threads": torch.get_num_threads(),
-        "device": sampler.device.type,
-        "maps": list(job.scores),
-        "overlay": job.overlay,
-        **(
-            {"flag": {name: threshold.value for name, threshold in job.flag.items()}}
-            if job.flag
-            else {}
-        ),
-        "component_thresholds": thresholds,
-        "mask_sha256": None if job.region is None else job.region.sha256,
     }
-    return build_manifest(
-        settings,
-        job.scores,
-        device=describe_device(sampler.device),
-        command=recorded_command("predict", options),
-        classes=description.classes,
-        palette=description.palette,
-        source=job.sources[place].describe(),
-        model={
-            "architecture": f"{description.architecture} {description.encoder}",
-            "method": model.posterior.method,
-            "members": model.posterior.members,
-            "parameters": model.posterior.settings(),
-            "provenance": model.record.get("provenance"),
-            "calibration": calibration and asdict(calibration),
-            **({"feature_encoder": features.encoder} if features else {}),
-        },
-        component_thresholds=thresholds,
-        measured_to={"anomaly": total.measured_to} if total and total.measured_to else {},
+    if options.compact:
+        settings["compact"] = True
+    settings.update(
+        precision=sampler.precision,
+        chunk=chunk,
+        # Frames in a batch; folders of earlier versions may have more, and are not continued.
+        group=1,
+        threads=torch.get_num_threads(),
+        device=sampler.device.type,
+        maps=list(job.scores),
+        overlay=job.overlay,
     )
+    if job.flag:
+        settings["flag"] = {name: threshold.value for name, threshold in job.flag.items()}
+    settings["component_thresholds"] = thresholds
+    settings["mask_sha256"] = None if job.region is None else job.region.sha256
+    return settings
+
+
+def _model_record(model: Model) -> dict[str, Any]:
+    """Return what a manifest says of the model, for readers of its maps."""
+    description = model.network.description
+    calibration = model.attachments.get("calibration")
+    features = model.attachments.get("features")
+    record: dict[str, Any] = {
+        "architecture": f"{description.architecture} {description.encoder}",
+        "method": model.posterior.method,
+        "members": model.posterior.members,
+        "parameters": model.posterior.settings(),
+        "provenance": model.record.get("provenance"),
+        "calibration": calibration and asdict(calibration),
+    }
+    if features:
+        record["feature_encoder"] = features.encoder
+    return record
 
 
 def overlay_drawer(
@@ -327,10 +406,8 @@ def overlay_drawer(
     from segunc.gallery.drawing import Legend, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:
-        raise InputError(
-            f"--overlay of {score}, which has no fixed range of colours",
-            hint="add entropy to --scores",
-        )
+        message = f"--overlay of {score}, which has no fixed range of colours"
+        raise InputError(message, hint="add entropy to --scores")
     check_promises(flag, manifest["run"])
     legend = Legend.of(manifest, score, display_range(score), flag.get(score))
 
@@ -347,21 +424,25 @@ def overlay_video(job: Job, place: int) -> Path | None:
     """Write ``overlay.webm`` of the overlays of a finished video, each at its time."""
     from segunc.gallery.pictures import write_video
 
-    out, source = job.inputs[place].out, job.sources[place]
+    out = job.inputs[place].out
+    source = job.sources[place]
     manifest = read_manifest(out) or {}
     if not job.overlay or source.kind != "video" or manifest.get("status") != "finished":
         return None
-    records = FrameRecords(out, all_shards(manifest)).values()
-    shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
-    if not shown:
+    pictures: list[Path] = []
+    times: list[float | None] = []
+    for record in FrameRecords(out, all_shards(manifest)).values():
+        pictures.append(inside(out, record["files"][OVERLAY]))
+        times.append(record.get("time"))
+    if not pictures:
         return None
     rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
     check_video(out, manifest)
     made = write_video(
-        [path for path, _ in shown],
+        pictures,
         out / OVERLAY_VIDEO,
         rate,
-        [time for _, time in shown],
+        times,
         on_whole=lambda video: begin_video(out, video),
     )
     note_video(out, manifest)

@@ -42,72 +42,32 @@ def import_network(options: ImportOptions) -> ImportResult:
             probabilities, or a model folder that exists.
 
     >>> source, out = "torchvision:lraspp_mobilenet_v3_large", folder / "imported"
-    >>> result = import_network(ImportOptions(source=source, weights=weights, classes="cityscapes", size=(64, 128), out=out))
+    >>> options = ImportOptions(
+    ...     source=source, weights=weights, classes="cityscapes", size=(64, 128), out=out
+    ... )
+    >>> result = import_network(options)
     >>> result.description.num_classes, result.description.mean
     (19, (0.485, 0.456, 0.406))
     """
     kind, colon, name = options.source.partition(":")
     if not colon or not name:
-        raise InputError(
-            f"source '{options.source}' is not SOURCE:NAME",
-            hint=f"SOURCE is one of {', '.join(SOURCES)}",
-        )
+        message = f"source '{options.source}' is not SOURCE:NAME"
+        raise InputError(message, hint=f"SOURCE is one of {', '.join(SOURCES)}")
     out = Path(options.out)
     if (out / DESCRIPTION).exists():
         raise InputError(f"{out} holds a network already", hint="give another --out")
-    state = None if options.weights is None else read_state(Path(options.weights))
-    classes, palette = None, tuple[tuple[int, int, int], ...]()
-    if options.classes is not None and "," in options.classes:
-        classes = tuple(name.strip() for name in options.classes.split(","))
-        if "" in classes:
-            message = f"--classes '{options.classes}' has an empty name"
-            raise InputError(
-                message,
-                hint="--classes NAME,NAME; a network of one output has two classes: background,road",
-            )
-    elif options.classes is not None:
-        labels = label_map(options.classes)
-        classes, palette = labels.classes, labels.palette
-    wishes = Wishes(
-        classes,
-        palette,
-        options.mean,
-        options.std,
-        options.size,
-        options.arguments,
-        state,
-        options.trust,
-    )
+    wishes = _wishes(options)
     read = SOURCES[kind](name, wishes)
-    provenance = {
-        "imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source
-    }
-    provenance |= {} if options.weights is None else {"weights": Path(options.weights).name}
-    description = replace(read.description, provenance=provenance)
-    description.check_names()
-    if options.drop_classes is not None:
-        description = description.without(
-            [name.strip() for name in options.drop_classes.split(",")]
-        )
-    weights = read.state if state is None else state
+    description = _described(options, read.description)
+    weights = read.state if wishes.state is None else wishes.state
     if weights is None:
-        raise InputError(
-            f"{options.source} has no weights of its own", hint="--weights FILE, a state dict"
-        )
-    # With all outputs: the checks below, of probabilities for instance, hold for them together.
-    network, notes = _loaded(
-        description, weights, str(options.weights or options.source), options.weights_key
-    )
-    notes.append(settle_outputs(network))
-    settle_size(network)
-    notes.append(check_network(network))
-    notes = list(filter(None, notes))
-    if description.dropped_outputs:
-        network.description = replace(description, divisor=network.description.divisor)
-    description = network.description
+        message = f"{options.source} has no weights of its own"
+        raise InputError(message, hint="--weights FILE, a state dict")
+    source = str(options.weights or options.source)
+    network, notes = _tried_network(description, weights, source, options.weights_key)
     save_network(network, out)
     record_command(out, recorded_command("import", options))
-    if description.inference_size is None:
+    if network.description.inference_size is None:
         notes.append(
             "the source names no size: frames keep their own size here; --size HxW sets one"
         )
@@ -116,6 +76,75 @@ def import_network(options: ImportOptions) -> ImportResult:
     except InputError as error:
         sites = str(error)
     return ImportResult(out, network.description, sites, tuple(notes))
+
+
+def _wishes(options: ImportOptions) -> Wishes:
+    """Return what the user says about the network, with the weights and classes of their files."""
+    state = None if options.weights is None else read_state(Path(options.weights))
+    classes: tuple[str, ...] | None = None
+    palette: tuple[tuple[int, int, int], ...] = ()
+    if options.classes is not None and "," in options.classes:
+        classes = _class_names(options.classes)
+    elif options.classes is not None:
+        labels = label_map(options.classes)
+        classes = labels.classes
+        palette = labels.palette
+    return Wishes(
+        classes=classes,
+        palette=palette,
+        mean=options.mean,
+        std=options.std,
+        inference_size=options.size,
+        arguments=options.arguments,
+        state=state,
+        trust=options.trust,
+    )
+
+
+def _class_names(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas; InputError where one is empty."""
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names:
+        hint = "--classes NAME,NAME; a network of one output has two classes: background,road"
+        raise InputError(f"--classes '{text}' has an empty name", hint=hint)
+    return names
+
+
+def _described(options: ImportOptions, description: NetworkDescription) -> NetworkDescription:
+    """Return the description of a source, with its provenance and without the outputs that are
+    dropped.
+    """
+    kind, _, name = options.source.partition(":")
+    # Of a file or a folder only the last part: the record must not say whose machine it was.
+    imported = f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source
+    provenance = {"imported": imported}
+    if options.weights is not None:
+        provenance["weights"] = Path(options.weights).name
+    description = replace(description, provenance=provenance)
+    description.check_names()
+    if options.drop_classes is not None:
+        dropped = [name.strip() for name in options.drop_classes.split(",")]
+        description = description.without(dropped)
+    return description
+
+
+def _tried_network(
+    description: NetworkDescription, weights: Mapping[str, Tensor], source: str, key: str | None
+) -> tuple[SegmentationNetwork, list[str]]:
+    """Return a network with its weights that was tried on frames, and what a user should know.
+
+    Raises:
+        InputError: the weights do not fit, or the network is not a function of each frame alone to
+            logits.
+    """
+    # With all outputs: the checks below, of probabilities for instance, hold for them together.
+    network, notes = _loaded(description, weights, source, key)
+    notes.append(settle_outputs(network))
+    settle_size(network)
+    notes.append(check_network(network))
+    if description.dropped_outputs:
+        network.description = replace(description, divisor=network.description.divisor)
+    return network, [note for note in notes if note]
 
 
 def _loaded(

@@ -1,17 +1,19 @@
-"""``segunc init``: from a folder of images and labels to a label map, a list of frames and one
-configuration of train, finetune and evaluate.
+"""``segunc init``: from a folder of images and labels to a configuration.
+
+It writes a label map, a list of frames, a picture of pairs, and one configuration of train, finetune
+and evaluate.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any, cast
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -21,50 +23,78 @@ from segunc.core.files import csv_text, write_file
 from segunc.data.census import Value
 from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
 from segunc.data.frame_lists import FRAME_COLUMNS
-from segunc.data.images import Colour, Image, load_image, resize_nearest
+from segunc.data.images import Colour, Image, Labels, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
 from segunc.data.pairing import Pair
 from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
 
-# Okabe and Ito's colours and Tol's muted ones, which colour-blind readers tell apart; none is grey,
-# since grey pixels may be ids.
 PALETTE = (
-    *(
-        (0, 114, 178),
-        (230, 159, 0),
-        (0, 158, 115),
-        (204, 121, 167),
-        (86, 180, 233),
-        (213, 94, 0),
-        (240, 228, 66),
-    ),
-    *(
-        (51, 34, 136),
-        (136, 34, 85),
-        (17, 119, 51),
-        (153, 153, 51),
-        (136, 204, 238),
-        (170, 68, 153),
-        (221, 204, 119),
-    ),
+    # Okabe and Ito's colours.
+    (0, 114, 178),
+    (230, 159, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (86, 180, 233),
+    (213, 94, 0),
+    (240, 228, 66),
+    # Tol's muted colours.
+    (51, 34, 136),
+    (136, 34, 85),
+    (17, 119, 51),
+    (153, 153, 51),
+    (136, 204, 238),
+    (170, 68, 153),
+    (221, 204, 119),
 )
+"""Colours that colour-blind readers tell apart; none is grey, since grey pixels may be ids."""
 VOID_COLOUR = (20, 20, 28)
-APART = 60  # steps of 256 between a proposed colour and one that is taken, in one channel at least
-SHOWN_PAIRS, CELL = 8, 400  # pairs on the picture, and pixels of the width of one image there
+MIN_DISTANCE = 60
+"""Steps of 256 between a proposed colour and one that is taken, in one channel at least."""
+SHOWN_PAIRS = 8
+"""Pairs on the picture."""
+CELL_WIDTH = 400
+"""Pixels of one image there."""
+GAP = 6
+"""Pixels between two pairs there."""
+LEGEND_COLUMNS = 4
+LEGEND_ROW_HEIGHT = 28
+
+
+class ClassRow(NamedTuple):
+    """A row of a label map, with its columns in their order."""
+
+    raw: int
+    name: str
+    train: int
+    red: int
+    green: int
+    blue: int
+
+    def value(self, kind: str) -> Value:
+        """Return what the labels hold of the class: its id, or its colour."""
+        if kind == "ids":
+            return self.raw
+        return self.red, self.green, self.blue
 
 
 @dataclass(frozen=True)
 class InitResult:
     """What was found and written."""
 
-    config: Path  # the configuration
-    label_map: Path  # CSV of the classes
-    frames: Path  # CSV of the frames: split,image,label
-    picture: Path  # pairs to look at
-    about: tuple[str, ...]  # what was found, in lines
-    notes: tuple[str, ...]  # what was assumed or left out
+    config: Path
+    """The configuration."""
+    label_map: Path
+    """CSV of the classes."""
+    frames: Path
+    """CSV of the frames: split,image,label."""
+    picture: Path
+    """Pairs to look at."""
+    about: tuple[str, ...]
+    """What was found, in lines."""
+    notes: tuple[str, ...]
+    """What was assumed or left out."""
 
 
 @takes(InitOptions)
@@ -80,41 +110,59 @@ def init(options: InitOptions) -> InitResult:
     >>> result.config.name, len(result.about) > 5
     ('mine.yaml', True)
     """
-    root, config = Path(options.data), Path(options.out)
-    stem = config.with_suffix("")
-    files = ("classes.csv", FRAMES_LIST, PAIRS_PICTURE)
-    places = {file.partition(".")[0]: stem.with_name(f"{stem.name}-{file}") for file in files}
-    if not options.overwrite and (
-        taken := [path for path in (config, *places.values()) if path.exists()]
-    ):
-        raise InputError(
-            f"{taken[0]} is there", hint="--overwrite writes it anew, or give another --out"
-        )
-    given = label_map(options.label_map) if options.label_map else None
+    root = Path(options.data)
+    config = Path(options.out)
+    classes_path = _beside(config, "classes.csv")
+    frames_path = _beside(config, FRAMES_LIST)
+    picture_path = _beside(config, PAIRS_PICTURE)
+    if not options.overwrite:
+        for path in (config, classes_path, frames_path, picture_path):
+            if path.exists():
+                raise InputError(
+                    f"{path} already exists",
+                    hint="--overwrite writes it anew, or give another --out",
+                )
     found = discover(
         root,
         options.images,
         options.labels,
         labelled_only=options.labelled_only,
-        label_map=given,
+        label_map=label_map(options.label_map) if options.label_map else None,
         allow_mixed=options.void is not None,
     )
-    rows = _classes(found, options)
-    write_file(places["classes"], csv_text([COLUMNS, *rows]).encode())
-    labels = read_label_map(places["classes"])
+    rows = _class_rows(found, options)
+    write_file(classes_path, csv_text([COLUMNS, *rows]).encode())
+    labels = read_label_map(classes_path)
     frames = [(pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in found.pairs]
-    write_file(places["frames"], csv_text([FRAME_COLUMNS, *frames]).encode())
-    sizes = [
-        load_image(root / pair.image).shape[:2]
-        for pair in found.pairs[:: max(1, len(found.pairs) // 8)]
-    ]
-    write_file(places["pairs"], encode_jpeg(_picture(found, labels)))
-    settings = _configuration(config, places, found, sizes)
+    write_file(frames_path, csv_text([FRAME_COLUMNS, *frames]).encode())
+    sizes = _sampled_sizes(found)
+    write_file(picture_path, encode_jpeg(_picture(found, labels)))
+    settings = _configuration(config, classes_path, frames_path, found, sizes)
     write_file(config, settings.encode())
-    about = _about(found, labels, rows)
     return InitResult(
-        config, places["classes"], places["frames"], places["pairs"], about, tuple(found.notes)
+        config=config,
+        label_map=classes_path,
+        frames=frames_path,
+        picture=picture_path,
+        about=_about(found, labels, rows),
+        notes=tuple(found.notes),
     )
+
+
+def _beside(config: Path, ending: str) -> Path:
+    """Return the path of a file that belongs to a configuration: ``mine-classes.csv``."""
+    stem = config.with_suffix("")
+    return stem.with_name(f"{stem.name}-{ending}")
+
+
+def _sampled_sizes(found: Found) -> list[tuple[int, int]]:
+    """Return height and width of about eight images, spread over the folder."""
+    step = max(1, len(found.pairs) // 8)
+    sizes: list[tuple[int, int]] = []
+    for pair in found.pairs[::step]:
+        height, width = load_image(found.root / pair.image).shape[:2]
+        sizes.append((height, width))
+    return sizes
 
 
 def _text(value: Value) -> str:
@@ -122,46 +170,73 @@ def _text(value: Value) -> str:
     return str(value) if isinstance(value, int) else "#{:02x}{:02x}{:02x}".format(*value)
 
 
-def _classes(found: Found, options: InitOptions) -> list[list[object]]:
-    """Return the rows of the label map: of the given one, or proposed."""
+def _class_rows(found: Found, options: InitOptions) -> list[ClassRow]:
+    """Return the rows of the label map: of the one that the user names, or proposed."""
     if options.label_map:
-        given = label_map(options.label_map)
-        known = given.colours or {} if found.kind == "colours" else given.raw_to_train
-        if unknown := [_text(value) for value in found.pixels if value not in known]:
-            lack = f"{len(unknown)} values of the labels are not in label map {options.label_map}, e.g. {', '.join(unknown[:5])}"
-            raise InputError(lack, hint="leave --label-map out, and a label map is proposed")
-        return _rows_of(given)
-    values = sorted(
-        found.pixels, key=lambda value: (-1, value, ()) if isinstance(value, int) else (0, 0, value)
-    )
-    if len(values) <= 2 + (IGNORE in values and len(values) == 3) and not options.two_classes:
-        shown = " and ".join(map(_text, values))
-        if len(values) < 2:
-            raise InputError(
-                f"the labels hold {shown} alone: nothing to learn",
-                hint="--labels names other labels",
-            )
-        way = {"0 and 2": " --dataset road-anomaly", "0 and 255": " --dataset folder-255"}.get(
-            shown, ""
+        labels = label_map(options.label_map)
+        _check_values_known(found, labels, options.label_map)
+        return _rows_of(labels)
+    values = sorted(found.pixels, key=_sort_key)
+    if not options.two_classes:
+        _check_no_masks(values)
+    void = _void(found, values, options)
+    return _proposed_rows(found, values, void)
+
+
+def _sort_key(value: Value) -> tuple[int, ...]:
+    """Return what sorts ids, or colours; labels hold one of the two."""
+    return (value,) if isinstance(value, int) else value
+
+
+def _check_values_known(found: Found, labels: LabelMap, name: str) -> None:
+    """Raise InputError for ids or colours of the labels that are not in a label map."""
+    known_values = labels.colours or {} if found.kind == "colours" else labels.raw_to_train
+    unknown = [_text(value) for value in found.pixels if value not in known_values]
+    if unknown:
+        raise InputError(
+            f"{len(unknown)} values of the labels are not in label map {name}, "
+            f"e.g. {', '.join(unknown[:5])}",
+            hint="leave --label-map out, and a label map is proposed",
         )
-        masks = f"segunc evaluate --maps MAPS --anomaly-labels LABELS{way}"
-        hint = f"--two-classes learns them; if they mark anomalies: {masks}"
-        raise InputError(f"the labels hold {shown} alone: masks", hint=hint)
-    void, number = _void(found, values, options), 0
-    rows: list[list[object]] = []
-    taken = [
-        colour for value, colour in found.palette.items() if value in values and len({*colour}) > 1
-    ]
+
+
+def _check_no_masks(values: Sequence[Value]) -> None:
+    """Raise InputError for labels of two values, which may be masks of anomalies."""
+    is_two_with_void = len(values) == 3 and IGNORE in values
+    if len(values) > 2 and not is_two_with_void:
+        return
+    shown = " and ".join(_text(value) for value in values)
+    if len(values) < 2:
+        raise InputError(
+            f"the labels hold {shown} alone: nothing to learn",
+            hint="--labels names other labels",
+        )
+    dataset_options = {"0 and 2": " --dataset road-anomaly", "0 and 255": " --dataset folder-255"}
+    dataset = dataset_options.get(shown, "")
+    raise InputError(
+        f"the labels hold {shown} alone: masks",
+        hint="--two-classes learns them; if they mark anomalies: "
+        f"segunc evaluate --maps MAPS --anomaly-labels LABELS{dataset}",
+    )
+
+
+def _proposed_rows(found: Found, values: Sequence[Value], void: set[Value]) -> list[ClassRow]:
+    """Return a row for each value of the labels; those of ``void`` are ignored."""
+    rows: list[ClassRow] = []
+    number = 0
     for index, value in enumerate(values):
-        ignored, colour, raw = value in void, value, index
-        if isinstance(value, int):  # no grey: grey pixels of three channels may be ids
-            own, raw = found.palette.get(value, (0, 0, 0)), value
-            colour = (
-                VOID_COLOUR if ignored else _proposed(number, taken) if len({*own}) == 1 else own
-            )
-        name = "void" if ignored else f"class {_text(value)}"
-        rows.append([raw, name, IGNORE if ignored else number, *cast(Colour, colour)])
-        number += not ignored
+        is_void = value in void
+        name = "void" if is_void else f"class {_text(value)}"
+        train = IGNORE if is_void else number
+        if not isinstance(value, int):
+            rows.append(ClassRow(index, name, train, *value))
+        elif is_void:
+            rows.append(ClassRow(value, name, train, *VOID_COLOUR))
+        else:
+            colour = _colour_of_id(found, values, value, number)
+            rows.append(ClassRow(value, name, train, *colour))
+        if not is_void:
+            number += 1
     if number < 2:
         raise InputError(
             "fewer than two classes are left to learn", hint="name fewer values at --void"
@@ -169,123 +244,191 @@ def _classes(found: Found, options: InitOptions) -> list[list[object]]:
     return rows
 
 
-def _proposed(number: int, taken: Sequence[Colour] = ()) -> Colour:
-    """Return the colour of a class, far from those that others have; from the fifteenth on the
-    first ones return darker.
+def _colour_of_id(found: Found, values: Sequence[Value], value: int, number: int) -> Colour:
+    """Return the colour of class ``number``: that of the labels' palette, or a proposed one.
+
+    A palette's grey is not taken: grey pixels of three channels may be ids.
     """
-    free = [
-        one
-        for one in PALETTE
-        if all(np.abs(np.subtract(one, other)).max() >= APART for other in taken)
-    ] or PALETTE
+    colour = found.palette.get(value, (0, 0, 0))
+    if not _is_grey(colour):
+        return colour
+    taken: list[Colour] = []
+    for other, colour_of_other in found.palette.items():
+        if other in values and not _is_grey(colour_of_other):
+            taken.append(colour_of_other)
+    return _proposed(number, taken)
+
+
+def _is_grey(colour: Colour) -> bool:
+    return len(set(colour)) == 1
+
+
+def _proposed(number: int, taken: Sequence[Colour] = ()) -> Colour:
+    """Return the colour of a class, far from the colours that others have.
+
+    When the colours run out, the first ones return darker.
+    """
+
+    def is_free(colour: Colour) -> bool:
+        return all(np.abs(np.subtract(colour, other)).max() >= MIN_DISTANCE for other in taken)
+
+    free = [colour for colour in PALETTE if is_free(colour)] or PALETTE
     rounds, place = divmod(number, len(free))
     red, green, blue = (round(part * 0.6**rounds) for part in free[place])
     return red, green, blue
 
 
-def _rows_of(labels: LabelMap) -> list[list[object]]:
-    """Return the rows that describe a label map, a colour for each raw id where it has one."""
-    colours = {raw: colour for colour, raw in (labels.colours or {}).items()}
-    rows: list[list[object]] = []
+def _rows_of(labels: LabelMap) -> list[ClassRow]:
+    """Return the rows that describe a label map, with the colour of each raw id if it has one."""
+    colour_of_id = {raw: colour for colour, raw in (labels.colours or {}).items()}
+    rows: list[ClassRow] = []
     for raw, train in sorted(labels.raw_to_train.items(), key=lambda item: (item[1], item[0])):
-        name = "void" if train == IGNORE else labels.classes[train]
-        rows.append(
-            [
-                raw,
-                name,
-                train,
-                *colours.get(raw, VOID_COLOUR if train == IGNORE else labels.palette[train]),
-            ]
-        )
+        if train == IGNORE:
+            name = "void"
+            class_colour = VOID_COLOUR
+        else:
+            name = labels.classes[train]
+            class_colour = labels.palette[train]
+        rows.append(ClassRow(raw, name, train, *colour_of_id.get(raw, class_colour)))
     return rows
 
 
 def _void(found: Found, values: Sequence[Value], options: InitOptions) -> set[Value]:
-    """Return the values that no class has, and note the assumption."""
+    """Return the values that no class has, and note what was assumed."""
     if options.void is not None:
-        named = {text.lower() for text in options.void} - {"none"}
-        void = {value for value in values if _text(value) in named}
-        if unknown := named - {_text(value) for value in void}:
-            fact = f"--void {', '.join(sorted(unknown))} is no value of the labels"
-            raise InputError(fact, hint=f"they hold {', '.join(map(_text, values))}")
-        return void
+        return _named_void(values, options.void)
     usual: Value = IGNORE if found.kind == "ids" else (0, 0, 0)
-    void = {usual} if usual in values and len(values) > (2 if found.kind == "ids" else 3) else set()
-    for value in void:
+    fewest_classes = 2 if found.kind == "ids" else 3
+    if usual in values and len(values) > fewest_classes:
         found.notes.append(
-            f"assumes that {_text(value)} is void and ignores it; --void none makes it a class"
+            f"assumes that {_text(usual)} is void and ignores it; --void none makes it a class"
         )
-    if not void:
-        found.notes.append(
-            "assumes that every value is a class; --void VALUE ignores one that marks what has none"
+        return {usual}
+    found.notes.append(
+        "assumes that every value is a class; --void VALUE ignores one that marks what has none"
+    )
+    return set()
+
+
+def _named_void(values: Sequence[Value], texts: Iterable[str]) -> set[Value]:
+    """Return the values that the user names as void."""
+    named = {text.lower() for text in texts} - {"none"}
+    void = {value for value in values if _text(value) in named}
+    unknown = named - {_text(value) for value in void}
+    if unknown:
+        raise InputError(
+            f"--void {', '.join(sorted(unknown))} is not a value of the labels",
+            hint=f"they hold {', '.join(_text(value) for value in values)}",
         )
     return void
 
 
-def _about(found: Found, labels: LabelMap, rows: Sequence[Sequence[object]]) -> tuple[str, ...]:
+def _about(found: Found, labels: LabelMap, rows: Sequence[ClassRow]) -> tuple[str, ...]:
+    """Return what was found, in lines."""
     counts = ", ".join(f"{count} {split}" for split, count in found.counts().items())
     lines = [f"{len(found.pairs)} pairs of image and label: {counts}"]
-    lines += [f"  {pair.split}: {pair.image} with {pair.label}" for pair in _spread(found.pairs, 3)]
-    looked = f"in the {found.looked_at} of {len(found.pairs)} labels that were looked at"
+    examples = _spread(found.pairs, count=3)
+    lines += [f"  {pair.split}: {pair.image} with {pair.label}" for pair in examples]
     lines.append(
-        f"{labels.num_classes} classes by {found.kind} {looked}; training refuses other values"
+        f"{labels.num_classes} classes by {found.kind} in the {found.looked_at} of "
+        f"{len(found.pairs)} labels that were looked at; training refuses other values"
     )
-    key: Callable[[Any], Any] = (
-        (lambda row: row[0]) if found.kind == "ids" else (lambda row: tuple(row[3:]))
-    )
-    pixels: Mapping[Any, int] = found.pixels
-    for row in (row for row in rows if row[2] != IGNORE or key(row) in pixels):
-        share = pixels.get(key(row), 0) / max(1, found.pixels.total())
-        lines.append(f"  {_text(key(row)):>8}  {row[1]}: {100 * share:.2f} % of the pixels")
+    pixels = found.pixels
+    total = max(1, pixels.total())
+    for row in rows:
+        value = row.value(found.kind)
+        if row.train == IGNORE and value not in pixels:
+            continue
+        share = pixels.get(value, 0) / total
+        lines.append(f"  {_text(value):>8}  {row.name}: {100 * share:.2f} % of the pixels")
     return tuple(lines)
 
 
 def _spread(pairs: Sequence[Pair], count: int) -> list[Pair]:
-    return [
-        pairs[int(index)] for index in np.unique(np.linspace(0, len(pairs) - 1, count).astype(int))
-    ]
+    """Return at most ``count`` pairs, evenly spaced."""
+    indices = np.linspace(0, len(pairs) - 1, count).astype(int)
+    return [pairs[int(index)] for index in np.unique(indices)]
 
 
 def _picture(found: Found, labels: LabelMap) -> Image:
     """Return eight pairs, each the image beside its label over it, and a legend below."""
     palette = np.full((256, 3), VOID_COLOUR, np.uint8)
     palette[: labels.num_classes] = labels.palette
-    cells, ignored = [], False
+    cells: list[Image] = []
+    has_void = False
     for pair in _spread(found.pairs, SHOWN_PAIRS):
-        image, label = load_image(found.root / pair.image), labels.read(found.root / pair.label)
-        if image.shape[:2] != label.shape:
-            sizes = "{}x{}, its label {}x{}".format(*image.shape[:2], *label.shape)
-            raise InputError(
-                f"image {pair.image} is {sizes} pixels",
-                hint="--labels names the labels of these images",
-            )
-        ignored |= bool((label == IGNORE).any())
-        height = max(1, round(CELL * image.shape[0] / image.shape[1]))
-        small = np.asarray(
-            cv2.resize(image, (CELL, height), interpolation=cv2.INTER_AREA), np.uint8
+        image, label = _read_pair(found.root, pair, labels)
+        cells.append(_cell(image, label, palette))
+        has_void |= bool((label == IGNORE).any())
+    colours = list(zip(labels.classes, labels.palette, strict=True))
+    if has_void:
+        colours.append(("void (ignored)", VOID_COLOUR))
+    grid = _grid(cells)
+    return np.concatenate([grid, _legend(colours, grid.shape[1])])
+
+
+def _read_pair(root: Path, pair: Pair, labels: LabelMap) -> tuple[Image, Labels]:
+    """Return the image and the train ids of a pair.
+
+    Raises:
+        InputError: one of them cannot be read, or they differ in size.
+    """
+    image = load_image(root / pair.image)
+    label = labels.read(root / pair.label)
+    if image.shape[:2] != label.shape:
+        image_size = "{}x{}".format(*image.shape[:2])
+        label_size = "{}x{}".format(*label.shape)
+        raise InputError(
+            f"image {pair.image} is {image_size}, its label {label_size} pixels",
+            hint="--labels names the labels of these images",
         )
-        grey = np.repeat(small.mean(2, keepdims=True), 3, 2)
-        over = (0.35 * grey + 0.65 * palette[resize_nearest(label, CELL, height)]).astype(np.uint8)
-        cells.append(np.concatenate([small, over], 1))
-    tallest, paper = max(len(cell) for cell in cells), 255
-    padded = [
-        np.pad(cell, ((0, tallest - len(cell) + 6), (0, 6), (0, 0)), constant_values=paper)
-        for cell in cells
-    ]
-    padded += [np.full_like(padded[0], paper)] * (len(padded) % 2)
-    grid = np.concatenate([np.concatenate(padded[i : i + 2], 1) for i in range(0, len(padded), 2)])
-    colours = [*zip(labels.classes, labels.palette, strict=True)] + [
-        ("void (ignored)", VOID_COLOUR)
-    ] * ignored
-    legend, width = Sheet(28 * -(-len(colours) // 4) + 6, grid.shape[1]), grid.shape[1] // 4
+    return image, label
+
+
+def _cell(image: Image, label: Labels, palette: Image) -> Image:
+    """Return an image, and beside it the colours of its label over the image in grey."""
+    height = max(1, round(CELL_WIDTH * image.shape[0] / image.shape[1]))
+    scaled = cv2.resize(image, (CELL_WIDTH, height), interpolation=cv2.INTER_AREA)
+    small = np.asarray(scaled, np.uint8)
+    grey = np.repeat(small.mean(2, keepdims=True), 3, 2)
+    colours = palette[resize_nearest(label, CELL_WIDTH, height)]
+    overlay = (0.35 * grey + 0.65 * colours).astype(np.uint8)
+    return np.concatenate([small, overlay], axis=1)
+
+
+def _grid(cells: Sequence[Image]) -> Image:
+    """Return cells on white paper, two in a row."""
+    paper = 255
+    tallest = max(len(cell) for cell in cells)
+    padded: list[Image] = []
+    for cell in cells:
+        below = tallest - len(cell) + GAP
+        padded.append(np.pad(cell, ((0, below), (0, GAP), (0, 0)), constant_values=paper))
+    if len(padded) % 2:
+        padded.append(np.full_like(padded[0], paper))
+    lefts = range(0, len(padded), 2)
+    rows = [np.concatenate(padded[left : left + 2], axis=1) for left in lefts]
+    return np.concatenate(rows)
+
+
+def _legend(colours: Sequence[tuple[str, Colour]], width: int) -> Image:
+    """Return the names of classes beside their colours, in columns."""
+    rows = -(-len(colours) // LEGEND_COLUMNS)
+    sheet = Sheet(LEGEND_ROW_HEIGHT * rows + GAP, width)
+    column_width = width // LEGEND_COLUMNS
     for index, (name, colour) in enumerate(colours):
-        legend.swatch(name, colour, 8 + index % 4 * width, 24 + 28 * (index // 4), 14, width - 16)
-    return np.concatenate([grid, legend.pixels])
+        row, column = divmod(index, LEGEND_COLUMNS)
+        left = 8 + column * column_width
+        baseline = 24 + LEGEND_ROW_HEIGHT * row
+        sheet.swatch(name, colour, left, baseline, 14, column_width - 16)
+    return sheet.pixels
 
 
 def _from(config: Path, path: Path) -> str:
-    """Return a path as a configuration names it: relative to its own folder, with ``./`` or
-    ``../``, so that both can be moved together; whole where they have no folder in common.
+    """Return a path as a configuration names it.
+
+    It is relative to the folder of the configuration, with ``./`` or ``../``, so that both can be
+    moved together; it is whole if the two have no folder in common.
     """
     folder = config.absolute().parent.resolve()
     target = path.absolute().resolve()
@@ -300,29 +443,42 @@ def _from(config: Path, path: Path) -> str:
 
 
 def _configuration(
-    config: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]
+    config: Path, classes: Path, frames: Path, found: Found, sizes: Sequence[tuple[int, int]]
 ) -> str:
-    """Return the text of the configuration of train, finetune and evaluate, for frames of these
-    sizes.
+    """Return the text of the configuration of train, finetune and evaluate.
+
+    Args:
+        config: where it will lie.
+        classes: the label map.
+        frames: the list of frames.
+        found: what the folder of the data holds.
+        sizes: height and width of some frames.
     """
     height = min(size[0] for size in sizes)
     width = min(size[1] for size in sizes)
-    train = found.counts()["train"]
-    same_size = len(set(sizes)) == 1
-    epochs = min(60, max(10, round(12_000 / train)))
+    has_one_size = len(set(sizes)) == 1
+    training_frames = found.counts()["train"]
+    epochs = min(60, max(10, round(12_000 / training_frames)))
     largest_side = 320 if height * width < 1_000_000 else 512
-    paths = {name: _from(config, path) for name, path in {**places, "root": found.root}.items()}
-    if same_size:
+    whole_strides = min(height, width) // 32 * 32
+    if has_one_size:
         size = f"inference_size: [{height}, {width}]"
     else:
         size = "# Frames differ in size: each is seen at its own."
     template = (resources.files("segunc.verbs") / "init.template").read_text(encoding="utf-8")
     return Template(template).substitute(
-        {name: json.dumps(path, ensure_ascii=False) for name, path in paths.items()},
-        side=min(largest_side, max(32, min(height, width) // 32 * 32)),
-        batch_size=min(8, train),
-        eval_batch_size=4 if same_size else 1,
+        root=_quoted(_from(config, found.root)),
+        frames=_quoted(_from(config, frames)),
+        classes=_quoted(_from(config, classes)),
+        side=min(largest_side, max(32, whole_strides)),
+        batch_size=min(8, training_frames),
+        eval_batch_size=4 if has_one_size else 1,
         size=size,
         epochs=epochs,
         every=max(1, epochs // 8),
     )
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML and JSON write it."""
+    return json.dumps(text, ensure_ascii=False)

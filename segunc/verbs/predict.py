@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,11 +14,14 @@ from segunc.verbs.execution import InputResult, open_job, predict_input
 class PredictResult(NamedTuple):
     """What a run did."""
 
-    out: Path  # the maps folder, or the folder of one for each input
-    inputs: tuple[InputResult, ...]  # those that came to their end
-    notes: tuple[str, ...] = ()  # what a user should know
-    # What went wrong meanwhile, in one line; empty where nothing did. What was finished is kept.
+    out: Path
+    """The maps folder, or the folder of one for each input."""
+    inputs: tuple[InputResult, ...]
+    """The inputs that were finished."""
+    notes: tuple[str, ...] = ()
+    """What a user should know."""
     failure: str = ""
+    """What went wrong meanwhile, in one line; empty if nothing did. What was finished is kept."""
 
     @property
     def frames(self) -> int:
@@ -27,12 +31,12 @@ class PredictResult(NamedTuple):
     @property
     def failed(self) -> dict[str, str]:
         """Frame -> why it has no maps; with several inputs, behind the input's label."""
-        failures = (
-            (part.label, name, why)
-            for part in self.inputs
-            for name, why in part.summary.failed.items()
-        )
-        return {f"{label}/{name}" if label else name: why for label, name, why in failures}
+        reasons: dict[str, str] = {}
+        for part in self.inputs:
+            for name, reason in part.summary.failed.items():
+                key = f"{part.label}/{name}" if part.label else name
+                reasons[key] = reason
+        return reasons
 
 
 @takes(PredictOptions)
@@ -40,30 +44,43 @@ def predict(options: PredictOptions) -> PredictResult:
     """Write the maps of every input, or continue a run that was killed.
 
     Raises:
-        InputError: what was given cannot be predicted.
-        PartialFailure: the only input came to no end; what was finished is kept.
+        InputError: the inputs or the model cannot be used.
+        PartialFailure: the only input was not finished; what was finished of it is kept.
 
-    >>> result = predict(PredictOptions(model=abnn, input=frames, out=folder / "maps", draws=4, device="cpu"))
+    >>> out = folder / "maps"
+    >>> options = PredictOptions(model=abnn, input=frames, out=out, draws=4, device="cpu")
+    >>> result = predict(options)
     >>> result.frames, result.failed
     (2, {})
     >>> len(list((result.out / "epistemic").glob("*.png")))
     2
     """
-    results, failures = [], []
+    results: list[InputResult] = []
+    failures: list[str] = []
     with open_job(options) as job:
         for place, target in enumerate(job.inputs):
             try:
-                results.append(predict_input(job, place))
-                failure = results[-1].summary.failure
+                result = predict_input(job, place)
+                results.append(result)
+                failure = result.summary.failure
             except (InputError, PartialFailure) as error:
                 if len(job.inputs) == 1:
                     raise
                 failure = str(error)
             if failure:
                 failures.append(f"{target.label}: {failure}" if target.label else failure)
-    failure = failures[0] if failures else ""
-    if failures and len(job.inputs) > 1:
-        failure = f"{len(failures)} of {len(job.inputs)} inputs failed; {'; '.join(failures)}"
     return PredictResult(
-        Path(options.out), tuple(results), tuple(job.sampler.report.messages), failure
+        out=Path(options.out),
+        inputs=tuple(results),
+        notes=tuple(job.sampler.report.messages),
+        failure=_in_one_line(failures, len(job.inputs)),
     )
+
+
+def _in_one_line(failures: Sequence[str], inputs: int) -> str:
+    """Return the failures of a run over so many inputs, empty if there are none."""
+    if not failures:
+        return ""
+    if inputs == 1:
+        return failures[0]
+    return f"{len(failures)} of {inputs} inputs failed; {'; '.join(failures)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
@@ -21,6 +21,11 @@ from segunc.options import (
     takes,
 )
 from segunc.posteriors.methods import METHODS, Method
+
+if TYPE_CHECKING:
+    from segunc.training.config import FinetuneConfig, FitConfig
+
+C = TypeVar("C", bound="FitConfig[Any] | FinetuneConfig[Any]")
 
 
 class TrainedNetwork(NamedTuple):
@@ -46,7 +51,9 @@ def train(options: TrainOptions) -> TrainResult:
     Raises:
         InputError: the configuration, the data and the output folder do not fit together.
 
-    >>> result = train(TrainOptions(train_config, folder / "base", device="cpu", settings={"trainer.max_epochs": 1}))
+    >>> short = {"trainer.max_epochs": 1}
+    >>> options = TrainOptions(train_config, folder / "base", device="cpu", settings=short)
+    >>> result = train(options)
     >>> result.networks[0].measured["epochs"]
     1
     """
@@ -62,10 +69,10 @@ def train(options: TrainOptions) -> TrainResult:
     config = parse_config(
         TrainConfig, Path(options.config), _words(options.settings), others=sections_of_methods
     )
+    trained: Iterable[tuple[Path, Any]]
     if options.seeds is None:
-        trained: Iterable[tuple[Path, Any]] = [
-            (out, train_network(config, out, device=options.device)[1])
-        ]
+        _, measured = train_network(config, out, device=options.device)
+        trained = [(out, measured)]
     else:
         trained = train_members(config, options.seeds, out, device=options.device)
     networks = []
@@ -92,7 +99,10 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     Raises:
         InputError: the base, the configuration and the output folder do not fit together.
 
-    >>> result = finetune(FinetuneOptions(base=base, config=finetune_config, out=folder / "abnn", device="cpu"))
+    >>> options = FinetuneOptions(
+    ...     base=base, config=finetune_config, out=folder / "abnn", device="cpu"
+    ... )
+    >>> result = finetune(options)
     >>> result.measured["steps"] > 0, segunc.load_model(result.out).posterior.method
     (True, 'abnn')
     """
@@ -105,7 +115,9 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     measured = _finetune(options, say)
     if is_first_process():
         bases = several(options.base)
-        base = Path(bases[0]) if len(bases) == 1 and not METHODS[options.method].several else None
+        # A model of several bases has none whose history it could go on with.
+        one_base = len(bases) == 1 and not METHODS[options.method].several
+        base = Path(bases[0]) if one_base else None
         record_command(Path(options.out), recorded_command("finetune", options), base)
     return FinetuneResult(Path(options.out), measured)
 
@@ -113,68 +125,110 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
 def _finetune(options: FinetuneOptions, say: Callable[[str], None]) -> Mapping[str, Any]:
     """Write the model folder of a method, and return what was measured."""
     from segunc.core.progress import quiet_lightning
-    from segunc.training.config import FinetuneConfig, FitConfig, parse_config, recorded_data
+    from segunc.training.config import FinetuneConfig, FitConfig
 
-    method, out, overrides = METHODS[options.method], Path(options.out), _words(options.settings)
+    method = METHODS[options.method]
+    out = Path(options.out)
     bases = [Path(base) for base in several(options.base)]
-    file = Path(options.config) if options.config else None
     if method.several:
-        unused = [*([f"--config {options.config}"] if options.config else []), *overrides]
-        if unused:
-            raise InputError(
-                f"--method {method.name} has no settings, so it does not take {' '.join(unused)}"
-            )
+        _refuse_settings(method, options)
         method.fit(bases, out, say=say)
         return {}
     if len(bases) > 1:
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
     _refuse_other_network(method, bases[0], out)
-    recorded = recorded_data(bases[0]) if method.data or not method.finished else None
-    if file is None and not overrides and not recorded and (method.data or not method.finished):
-        hint = getattr(
-            method.config,
-            "without_data",
-            "give a YAML file or its keys as --key VALUE; see configs/",
-        )
-        raise InputError(
-            f"--method {method.name} needs a configuration, but there is no --config", hint=hint
-        )
-    how: dict[str, Any] = {"recorded": recorded, "others": sections_of_methods}
     if method.finished:
-        fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data, **how)
-        _tell_data(fitted.data, recorded, bases[0], say)
-        method.fit(bases[0], fitted, out, device=options.device, say=say)
+        fit_config = _read_settings(FitConfig, method, options, say)
+        method.fit(bases[0], fit_config, out, device=options.device, say=say)
         return {}
     quiet_lightning()
-    config = parse_config(FinetuneConfig, file, overrides, method.config, **how)
-    _tell_data(config.data, recorded, bases[0], say)
+    config = _read_settings(FinetuneConfig, method, options, say)
     # Lightning, not the caller, places a fine-tuning on its devices.
     measured: Mapping[str, Any] = method.fit(bases[0], config, out, device=options.device, say=say)
     return measured
+
+
+def _refuse_settings(method: Method, options: FinetuneOptions) -> None:
+    """Raise InputError for settings of a method that has none."""
+    unused = _words(options.settings)
+    if options.config:
+        unused.insert(0, f"--config {options.config}")
+    if unused:
+        raise InputError(
+            f"--method {method.name} has no settings, so it does not take {' '.join(unused)}"
+        )
+
+
+def _read_settings(
+    kind: type[C], method: Method, options: FinetuneOptions, say: Callable[[str], None]
+) -> C:
+    """Return the configuration of a method on one base, and say which data of the base it takes.
+
+    Raises:
+        InputError: there is none and the method needs one, or it is wrong.
+    """
+    from segunc.training.config import parse_config, recorded_data
+
+    base = Path(several(options.base)[0])
+    file = Path(options.config) if options.config else None
+    overrides = _words(options.settings)
+    looks_at_data = method.data or not method.finished
+    recorded = recorded_data(base) if looks_at_data else None
+    if file is None and not overrides and not recorded and looks_at_data:
+        hint = "give a YAML file or its keys as --key VALUE; see configs/"
+        raise InputError(
+            f"--method {method.name} needs a configuration, but there is no --config",
+            hint=getattr(method.config, "without_data", hint),
+        )
+    config = parse_config(
+        kind,
+        file,
+        overrides,
+        method.config,
+        data=looks_at_data,
+        recorded=recorded,
+        others=sections_of_methods,
+    )
+    _tell_data(config.data, recorded, base, say)
+    return config
 
 
 def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
     """Raise InputError where the output folder holds a network that the method would replace by
     another one.
     """
-    from segunc.networks.model_folder import DESCRIPTION, POSTERIOR
+    from segunc.networks.model_folder import DESCRIPTION
 
     if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
         return
     if method.own_network:
-        same = (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get(
-            "method"
-        ) == method.name
+        same = _method_of(out) == method.name
     else:
-        hashes = {
-            read_json(path, "a record").get("sha256") if path.exists() else ""
-            for path in (out / DESCRIPTION, base / DESCRIPTION)
-        }
-        same = len(hashes) == 1
+        same = _recorded_sha256(out) == _recorded_sha256(base)
     if not same:
-        raise InputError(
-            f"{out} holds another network than this run would write", hint="give another --out"
-        )
+        message = f"{out} holds another network than this run would write"
+        raise InputError(message, hint="give another --out")
+
+
+def _method_of(folder: Path) -> str | None:
+    """Return the method of the posterior in a model folder; None where it has none."""
+    from segunc.networks.model_folder import POSTERIOR
+
+    if not (folder / POSTERIOR).exists():
+        return None
+    method: str | None = read_json(folder / POSTERIOR, "a record").get("method")
+    return method
+
+
+def _recorded_sha256(folder: Path) -> str | None:
+    """Return the hash that a model folder records of its network; empty where it has none."""
+    from segunc.networks.model_folder import DESCRIPTION
+
+    path = folder / DESCRIPTION
+    if not path.exists():
+        return ""
+    sha256: str | None = read_json(path, "a record").get("sha256")
+    return sha256
 
 
 def _tell_data(
@@ -183,12 +237,24 @@ def _tell_data(
     base: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Say where the data come from if nobody named them; InputError where they are gone."""
-    if recorded and all(json.dumps(named.get(k)) == json.dumps(v) for k, v in recorded.items()):
-        say(f"data: {named['dataset']} in {named['root']}, which {base} was made with")
-        if not Path(named["root"]).is_dir():
-            lack = f"{base} was made with data in {named['root']}, which is not there"
-            raise InputError(lack, hint="--data.root DIR says where they are now")
+    """Say where the data come from if nobody named them; InputError where they are gone.
+
+    Args:
+        named: the settings of the data that the run takes.
+        recorded: those that the base was made with, or None.
+        base: the model folder of the base.
+        say: receives the line.
+    """
+    if not recorded:
+        return
+    # As JSON, because a record has lists where a setting has tuples.
+    for key, value in recorded.items():
+        if json.dumps(named.get(key)) != json.dumps(value):
+            return
+    say(f"data: {named['dataset']} in {named['root']}, which {base} was made with")
+    if not Path(named["root"]).is_dir():
+        message = f"{base} was made with data in {named['root']}, which is not there"
+        raise InputError(message, hint="--data.root DIR says where they are now")
 
 
 def sections_of_methods() -> set[str]:
@@ -197,24 +263,25 @@ def sections_of_methods() -> set[str]:
 
 
 def settings_of(method: str | None) -> list[type[Settings]]:
-    """Return the classes of the settings in a configuration of a method, or where that is None of
-    ``train``.
+    """Return the classes of the settings in a configuration of a method, or of ``train`` where that
+    is None.
     """
     from segunc.training.config import config_sections
 
     if method is None:
-        return [*config_sections(None, data=True).values()]
+        return list(config_sections(None, data=True).values())
     entry = METHODS[method]
-    sections = (
-        config_sections(entry.config, data=entry.data or not entry.finished) if entry.config else {}
-    )
-    return [*sections.values()]
+    if not entry.config:
+        return []
+    return list(config_sections(entry.config, data=entry.data or not entry.finished).values())
 
 
 def _words(settings: Overrules) -> list[str]:
     """Return settings as the command line has them: ``--key.subkey=VALUE``."""
     if isinstance(settings, Mapping):
-        return [
-            f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()
-        ]
+        words: list[str] = []
+        for key, value in settings.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            words.append(f"--{key}={text}")
+        return words
     return [*settings]

@@ -14,7 +14,7 @@ import torch
 from segunc.cli.main import main
 from segunc.core.errors import InputError, is_out_of_memory
 from segunc.core.progress import ConsoleProgress
-from segunc.core.terminal import say, visible
+from segunc.core.terminal import counted, say, visible
 from segunc.maps.verdicts import Verdict, agreement_table, summary_table
 
 ATTACK = "\x1b[2Ja\x9bb\u202ec\u2066\u200f\x7f\r\nd\te"
@@ -140,3 +140,8 @@ def test_progress_is_a_line_that_changes_counts_from_an_earlier_run_and_may_be_q
     with ConsoleProgress(stream, interval=3600, quiet=True) as show:
         show.count(1, 2)
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 members"), (1, "1 member"), (2, "2 members")])
+def test_a_number_stands_with_its_noun(number: int, text: str) -> None:
+    assert counted(number, "member") == text

@@ -28,9 +28,12 @@ def rows(comparison: Comparison) -> dict[str, Row]:
     return {row.label: row for row in comparison.rows}
 
 
-def pair(tmp_path: Path, *, paired: bool = True, **changes: object) -> list[Path]:
-    """Two results: the first is better in AUROC by 0.02, in AUPR by 0.0005."""
-    made = []
+def pair(tmp_path: Path, **changes: object) -> list[Path]:
+    """Two results: the first is better in AUROC by 0.02, in AUPR by 0.0005.
+
+    Sections of the other one may have ``changes``.
+    """
+    paths = []
     for name, shift in (("first", 0.02), ("other", 0.0)):
         numbers = {
             "auroc": 0.9 + shift,
@@ -38,15 +41,13 @@ def pair(tmp_path: Path, *, paired: bool = True, **changes: object) -> list[Path
             "fpr95": 0.4 - shift,
             "threshold": 0.1,
         }
-        path = write_result(
-            tmp_path / f"{name}.json", {"entropy": numbers}, **(changes if name == "other" else {})
+        sections = changes if name == "other" else {}
+        path = write_result(tmp_path / f"{name}.json", {"entropy": numbers}, **sections)
+        write_replicates(
+            path, {AUROC: numbers["auroc"], AUPR: numbers["aupr"], FPR: numbers["fpr95"]}
         )
-        if paired:
-            write_replicates(
-                path, {AUROC: numbers["auroc"], AUPR: numbers["aupr"], FPR: numbers["fpr95"]}
-            )
-        made.append(path)
-    return made
+        paths.append(path)
+    return paths
 
 
 def test_paired_replicates_tell_what_intervals_cannot(tmp_path: Path) -> None:
@@ -55,22 +56,30 @@ def test_paired_replicates_tell_what_intervals_cannot(tmp_path: Path) -> None:
         content = json.loads(path.read_text())
         path.write_text(json.dumps(content | {"intervals": overlapping}))
     comparison = compare(load_results(sorted(tmp_path.glob("*.json"))))
-    found = rows(comparison)
     assert comparison.columns == ("first", "other")
-    assert [found[path].best for path in (AUROC, FPR, AUPR)] == [0, 0, None]
-    assert found[FPR].higher_is_better is False
-    difference = found[AUROC].differences[1]
+    assert comparison.warnings == ()
+    difference = rows(comparison)[AUROC].differences[1]
     assert difference.value == pytest.approx(-0.02)
     assert difference.test.low < -0.02 < difference.test.high < 0
     assert difference.test.p_value < 0.01
-    assert found[AUROC].differences[0] is None
-    assert comparison.warnings == ()
-    # The same numbers without the sidecars: nothing can be said.
+    assert rows(comparison)[AUROC].differences[0] is None
+
+
+def test_a_column_is_best_where_it_is_better_by_more_than_chance(tmp_path: Path) -> None:
+    row_of = rows(compare(load_results(pair(tmp_path))))
+    assert row_of[AUROC].best == 0
+    assert row_of[FPR].best == 0
+    assert row_of[FPR].higher_is_better is False
+    assert row_of[AUPR].best is None
+
+
+def test_without_sidecars_nothing_can_be_said(tmp_path: Path) -> None:
+    results = pair(tmp_path)
     for path in tmp_path.glob("*.npz"):
         path.unlink()
-    unpaired = rows(compare(load_results(sorted(tmp_path.glob("*.json")))))
-    assert unpaired[AUROC].best is None
-    assert unpaired[AUROC].differences[1].reason == "first has no replicates beside it"
+    unpaired = rows(compare(load_results(results)))[AUROC]
+    assert unpaired.best is None
+    assert unpaired.differences[1].reason == "first has no replicates beside it"
 
 
 def test_numbers_of_other_objects_are_not_compared(tmp_path: Path) -> None:
@@ -94,15 +103,13 @@ def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], s
     assert re.match(f"not comparable: first and other differ in {said}", warning)
     assert warning in format_comparison(comparison)
     # Numbers of the labels that are the same may be compared.
-    of_anomalies, of_classes = (rows(comparison)[path] for path in (AUROC, "segmentation.miou"))
-    refused, other = (
-        (of_classes, of_anomalies) if "labelled" in said else (of_anomalies, of_classes)
-    )
-    assert (refused.best, refused.differences[1].test, refused.differences[1].reason) == (
-        None,
-        None,
-        "other data",
-    )
+    refused = rows(comparison)[AUROC]
+    other = rows(comparison)["segmentation.miou"]
+    if "labelled" in said:
+        refused, other = other, refused
+    assert refused.best is None
+    assert refused.differences[1].test is None
+    assert refused.differences[1].reason == "other data"
     assert other.differences[1].reason != "other data"
 
 
@@ -140,39 +147,47 @@ def test_scores_of_one_result(tmp_path: Path) -> None:
     row = rows(comparison)["pooled.auroc"]
     assert row.best == 1
     assert row.differences[1].test.excludes_zero
-    with pytest.raises(InputError, match="no result has a score 'msp'"):
-        compare(load_results([path]), scores=["msp"])
 
 
-def test_scores_of_several_results_and_the_baseline(tmp_path: Path) -> None:
+def test_a_score_that_no_result_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no result has a score 'msp'.* the results have entropy"):
+        compare(load_results(pair(tmp_path)), scores=["msp"])
+
+
+def test_scores_of_several_results(tmp_path: Path) -> None:
+    results = load_results(pair(tmp_path), ["ABNN", "base"])
+    comparison = compare(results, scores=["entropy"], baseline="base:entropy")
+    assert comparison.columns == ("ABNN:entropy", "base:entropy")
+    assert comparison.baseline == 1
+    assert rows(comparison)["pooled.auroc"].differences[0].value == pytest.approx(0.02)
+
+
+def test_the_baseline_is_a_heading_or_a_file(tmp_path: Path) -> None:
     first, other = pair(tmp_path)
     results = load_results([first, other], ["ABNN", "base"])
-    comparison = compare(results, scores=["entropy"], baseline="base:entropy")
-    assert (comparison.columns, comparison.baseline) == (("ABNN:entropy", "base:entropy"), 1)
-    assert rows(comparison)["pooled.auroc"].differences[0].value == pytest.approx(0.02)
     assert compare(results, baseline=str(other)).baseline == 1
     assert "| less base" in format_comparison(compare(results, baseline="base"))
     with pytest.raises(InputError, match="baseline third is not a column"):
         compare(results, baseline="third")
 
 
-def test_keys_choose_rows_and_columns_have_names(tmp_path: Path) -> None:
-    results = load_results(pair(tmp_path))
-    path = write_result(
-        tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3}
-    )
-    # Another package's section is compared, and what is said of the run is not.
+def test_a_section_of_another_package_is_compared(tmp_path: Path) -> None:
+    sections = {"ignored": {"share": 0.25, "by": {"car": 0.5}}, "run": {"seed": 3}}
+    path = write_result(tmp_path / "a.json", {}, **sections)
     labels = set(rows(compare(load_results([path]))))
     assert {"ignored.share", "ignored.by.car"} <= labels
+    # What is said of the run is not compared.
     assert not {label for label in labels if label.startswith(("run", "counts"))}
-    assert set(rows(compare(results))) == {
-        AUROC,
-        AUPR,
-        FPR,
-        "segmentation.miou",
-        "calibration.ece",
-        "calibration.nll",
-    }
+
+
+def test_rows_that_are_shown_where_no_key_chooses(tmp_path: Path) -> None:
+    comparison = compare(load_results(pair(tmp_path)))
+    segmentation = {"segmentation.miou", "calibration.ece", "calibration.nll"}
+    assert set(rows(comparison)) == {AUROC, AUPR, FPR, *segmentation}
+
+
+def test_keys_choose_rows(tmp_path: Path) -> None:
+    results = load_results(pair(tmp_path))
     chosen = compare(results, keys=["*.pooled.threshold", "segmentation.*"])
     assert list(rows(chosen)) == [
         "scores.entropy.pooled.threshold",
@@ -182,9 +197,16 @@ def test_keys_choose_rows_and_columns_have_names(tmp_path: Path) -> None:
     assert [row.higher_is_better for row in chosen.rows] == [None, True, True]
     with pytest.raises(InputError, match="no number matches the key 'miou'"):
         compare(results, keys=["miou"])
+
+
+def test_results_have_names(tmp_path: Path) -> None:
     paths = [write_result(tmp_path / name / "metrics.json", {}) for name in ("x", "y")]
     assert [result.name for result in load_results(paths)] == ["x/metrics", "y/metrics"]
     assert [result.name for result in load_results(paths, ["p", "q"])] == ["p", "q"]
+
+
+def test_names_that_lack_or_repeat_are_refused(tmp_path: Path) -> None:
+    paths = [write_result(tmp_path / name / "metrics.json", {}) for name in ("x", "y")]
     with pytest.raises(InputError, match="1 names are given for 2 results"):
         load_results(paths, ["p"])
     with pytest.raises(InputError, match="two results are named 'x/metrics'"):
@@ -207,43 +229,48 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(
-            (key, "x")
-            for key in ("counts", "intervals", "reasons", "forms", "run", "bootstrap", "left_out")
-        ),
-        *(("intervals", {AUROC: value}) for value in (5, [1], [0, "1"], [0, 1, 2])),
+        ("counts", "x"),
+        ("intervals", "x"),
+        ("reasons", "x"),
+        ("forms", "x"),
+        ("run", "x"),
+        ("bootstrap", "x"),
+        ("left_out", "x"),
+        ("intervals", {AUROC: 5}),
+        ("intervals", {AUROC: [1]}),
+        ("intervals", {AUROC: [0, "1"]}),
+        ("intervals", {AUROC: [0, 1, 2]}),
         ("bootstrap", {"no_interval": [AUROC]}),
-        *(("", content) for content in ("{}", "[1]", "{")),
     ],
 )
-def test_a_result_of_another_form_is_refused(tmp_path: Path, key: str, value: object) -> None:
+def test_a_section_of_another_form_is_refused(tmp_path: Path, key: str, value: object) -> None:
     path = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.9}})
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}) if key else str(value))
-    with pytest.raises(
-        InputError,
-        match=rf"a\.json is not a result of segunc evaluate: {key}" if key else r"a\.json",
-    ):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(InputError, match=rf"a\.json is not a result of segunc evaluate: {key}"):
         load_results([path])
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "{"])
+def test_a_file_that_is_not_a_result_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=r"a\.json"):
+        load_results([tmp_path / "a.json"])
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        *(
-            (0.312, ".312"),
-            (1.0, "1.000"),
-            (-0.0123, "−.012"),
-            (0.0, ".000"),
-            (-0.0, ".000"),
-            (12.3456, "12.346"),
-        ),
-        *(
-            (0.000412, ".000412"),
-            (0.00999, ".00999"),
-            (0.9996, "1.000"),
-            (0.0000166, ".000017"),
-            (1.66e-8, ".000"),
-        ),
+        (0.312, ".312"),
+        (1.0, "1.000"),
+        (-0.0123, "−.012"),
+        (0.0, ".000"),
+        (-0.0, ".000"),
+        (12.3456, "12.346"),
+        (0.000412, ".000412"),
+        (0.00999, ".00999"),
+        (0.9996, "1.000"),
+        (0.0000166, ".000017"),
+        (1.66e-8, ".000"),
     ],
 )
 def test_numbers_are_written_as_statistics_does(value: float, text: str) -> None:
@@ -252,20 +279,29 @@ def test_numbers_are_written_as_statistics_does(value: float, text: str) -> None
     assert signed == (f"+{text}" if text.strip("0.") and value > 0 else text)
 
 
-def test_columns_stand_below_each_other_and_the_marks_are_explained(tmp_path: Path) -> None:
+def test_columns_of_a_table_stand_below_each_other() -> None:
     text = markdown_table([["a", "b|c"], ["long name", "1"]])
     assert text.splitlines() == [
         "| a         | b\\|c |",
         "| --------- | ---: |",
         "| long name |    1 |",
     ]
+
+
+def test_a_comparison_marks_directions_and_the_best_column(tmp_path: Path) -> None:
     text = format_comparison(compare(load_results(pair(tmp_path))))
     assert f"| {AUROC} ↑" in text
     assert "**.920**" in text
     assert "p < .001" in text or "p .00" in text
+
+
+def test_one_result_alone_has_neither_marks_nor_differences(tmp_path: Path) -> None:
+    pair(tmp_path)
     alone = format_comparison(compare(load_results([tmp_path / "first.json"])))
     assert "**" not in alone
     assert "less" not in alone
+
+
+def test_a_cell_holds_its_interval() -> None:
     assert format_cell(Cell(0.312, (0.29, 0.335))) == ".312 [.290, .335]"
     assert format_cell(Cell(0.0004, (0.0, 0.01))) == ".000400 [.000, .010000]"
-    assert format_cell(Cell(None, reason="x")) == "—"

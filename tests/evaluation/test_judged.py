@@ -5,6 +5,7 @@ evaluated.
 import re
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,53 +35,79 @@ FLAGGED = {
 ANNA = [Verdict(frame, kind, reviewer="anna") for frame, kind in zip(FRAMES, KINDS, strict=False)]
 
 
-def region(frame: str, verdict: str, drawn: bool = False, left: int = 0) -> Verdict:
-    values = (
-        FLAGGED | {"box": (left, 0, 2, 2)} | ({"score": None, "threshold": None} if drawn else {})
-    )
+REGIONS_OF_ANNA = 6
+
+
+def region(frame: str, verdict: str, *, drawn: bool = False, left: int = 0) -> Verdict:
+    values = FLAGGED | {"box": (left, 0, 2, 2)}
+    if drawn:
+        values |= {"score": None, "threshold": None}
     return Verdict(frame, verdict, reviewer="anna", region=JudgedRegion(**values))
 
 
-def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
+@pytest.fixture(scope="module")
+def of_anna() -> dict[str, Any]:
+    """The result of anna's verdicts on twenty frames and six regions."""
     regions = [
-        *(
-            region("f00", kind, left=place)
-            for place, kind in enumerate(["true-alarm", "true-alarm", "false-alarm"])
-        ),
+        region("f00", "true-alarm", left=0),
+        region("f00", "true-alarm", left=1),
+        region("f00", "false-alarm", left=2),
         region("f08", "missed", drawn=True),
         region("f08", "missed"),
         region("f09", "unsure"),
     ]
     result, _ = evaluate_verdicts([*ANNA, *regions], FRAMES, Resampling(400), str)
-    anna = result["verdicts"]["reviewers"]["anna"]
-    assert (anna["precision"], anna["recall"], anna["false_alarms"]) == (6 / 8, 6 / 9, 2 / 10)
+    return result
+
+
+def test_numbers_of_frames_are_those_counted_by_hand(of_anna) -> None:
+    anna = of_anna["verdicts"]["reviewers"]["anna"]
+    assert anna["precision"] == 6 / 8
+    assert anna["recall"] == 6 / 9
+    assert anna["false_alarms"] == 2 / 10
     assert anna["share"] == {
-        **{
-            "nothing-wrong": 8 / 20,
-            "true-alarm": 6 / 20,
-            "false-alarm": 2 / 20,
-            "missed": 3 / 20,
-            "unsure": 1 / 20,
-        }
+        "nothing-wrong": 8 / 20,
+        "true-alarm": 6 / 20,
+        "false-alarm": 2 / 20,
+        "missed": 3 / 20,
+        "unsure": 1 / 20,
     }
-    assert anna["regions"] == {"precision": 2 / 3, "recall": 2 / 4, "missed_per_frame": 2 / 3}
-    together = result["verdicts"]["together"]
-    own = {key: value for key, value in anna.items() if key != "regions"}
-    assert {key: together[key] for key in own} == own
-    assert together["at_least"] == together["at_most"] == own
-    assert result["counts"]["judged_frames"] == 20
-    assert result["counts"]["verdicts"] == {"anna": {"frames": 20, "regions": 6}}
-    rests_on = result["counts"]["rests_on"]
-    assert rests_on["verdicts.together.recall"] == [9, 9]
-    assert rests_on["verdicts.reviewers.anna.regions.recall"] == [4, 4]
-    low, high = result["intervals"]["verdicts.together.precision"]
+
+
+def test_numbers_of_regions_are_those_counted_by_hand(of_anna) -> None:
+    regions = of_anna["verdicts"]["reviewers"]["anna"]["regions"]
+    assert regions == {"precision": 2 / 3, "recall": 2 / 4, "missed_per_frame": 2 / 3}
+
+
+def test_one_reviewer_alone_is_all_together(of_anna) -> None:
+    anna = of_anna["verdicts"]["reviewers"]["anna"]
+    together = of_anna["verdicts"]["together"]
+    of_frames = {key: value for key, value in anna.items() if key != "regions"}
+    assert {key: together[key] for key in of_frames} == of_frames
+    assert together["at_least"] == of_frames
+    assert together["at_most"] == of_frames
+
+
+def test_counts_say_what_each_number_rests_on(of_anna) -> None:
+    counts = of_anna["counts"]
+    assert counts["judged_frames"] == 20
+    assert counts["verdicts"] == {"anna": {"frames": 20, "regions": REGIONS_OF_ANNA}}
+    assert counts["rests_on"]["verdicts.together.recall"] == [9, 9]
+    assert counts["rests_on"]["verdicts.reviewers.anna.regions.recall"] == [4, 4]
+
+
+def test_intervals_of_verdicts(of_anna) -> None:
+    low, high = of_anna["intervals"]["verdicts.together.precision"]
     assert 0.2 < low < 0.75 < high <= 1
     # Three of twenty units know of regions.
-    reasons = result["bootstrap"]["no_interval"]
+    reasons = of_anna["bootstrap"]["no_interval"]
     assert "resampled units say something" in reasons["verdicts.reviewers.anna.regions.recall"]
-    text = format_metrics(result)
+
+
+def test_tables_of_verdicts(of_anna) -> None:
+    text = format_metrics(of_anna)
     assert "Verdicts on 20 frames of 40\n" in text
-    assert "anna: regions, 6 in number" in text
+    assert f"anna: regions, {REGIONS_OF_ANNA} in number" in text
 
 
 def test_notes_alone_are_no_verdicts() -> None:
@@ -98,9 +125,7 @@ def extremes(opinions: Sequence[Sequence[str]], these: str, other: str) -> tuple
     return min(shares), max(shares)
 
 
-def test_numbers_of_reviewers_who_disagree_are_bounds_over_each_choice_among_their_verdicts() -> (
-    None
-):
+def test_bounds_are_the_extremes_over_each_choice_of_verdicts() -> None:
     generator = np.random.default_rng(5)
     opinions = [[VERDICTS[place] for place in pair] for pair in generator.integers(0, 5, (9, 2))]
     opinions += [["true-alarm"] * 2, ["false-alarm"] * 2, ["missed"] * 2, ["nothing-wrong"] * 2]
@@ -110,13 +135,15 @@ def test_numbers_of_reviewers_who_disagree_are_bounds_over_each_choice_among_the
             verdicts.append(Verdict(frame, kind, reviewer=reviewer))
     result, _ = evaluate_verdicts(verdicts, FRAMES, NO_INTERVALS, str)
     together = result["verdicts"]["together"]
-    for name, (these, other) in {
+    shares = {
         "precision": ("true-alarm", "false-alarm"),
         "recall": ("true-alarm", "missed"),
         "false_alarms": ("false-alarm", "nothing-wrong"),
-    }.items():
-        bounds = together["at_least"][name], together["at_most"][name]
-        assert bounds == extremes(opinions, these, other)
+    }
+    for name, (these, other) in shares.items():
+        smallest, largest = extremes(opinions, these, other)
+        assert together["at_least"][name] == smallest
+        assert together["at_most"][name] == largest
         assert together[name] is None
         assert result["reasons"][f"verdicts.together.{name}"] == DISPUTED
     missed = sum("missed" in pair for pair in opinions) / len(opinions)
@@ -134,20 +161,24 @@ def disputed() -> list[Verdict]:
     return verdicts
 
 
-def test_bounds_hold_the_numbers_of_each_reviewer_and_the_disputed_share_is_named() -> None:
+def test_bounds_hold_the_numbers_of_each_reviewer() -> None:
     result, _ = evaluate_verdicts(disputed(), FRAMES, NO_INTERVALS, str)
     judged = result["verdicts"]
-    precision = [judged["reviewers"][name]["precision"] for name in ("anna", "ben")]
-    assert precision == [13 / 30, 10 / 17]
+    assert judged["reviewers"]["anna"]["precision"] == 13 / 30
+    assert judged["reviewers"]["ben"]["precision"] == 10 / 17
     together = judged["together"]
     assert together["at_least"]["precision"] == 6 / 30
     assert together["at_most"]["precision"] == 17 / 17
     assert result["counts"]["rests_on"]["verdicts.together.precision"] == [17, 30]
     assert result["counts"]["judged_by_several"] == 30
+
+
+def test_the_table_names_the_disputed_share_and_kappa() -> None:
+    result, _ = evaluate_verdicts(disputed(), FRAMES, NO_INTERVALS, str)
     text = format_metrics(result)
     assert "disagree on 24 of 30 that two or more judged, a disputed share of 80.0%" in text
     (least,) = re.findall(r"\| alarms that are true, at least .*", text)
-    kappa = cohen_kappa_score(*(kinds_of(disputed(), name) for name in ("anna", "ben")))
+    kappa = cohen_kappa_score(kinds_of(disputed(), "anna"), kinds_of(disputed(), "ben"))
     shown = f"{kappa:.3f}".replace("-0.", "−.")
     assert [cell.strip() for cell in least.split("|")[2:5]] == [".200", "17 to 30", shown]
     assert DISPUTED not in text, "its bounds are shown"

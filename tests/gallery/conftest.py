@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.gallery.scenes import LABEL_MAP, Scene, Visit, write_page, write_scene
+from tests.support.scenes import LABEL_MAP, Scene, write_page, write_scene
+from tests.support.visits import Visit
 
 
 @pytest.fixture(scope="session")

@@ -14,63 +14,75 @@ from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import regions_of
 from segunc.maps.verdicts import Verdict
-from tests.gallery.scenes import (
-    NAMES,
-    Scene,
-    Visit,
-    carried,
-    inside_of,
-    name_reviewer,
-    write_maps,
-    write_page,
-)
 from tests.support.events import write_events_scene
+from tests.support.scenes import NAMES, Scene, carried, write_maps, write_page
+from tests.support.visits import Visit, inside_of, name_reviewer
 
 
-def test_regions_are_ranked_by_area_times_excess() -> None:
+@pytest.fixture
+def flagged() -> Any:
+    """A map ``[60, 80]`` with a large weak region, a small strong one, and a speck."""
     values = np.random.default_rng(0).uniform(0, 0.4, (60, 80)).astype(np.float32)
-    values[5:15, 5:15] = 0.6  # large and weak: 100 x 0.1
-    values[30:34, 40:44] = 5.0  # small and strong: 16 x 4.5
-    values[50, 70] = 9.0  # a speck
+    values[5:15, 5:15] = 0.6  # 100 x 0.1
+    values[30:34, 40:44] = 5.0  # 16 x 4.5
+    values[50, 70] = 9.0
     values[31, 41] = 5.5
+    return values
+
+
+def test_regions_are_ranked_by_area_times_excess(flagged: Any) -> None:
     prediction = np.zeros((60, 80), np.uint8)
     prediction[20:] = 3
-    scores = {"anomaly": values, "entropy": values / 10}
+    scores = {"anomaly": flagged, "entropy": flagged / 10}
     strong, weak = find_alarms(scores, "anomaly", 0.5, prediction, 10)
-    assert (strong.box, strong.area, strong.peak, strong.class_id) == (
-        (40, 30, 4, 4),
-        16,
-        (41, 31),
-        3,
-    )
+    assert strong.box == (40, 30, 4, 4)
+    assert strong.area == 16
+    assert strong.peak == (41, 31)
+    assert strong.class_id == 3
     assert strong.strength == pytest.approx(16 * 4.5 + 0.5)
     assert strong.values == {"anomaly": 5.5, "entropy": pytest.approx(0.55)}
-    assert (weak.box, weak.class_id, weak.strength) == (
-        (5, 5, 10, 10),
-        0,
-        pytest.approx(10, rel=1e-4),
-    )
-    _, boxes, strengths = regions_of(values, 0.5)
-    found = sorted(zip(boxes[:, 4].tolist(), strengths.round(3).tolist(), strict=True))
-    assert found == [(1, 8.5), (16, 72.5), (100, 10.0)]
+    assert weak.box == (5, 5, 10, 10)
+    assert weak.class_id == 0
+    assert weak.strength == pytest.approx(10, rel=1e-4)
+
+
+def test_a_region_has_its_area_and_its_strength(flagged: Any) -> None:
+    _, boxes, strengths = regions_of(flagged, 0.5)
+    areas = boxes[:, 4].tolist()
+    pairs = sorted(zip(areas, strengths.round(3).tolist(), strict=True))
+    assert pairs == [(1, 8.5), (16, 72.5), (100, 10.0)]
+
+
+ALARMS_OF_ALL_FRAMES = """
+    segunc.data.frames
+        .flatMap(({ name, alarms }) => alarms.map(({ strength }) => [strength, name]))
+        .sort((a, b) => b[0] - a[0])
+"""
+STORED_VERDICTS = """
+    segunc.verdicts
+        .all()
+        .map(({ frame, region, verdict }) => [frame, region.score, region.threshold, verdict])
+"""
+
+
+def test_alarms_of_all_frames_are_listed_the_strongest_first(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly))
+    page.keyboard.press("w")
+    items = page.locator("#alarm-list li")
+    alarms = page.evaluate(ALARMS_OF_ALL_FRAMES)
+    assert items.count() == len(alarms) >= 3
+    _, strongest = alarms[0]
+    assert strongest in items.first.inner_text()
+    assert "taken for" in items.first.inner_text()
 
 
 def test_alarms_are_judged_with_one_key_and_their_frames_follow(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
-    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
-    page = visit.open(index)
+    page = visit.open(write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly))
     page.keyboard.press("w")
-    items = page.locator("#alarm-list li")
-    strengths = page.evaluate(
-        "segunc.data.frames.flatMap(({ alarms }) => alarms.map(({ strength }) => strength)).sort((a, b) => b - a)"
-    )
-    assert items.count() == len(strengths) >= 3
-    first = page.evaluate(
-        "segunc.data.frames.flatMap((f) => f.alarms.map((a) => [a.strength, f.name])).sort((a, b) => b[0] - a[0])[0][1]"
-    )
-    assert first in items.first.inner_text()
-    assert "taken for" in items.first.inner_text()
     page.keyboard.press("s")  # asks who judges
     page.keyboard.type("Ana")
     page.keyboard.press("Enter")
@@ -78,64 +90,81 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(
     visit.until("document.activeElement.dataset.position === '1'")
     page.keyboard.press("a")
     visit.shown("#alarm-list li:nth-child(2) .verdict", "true")
-    stored = page.evaluate(
-        "segunc.verdicts.all().map(({ frame, region, verdict }) => [frame, region.score, region.threshold, verdict])"
-    )
-    assert sorted(v for *_, v in stored) == ["false-alarm", "true-alarm"]
+    stored = page.evaluate(STORED_VERDICTS)
+    assert sorted(verdict for *_, verdict in stored) == ["false-alarm", "true-alarm"]
     assert {(score, threshold) for _, score, threshold, _ in stored} == {("entropy", 0.5)}
-    items.first.locator(".alarm").click()
+    page.locator("#alarm-list li").first.locator(".alarm").click()
     visit.until("segunc.state.get().view === 'frame' && segunc.state.get().region !== null")
     assert page.evaluate("segunc.state.get().threshold") == 0.5
     visit.shown("#regions [aria-pressed=true]", "false")
 
 
-def test_an_alarm_says_why_and_an_older_one_says_what_it_did(
-    scene: Scene, tmp_path: Path, visit: Visit
-) -> None:
-    def reasons(pixels: list[tuple[int, int]]) -> list[dict[str, Any]]:
-        weak, strong = (
-            {"deterministic-energy": 1.2, "knn": 3.4},
-            {"knn": 4.7, "deterministic-energy": 0.2},
-        )
+def reasons_of(pixels: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Say why each pixel (x, y) is strange: weak in the upper half, strong in the lower."""
+    reasons = []
+    for _, y in pixels:
+        parts = {"knn": 4.7, "deterministic-energy": 0.2}
+        if y < 15:
+            parts = {"deterministic-energy": 1.2, "knn": 3.4}
         nearest = {"frame": "town/<7>", "distance": 0.2146}
-        return [{"parts": weak if y < 15 else strong, "nearest": nearest} for _, y in pixels]
+        reasons.append({"parts": parts, "nearest": nearest})
+    return reasons
 
-    made = {"scores": ("entropy", "anomaly"), "reasons": reasons, "measured_to": {"anomaly": 4.3}}
-    page = visit.open(
-        write_page(write_maps(scene.images, tmp_path / "maps", **made), tmp_path / "review")
-    )
+
+def alarms_of(visit: Visit, maps: Path) -> list[str]:
+    """Open the alarms of maps, and return their texts."""
+    page = visit.open(write_page(maps, maps.parent / "review"))
     page.keyboard.press("w")
-    texts = page.locator("#alarm-list li").all_inner_texts()
+    return page.locator("#alarm-list li").all_inner_texts()
+
+
+def test_an_alarm_says_why(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    maps = write_maps(
+        scene.images,
+        tmp_path / "maps",
+        scores=("entropy", "anomaly"),
+        reasons=reasons_of,
+        measured_to={"anomaly": 4.3},
+    )
+    texts = alarms_of(visit, maps)
     words = "\n".join(texts)
     assert "why: second encoder 3.4 decades (1 in 2,500), network 1.2 (1 in 16)" in words
     assert "why: second encoder 4.7 decades (< 1 in 20,000), network 0.2 (usual)" in words
-    assert all(
-        "most like training frame town/<7>, distance 0.21" in text and "; there" not in text
-        for text in texts
-    )
-    assert page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 4.3
-    assert "3 decades: one in 1,000 pixels of normal scenes" in page.inner_text("#alarm-note")
-    older = write_maps(scene.images, tmp_path / "older", scores=("entropy", "anomaly"))
-    page = visit.open(write_page(older, tmp_path / "older-review"))
-    page.keyboard.press("w")
-    texts = page.locator("#alarm-list li").all_inner_texts()
+    for text in texts:
+        assert "most like training frame town/<7>, distance 0.21" in text
+        assert "; there" not in text
+    assert visit.page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 4.3
+    assert "3 decades: one in 1,000 pixels of normal scenes" in visit.page.inner_text("#alarm-note")
+
+
+def test_an_alarm_of_older_maps_says_what_it_did(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    maps = write_maps(scene.images, tmp_path / "older", scores=("entropy", "anomaly"))
+    texts = alarms_of(visit, maps)
     assert texts
-    assert all(
-        "; there entropy" in text and "why" not in text and "most like" not in text
-        for text in texts
-    )
-    assert page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 3
-    assert "decades" not in page.inner_text("#alarm-note")
+    for text in texts:
+        assert "; there entropy" in text
+        assert "why" not in text
+        assert "most like" not in text
+    assert visit.page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 3
+    assert "decades" not in visit.page.inner_text("#alarm-note")
+
+
+SLOW_MAPS = """
+    (() => {
+        const get = segunc.maps.get;
+        segunc.maps.get = (...key) =>
+            new Promise((done) => setTimeout(() => done(get(...key)), 300));
+    })()
+"""
 
 
 def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
     page = visit.open(write_page(scene.maps, tmp_path / "review"))
-    page.evaluate(
-        "(() => { const get = segunc.maps.get;"
-        " segunc.maps.get = (...key) => new Promise((done) => setTimeout(() => done(get(...key)), 300)); })()"
-    )
+    page.evaluate(SLOW_MAPS)
     page.keyboard.press("w")
     page.keyboard.press("s")
     assert page.evaluate("document.getElementById('reviewer').open"), (
@@ -177,7 +206,7 @@ def test_labels_are_hidden_until_a_frame_is_judged(
 @pytest.mark.parametrize(
     ("blind", "others", "hidden"), [("auto", 1, True), ("auto", 2, False), ("no", 1, False)]
 )
-def test_the_second_of_two_reviewers_sees_neither_labels_nor_the_first_before_judging(
+def test_the_second_of_two_reviewers_is_not_led(
     blind: str, others: int, hidden: bool, scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind=blind)
@@ -187,13 +216,11 @@ def test_the_second_of_two_reviewers_sees_neither_labels_nor_the_first_before_ju
     ]
     write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts[:others])
     page = visit.open(index)
-    assert ("give your name first" in page.inner_text("#notices")) == (
-        blind == "auto" and others == 1
-    )
+    asks_first = blind == "auto" and others == 1
+    assert ("give your name first" in page.inner_text("#notices")) == asks_first
     name_reviewer(visit, "Ana")
-    assert ("true alarm" in page.inner_text("#cards"), "label" in page.inner_text("#cards")) == (
-        not hidden,
-    ) * 2
+    assert ("true alarm" in page.inner_text("#cards")) is not hidden
+    assert ("label" in page.inner_text("#cards")) is not hidden
     visit.open_frame(index, NAMES[0])
     assert ("an elk" in page.inner_text("#panel")) is not hidden
     page.keyboard.press("s")
@@ -245,9 +272,8 @@ def test_a_view_is_saved_as_a_picture_with_its_caption(
     bright = np.kron(values >= 0.6, np.ones((16, 16), bool))
     shown = picture[:height].sum(2)
     assert shown[bright].mean() > shown[~bright].mean() + 100  # plasma rises in lightness
-    assert (
-        len(np.unique(picture[height:].reshape(-1, 3), axis=0)) > 50
-    )  # words and a bar of colours
+    # words and a bar of colours
+    assert len(np.unique(picture[height:].reshape(-1, 3), axis=0)) > 50
 
 
 def test_a_frame_is_first_seen_with_what_the_shown_threshold_flags(
@@ -280,6 +306,9 @@ def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(
     assert bars.count() == 3
     bars.first.click()  # of the strongest
     visit.until("segunc.state.get().frame === '000004' && segunc.state.get().threshold === 0.5")
-    untimed = write_events_scene(tmp_path / "untimed", timed=False)
-    alone = write_page(untimed, tmp_path / "second", flag={"entropy": 0.5})
-    assert visit.open(alone).evaluate("segunc.data.page.events.length") == 0
+
+
+def test_images_without_times_have_no_events(tmp_path: Path, visit: Visit) -> None:
+    maps = write_events_scene(tmp_path / "untimed", timed=False)
+    page = visit.open(write_page(maps, tmp_path / "review", flag={"entropy": 0.5}))
+    assert page.evaluate("segunc.data.page.events.length") == 0

@@ -12,8 +12,9 @@ from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.scenes import SIZE, Visit, write_page
 from tests.maps.fakes import PALETTE
+from tests.support.scenes import SIZE, write_page
+from tests.support.visits import Visit
 
 OWN = "window.owned=1"
 FRAMES = (

@@ -13,15 +13,8 @@ from segunc import review
 from segunc.gallery.review_page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.scenes import (
-    NAMES,
-    SIZE,
-    Scene,
-    Visit,
-    name_reviewer,
-    write_page,
-    write_video_scene,
-)
+from tests.support.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
+from tests.support.visits import Visit, name_reviewer
 
 
 def export(visit: Visit, ending: str, path: Path) -> Path:

@@ -12,7 +12,7 @@ from segunc.core.files import json_bytes
 from segunc.core.removal import Ledger
 from segunc.gallery.review_page import run_id
 from segunc.maps.reader import MapsReader
-from tests.gallery.scenes import Scene, write_page
+from tests.support.scenes import Scene, write_page
 
 REVIEW = "review --maps MAPS --anomaly-labels LABELS --out OUT"
 OVERLAY = "overlay --maps MAPS --images IMAGES --out OUT"

@@ -26,12 +26,14 @@ from segunc.data.labels import LabelMap
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.condensed import condense
 from segunc.gallery.frame_files import labelled_objects
+from segunc.gallery.review_page import run_id
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.objects import found_up_to
-from tests.gallery.scenes import (
+from tests.maps.fakes import edit_log, edit_manifest, folder_bytes
+from tests.support.scenes import (
     LABEL_MAP,
     NAMES,
     SCORES,
@@ -41,7 +43,6 @@ from tests.gallery.scenes import (
     write_maps,
     write_page,
 )
-from tests.maps.fakes import edit_log, edit_manifest, folder_bytes
 
 
 def table(index: Path, name: str) -> Any:
@@ -58,73 +59,103 @@ def notices(index: Path) -> str:
     return "\n".join(table(index, "page")["notices"])
 
 
-def test_page_is_self_contained_and_says_what_made_the_maps(full_page: Path) -> None:
+def test_the_page_is_self_contained(full_page: Path) -> None:
+    folder = full_page.parent
+    assets = [*(folder / "assets").iterdir()]
     addresses = re.findall(r'\s(?:src|href|poster)="([^"#][^"]*)"', full_page.read_text())
-    assert len(addresses) == len(
-        [*(full_page.parent / "assets").iterdir(), *(full_page.parent / "data").iterdir()]
-    )
-    assert all((full_page.parent / address).is_file() for address in addresses)
-    for path in (full_page, *(full_page.parent / "assets").iterdir()):
+    assert len(addresses) == len(assets) + len([*(folder / "data").iterdir()])
+    assert all((folder / address).is_file() for address in addresses)
+    for path in (full_page, *assets):
         assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", path.read_text()), path
-    rows, page = table(full_page, "frames"), table(full_page, "page")
+
+
+def test_each_frame_has_the_files_of_its_row(full_page: Path) -> None:
+    rows = table(full_page, "frames")
     assert [row["name"] for row in rows] == list(NAMES)
-    assert {"image", "prediction", *SCORES, "label/anomaly", "label/truth"} <= {
-        *rows[0]["contents"]
-    }
+    first = {"image", "prediction", *SCORES, "label/anomaly", "label/truth"}
+    assert first <= {*rows[0]["contents"]}
     assert "label/truth" not in rows[5]["contents"]
     for row in rows:
+        folder = full_page.parent / "frames" / f"{row['place']:06d}"
         for content in row["contents"]:
-            assert (
-                full_page.parent / "frames" / f"{row['place']:06d}" / f"{content}.js"
-            ).is_file(), content
+            assert (folder / f"{content}.js").is_file(), content
+
+
+def test_the_page_says_what_made_the_maps(full_page: Path) -> None:
+    page = table(full_page, "page")
     assert page["line"] == "ABNN, 4 members, 24 draws"
     facts = dict(page["facts"])
     assert facts["model.parameters.alpha"] == "0.05"
     assert facts["run.input"].endswith("images")
-    assert [page["scores"]["entropy"][end] for end in ("low", "high")] == [0, 1]
-    assert page["scores"]["epistemic"]["ticks"] == ["0", "0.05", ">= 0.1"]
 
 
-def test_maps_are_carried_in_steps_of_their_range(full_page: Path, scene: Scene) -> None:
+def test_the_page_says_the_range_of_each_score(full_page: Path) -> None:
+    scores = table(full_page, "page")["scores"]
+    assert scores["entropy"]["low"] == 0
+    assert scores["entropy"]["high"] == 1
+    assert scores["epistemic"]["ticks"] == ["0", "0.05", ">= 0.1"]
+
+
+def carried_codes(page: Path, content: str) -> tuple[dict[str, Any], Any]:
+    """Return the head of the script of a map of the second frame, and its codes."""
+    text = (page.parent / "frames" / "000001" / f"{content}.js").read_text()
+    call = r'segunc\.receive\("frames/000001/[\w-]+", (\{.*\}), "([^"]+)"\);\n'
+    match = re.fullmatch(call, text)
+    assert match is not None
+    head = json.loads(match[1])
+    differences = np.frombuffer(zlib.decompress(base64.b64decode(match[2])), np.uint8)
+    rows = differences.reshape(head["height"], head["width"])
+    return head, np.cumsum(rows, axis=0, dtype=np.uint8)
+
+
+def test_a_label_is_carried_by_its_ids(full_page: Path, scene: Scene) -> None:
+    head, codes = carried_codes(full_page, "prediction")
+    np.testing.assert_array_equal(codes, MapsReader(scene.maps).prediction(NAMES[1]))
+    assert head == {"height": 30, "width": 40}
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_maps_are_carried_in_steps_of_their_range(
+    full_page: Path, scene: Scene, score: str
+) -> None:
     reader = MapsReader(scene.maps)
-    for score in (*SCORES, "prediction"):
-        text = (full_page.parent / "frames" / "000001" / f"{score}.js").read_text()
-        found = re.fullmatch(
-            r'segunc\.receive\("frames/000001/[\w-]+", (\{.*\}), "([^"]+)"\);\n', text
-        )
-        head, data = json.loads(found[1]), zlib.decompress(base64.b64decode(found[2]))
-        differences = np.frombuffer(data, np.uint8).reshape(head["height"], head["width"])
-        codes = np.cumsum(differences, axis=0, dtype=np.uint8)
-        values = (
-            reader.prediction(NAMES[1]) if score == "prediction" else reader.read(NAMES[1], score)
-        )
-        if score == "prediction":
-            expected, ends = values, {}
-        else:
-            threshold = reader.manifest["maps"][score].get("component_threshold")
-            expected, ends = condense(values, 960, threshold)
-        np.testing.assert_array_equal(codes, expected)
-        assert head == {"height": 30, "width": 40, **ends}
-        if ends:
-            assert (ends["low"], ends["high"]) == (values.min(), values.max())
-            assert abs(carried(values, score) - values).max() <= np.ptp(values) / 508 * 1.001
-    small, ends = condense(values := reader.read(NAMES[1], "entropy"), 20)
+    values = reader.read(NAMES[1], score)
+    threshold = reader.manifest["maps"][score].get("component_threshold")
+    expected, ends = condense(values, 960, threshold)
+    head, codes = carried_codes(full_page, score)
+    np.testing.assert_array_equal(codes, expected)
+    assert head == {"height": 30, "width": 40, **ends}
+    assert ends["low"] == values.min()
+    assert ends["high"] == values.max()
+    half_step = np.ptp(values) / 508
+    assert abs(carried(values, score) - values).max() <= half_step * 1.001
+
+
+def test_a_map_that_is_shrunk_holds_means(scene: Scene) -> None:
+    values = MapsReader(scene.maps).read(NAMES[1], "entropy")
+    codes, ends = condense(values, 20)
     blocks = values.reshape(15, 2, 20, 2).mean((1, 3))
-    assert (
-        abs(ends["low"] + small / 254 * (ends["high"] - ends["low"]) - blocks).max()
-        <= np.ptp(blocks) / 500
-    )
-    assert (condense(np.full((3, 4), 0.5, np.float32), 960)[0] == 0).all()
+    shown = ends["low"] + codes / 254 * (ends["high"] - ends["low"])
+    assert abs(shown - blocks).max() <= np.ptp(blocks) / 500
+
+
+def test_a_map_of_one_value_has_one_code() -> None:
+    codes, _ = condense(np.full((3, 4), 0.5, np.float32), 960)
+    assert (codes == 0).all()
+
+
+def test_values_that_are_not_finite_have_a_code_of_their_own() -> None:
     codes, ends = condense(np.array([[np.nan, -1, np.inf, 3]], np.float32), 960)
-    assert (codes.tolist(), ends) == ([[255, 0, 255, 254]], {"low": -1, "high": 3, "shift": 0})
+    assert codes.tolist() == [[255, 0, 255, 254]]
+    assert ends == {"low": -1, "high": 3, "shift": 0}
 
 
-GRIDS = arrays.arrays(
-    np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)])
-)
+EIGHTHS = [i / 8 for i in range(9)]
+GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from(EIGHTHS))
+LABELS = arrays.arrays(np.uint8, (6, 7), elements=st.sampled_from([0, 1, 255]))
 
 
-@given(GRIDS, arrays.arrays(np.uint8, (6, 7), elements=st.sampled_from([0, 1, 255])))
+@given(GRIDS, LABELS)
 def test_found_is_decided_exactly_at_the_threshold(values: Any, label: Any) -> None:
     objects, counted = labelled_objects(label)
     assert (objects.number > 0).sum() == (label == 1).sum()
@@ -139,42 +170,60 @@ def test_found_is_decided_exactly_at_the_threshold(values: Any, label: Any) -> N
 
 def test_objects_are_8_connected_without_specks() -> None:
     label = np.zeros((20, 20), np.uint8)
-    label[2:5, 2:5] = label[5:8, 5:8] = 1  # they touch at a corner
+    label[2:5, 2:5] = 1
+    label[5:8, 5:8] = 1  # they touch at a corner
     label[15, 15] = 1
     label[10:14, 10:14] = 255
     objects, counted = labelled_objects(label)
     assert objects.pixels[counted].tolist() == [18]
-    label[:12] = 0
-    objects, counted = labelled_objects(label)  # there is no larger one
-    assert (objects.number[15, 15], counted.tolist()) == (1, [True])
 
 
-def test_scores_are_chosen_and_a_limit_keeps_the_worst(
-    scene: Scene, copy: Path, tmp_path: Path
-) -> None:
+def test_a_speck_counts_where_there_is_no_larger_object() -> None:
+    label = np.zeros((20, 20), np.uint8)
+    label[15, 15] = 1
+    objects, counted = labelled_objects(label)
+    assert objects.number[15, 15] == 1
+    assert counted.tolist() == [True]
+
+
+def test_the_usual_scores_are_shown(scene: Scene, tmp_path: Path) -> None:
     page = table(write_page(scene.maps, tmp_path / "usual"), "page")
     assert list(page["scores"]) == ["entropy", "epistemic"]
     assert dict(page["facts"])["Scores left out (review --scores all)"] == "deterministic-max-logit"
-    assert list(
-        table(write_page(scene.maps, tmp_path / "all", scores=["all"]), "page")["scores"]
-    ) == list(SCORES)
-    index = write_page(scene.maps, tmp_path / "review", limit=2, scores=["epistemic", "epistemic"])
-    assert (column(index, "name"), column(index, "place")) == (list(NAMES[4:]), [4, 5])
-    assert column(index, "contents") == [["prediction", "epistemic", "image"]] * 2
-    assert "the worst 2 of 6 frames" in notices(index)
+
+
+def test_all_scores_are_shown_where_they_are_asked_for(scene: Scene, tmp_path: Path) -> None:
+    page = table(write_page(scene.maps, tmp_path / "all", scores=["all"]), "page")
+    assert list(page["scores"]) == list(SCORES)
+
+
+def test_a_score_without_maps_is_refused(scene: Scene, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         write_page(scene.maps, tmp_path / "none", scores=["entropie"])
-    strange = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
+
+
+def test_a_limit_keeps_the_worst_frames(scene: Scene, tmp_path: Path) -> None:
+    index = write_page(scene.maps, tmp_path / "review", limit=2, scores=["epistemic", "epistemic"])
+    assert column(index, "name") == list(NAMES[4:])
+    assert column(index, "place") == [4, 5]
+    assert column(index, "contents") == [["prediction", "epistemic", "image"]] * 2
+    assert "the worst 2 of 6 frames" in notices(index)
+
+
+def test_anomaly_ranks_the_frames_where_it_is_written(scene: Scene, tmp_path: Path) -> None:
+    maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
+    index = write_page(maps, tmp_path / "ranked", limit=1)
     # The darkest frame is the strangest and the most certain.
-    ranked = write_page(strange, tmp_path / "ranked", limit=1)
-    assert (column(ranked, "name"), table(ranked, "page")["ranking"]) == ([NAMES[0]], "anomaly")
-    edit_manifest(
-        copy, lambda content: content["run"].update(draws=1)
-    )  # nothing says how draws differ
-    assert list(table(write_page(copy, tmp_path / "single"), "page")["scores"]) == ["entropy"]
-    assert list(
-        table(write_page(copy, tmp_path / "asked", scores=["epistemic"]), "page")["scores"]
-    ) == ["epistemic"]
+    assert column(index, "name") == [NAMES[0]]
+    assert table(index, "page")["ranking"] == "anomaly"
+
+
+def test_a_single_draw_says_nothing_of_how_draws_differ(copy: Path, tmp_path: Path) -> None:
+    edit_manifest(copy, lambda content: content["run"].update(draws=1))
+    usual = table(write_page(copy, tmp_path / "single"), "page")
+    assert list(usual["scores"]) == ["entropy"]
+    asked = table(write_page(copy, tmp_path / "asked", scores=["epistemic"]), "page")
+    assert list(asked["scores"]) == ["epistemic"]
 
 
 def test_a_limit_ranks_old_maps_as_the_page_does(tmp_path: Path) -> None:
@@ -187,53 +236,78 @@ def test_a_limit_ranks_old_maps_as_the_page_does(tmp_path: Path) -> None:
             values = np.full(SIZE, level, np.float32)
             values[5:15, 5:15] = spot
             record = writer.store(name, {"entropy": values, "prediction": np.zeros(SIZE, np.uint8)})
-            writer.commit(
-                {key: value for key, value in record.items() if key not in ("region", "component")}
-            )
+            del record["region"]
+            del record["component"]
+            writer.commit(record)
     for limit, kept in ((1, ["spot"]), (2, ["even", "spot"])):
-        assert (
-            column(write_page(tmp_path / "maps", tmp_path / str(limit), limit=limit), "name")
-            == kept
-        )
+        index = write_page(tmp_path / "maps", tmp_path / str(limit), limit=limit)
+        assert column(index, "name") == kept
 
 
-def test_a_range_that_is_asked_for_keeps_what_was_measured(scene: Scene, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("high", "measured_to"), [(6, 3), (2, None)])
+def test_a_range_that_is_asked_for_keeps_what_was_measured(
+    scene: Scene, tmp_path: Path, high: float, measured_to: float | None
+) -> None:
     reader = MapsReader(write_maps(scene.images, tmp_path / "maps", scores=("anomaly",)))
-    wide, narrow = (
-        page_ranges(reader, ["anomaly"], {"anomaly": (0, high)})["anomaly"] for high in (6, 2)
-    )
-    assert (wide.measured_to, wide.high, narrow.measured_to, narrow.high) == (3, 6, None, 2)
+    shown = page_ranges(reader, ["anomaly"], {"anomaly": (0, high)})["anomaly"]
+    assert shown.high == high
+    assert shown.measured_to == measured_to
+
+
+def write_verdict_file(path: Path, run: str) -> list[dict[str, Any]]:
+    """Write one verdict as a page exports it, and return it as it is read."""
+    verdict = {
+        "frame": NAMES[1],
+        "verdict": "missed",
+        "note": "dark",
+        "time": "2026-01-01T00:00:00Z",
+    }
+    content = {"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": [verdict]}
+    path.write_text(json.dumps(content))
+    return [verdict | {"reviewer": "", "region": None}]
 
 
 def test_the_verb_writes_a_page_and_imports_verdicts(
     scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "review"
-    words = ["review", "--maps", str(scene.maps)]
-    assert main([*words, "--anomaly-labels", str(scene.anomaly), "--out", str(out)]) == 0
-    run = table(out / "index.html", "page")["run"]
-    verdicts = [
-        {"frame": NAMES[1], "verdict": "missed", "note": "dark", "time": "2026-01-01T00:00:00Z"}
-    ]
+    words = ["review", "--maps", str(scene.maps), "--out", str(out)]
+    assert main([*words, "--anomaly-labels", str(scene.anomaly)]) == 0
+    index = out / "index.html"
     path = tmp_path / "verdicts.json"
-    path.write_text(
-        json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": verdicts})
-    )
+    kept = write_verdict_file(path, table(index, "page")["run"])
     capsys.readouterr()
-    assert main([*words, "--import", str(path), "--out", str(out)]) == 0
+    assert main([*words, "--import", str(path)]) == 0
     assert "| missed | 1 | 16.7% | 0 |" in capsys.readouterr().out
-    kept = [verdict | {"reviewer": "", "region": None} for verdict in verdicts]
-    assert table(out / "index.html", "verdicts")["verdicts"] == kept
-    for more, said in (
-        (["--import", str(path), "--out", str(tmp_path)], "is not a review page of the maps"),
+    assert table(index, "verdicts")["verdicts"] == kept
+
+
+def test_verdicts_are_not_imported_where_no_page_is(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "verdicts.json"
+    write_verdict_file(path, run_id(MapsReader(scene.maps)))
+    words = ["review", "--maps", str(scene.maps), "--import", str(path), "--out", str(tmp_path)]
+    assert main(words) == 2
+    assert "is not a review page of the maps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         ([], "the page has no place"),
         (
-            ["--labels", str(scene.labels), "--out", str(out)],
+            ["--labels", "labels", "--out", "review"],
             "nothing says which values of --labels are which classes",
         ),
-    ):
-        assert main([*words, *more]) == 2
-        assert said in capsys.readouterr().err
+    ],
+)
+def test_a_page_without_a_place_or_a_label_map_is_refused(
+    scene: Scene, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    given_words = [str(scene.labels) if word == "labels" else word for word in words]
+    assert main(["review", "--maps", str(scene.maps), *given_words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_run_under_way_shows_what_is_finished(copy: Path, tmp_path: Path) -> None:
@@ -245,13 +319,8 @@ def test_a_run_under_way_shows_what_is_finished(copy: Path, tmp_path: Path) -> N
     index = write_page(copy, tmp_path / "review")
     assert column(index, "name") == list(NAMES[:3])
     assert column(index, "time") == [0, 0.5, 2]
-    assert {*column(index, "statistics")[0]["entropy"]} == {
-        "region",
-        "mean",
-        "max",
-        "p99",
-        "component",
-    }
+    statistics = {"region", "mean", "max", "p99", "component"}
+    assert {*column(index, "statistics")[0]["entropy"]} == statistics
     assert "has not finished (status running, 3 frames so far)" in notices(index)
     assert table(index, "page")["failed"] == failed
 
@@ -289,41 +358,54 @@ def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -
     assert column(index, "objects") == [None, None, None, 0, None, None]
     assert "10 x 10 and the maps are 40 x 30" in problems[1][0]
     assert "holds the values [7]" in problems[2][0]
-    (tmp_path / "strangers").mkdir()
-    shutil.copy(labels / f"{NAMES[3]}.png", tmp_path / "strangers" / "z.png")
-    other = LabelMap(
-        "two", LABEL_MAP.classes[:2], LABEL_MAP.palette[:2], {0: 0, 1: 1, 2: 255, 255: 255}
-    )
-    wrong: dict[str, dict[str, Any]] = {
-        "no label in": {"anomaly_labels": tmp_path / "strangers"},
-        "without the label map": {"labels": scene.labels},
-        "does not fit the 3 classes": {"labels": scene.labels, "label_map": other},
-    }
-    for message, settings in wrong.items():
-        with pytest.raises((InputError, PartialFailure), match=message):
-            write_page(scene.maps, tmp_path / "none", **settings)
 
 
-def test_maps_of_another_tool(tmp_path: Path) -> None:
+def test_labels_of_no_frame_are_refused(scene: Scene, tmp_path: Path) -> None:
+    labels = tmp_path / "strangers"
+    labels.mkdir()
+    shutil.copy(scene.anomaly / f"{NAMES[3]}.png", labels / "z.png")
+    with pytest.raises(PartialFailure, match="no label in"):
+        write_page(scene.maps, tmp_path / "none", anomaly_labels=labels)
+
+
+def test_class_labels_need_a_label_map(scene: Scene, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="without the label map"):
+        write_page(scene.maps, tmp_path / "none", labels=scene.labels)
+
+
+def test_a_label_map_of_other_classes_is_refused(scene: Scene, tmp_path: Path) -> None:
+    ids = {0: 0, 1: 1, 2: 255, 255: 255}
+    two = LabelMap("two", LABEL_MAP.classes[:2], LABEL_MAP.palette[:2], ids)
+    with pytest.raises(InputError, match="does not fit the 3 classes"):
+        write_page(scene.maps, tmp_path / "none", labels=scene.labels, label_map=two)
+
+
+@pytest.fixture
+def foreign_maps(tmp_path: Path) -> Path:
+    """Maps of another tool; the second has no number."""
     maps = tmp_path / "maps"
     (maps / "surprise").mkdir(parents=True)
-    np.save(
-        maps / "surprise" / "f.npy", np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16)
-    )
+    rising = np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16)
+    np.save(maps / "surprise" / "f.npy", rising)
     np.save(maps / "surprise" / "g.npy", np.full((9, 16), np.nan, np.float32))
-    index = write_page(maps, tmp_path / "review")
+    return maps
+
+
+def test_maps_of_another_tool(foreign_maps: Path, tmp_path: Path) -> None:
+    index = write_page(foreign_maps, tmp_path / "review")
     assert column(index, "name") == ["f", "g"]
-    assert [statistics["surprise"].get("max") for statistics in column(index, "statistics")] == [
-        5,
-        None,
-    ]
+    largest = [row["surprise"].get("max") for row in column(index, "statistics")]
+    assert largest == [5, None]
     assert "NaN or infinite" in column(index, "problems")[1][0]
     page = table(index, "page")
     assert page["line"].startswith("maps of another tool")
     shown = page["scores"]["surprise"]
     assert -3 <= shown["low"] < shown["high"] <= 5
+
+
+def test_a_page_inside_of_foreign_maps_is_refused(foreign_maps: Path) -> None:
     with pytest.raises(InputError, match="is or lies inside"):
-        write_page(maps, maps / "review")
+        write_page(foreign_maps, foreign_maps / "review")
 
 
 def test_pixels_outside_a_mask_are_ignored_in_labels(
@@ -340,18 +422,22 @@ def test_pixels_outside_a_mask_are_ignored_in_labels(
 
 
 def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path: Path) -> None:
-    given: Any = {"anomaly_labels": scene.anomaly, "flag": {"entropy": 0.5}}
-    half, tenth = (
-        write_page(scene.maps, tmp_path / str(share), share, **given) for share in (0.5, 0.1)
-    )
-    assert [
-        table(index, "page")["scores"]["entropy"]["found_share"] for index in (half, tenth)
-    ] == [0.5, 0.1]
-    found = [column(index, "found") for index in (half, tenth)]
-    assert [len(row.get("entropy", [])) for row in found[0]] == [1, 1, 2, 0, 0, 0]
-    for strict, loose in zip(*found, strict=True):
-        for a, b in zip(strict.get("entropy", []), loose.get("entropy", []), strict=True):
-            assert a < b
+    pages = {}
+    for share in (0.5, 0.1):
+        pages[share] = write_page(
+            scene.maps,
+            tmp_path / str(share),
+            share,
+            anomaly_labels=scene.anomaly,
+            flag={"entropy": 0.5},
+        )
+        assert table(pages[share], "page")["scores"]["entropy"]["found_share"] == share
+    strict = [row.get("entropy", []) for row in column(pages[0.5], "found")]
+    loose = [row.get("entropy", []) for row in column(pages[0.1], "found")]
+    assert [len(limits) for limits in strict] == [1, 1, 2, 0, 0, 0]
+    for strict_limits, loose_limits in zip(strict, loose, strict=True):
+        assert len(strict_limits) == len(loose_limits)
+        assert all(a < b for a, b in zip(strict_limits, loose_limits, strict=True))
 
 
 def test_a_row_names_peak_and_area_of_its_strongest_region(scene: Scene, tmp_path: Path) -> None:
@@ -383,17 +469,21 @@ def test_lines_of_the_page_are_short() -> None:
             assert len(line) <= 100 or "default-src 'none'" in line, (asset.name, line)
 
 
-def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
+def test_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = write_page(scene.maps, out)
     Ledger(out).write("frames/000099/image.js", b"of a frame that is gone")
     assert write_page(scene.maps, out) == first
     assert not (out / "frames" / "000099").exists()
     assert json.loads((out / "review.json").read_text())["status"] == "finished"
+
+
+def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("dear")
-    for to, message in ((tmp_path, "holds other files"), (scene.maps, "is or lies inside")):
-        with pytest.raises(InputError, match=message):
-            write_page(scene.maps, to)
+    with pytest.raises(InputError, match="holds other files"):
+        write_page(scene.maps, tmp_path)
+    with pytest.raises(InputError, match="is or lies inside"):
+        write_page(scene.maps, scene.maps)
 
 
 @pytest.mark.parametrize(

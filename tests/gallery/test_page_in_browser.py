@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from segunc.maps.reader import MapsReader
-from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
+from tests.support.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
+from tests.support.visits import Visit
 
 WORST_FIRST = list(reversed(NAMES))
 

@@ -32,7 +32,8 @@ from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.gallery.scenes import (
+from tests.maps.fakes import manifest
+from tests.support.scenes import (
     NAMES,
     SCORES,
     Scene,
@@ -41,7 +42,6 @@ from tests.gallery.scenes import (
     write_page,
     write_video_scene,
 )
-from tests.maps.fakes import manifest
 from tests.support.videos import decoded
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"

@@ -12,15 +12,8 @@ from segunc.decisions.flags import Threshold
 from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import JudgedRegion, Verdict, read_verdicts
-from tests.gallery.scenes import (
-    NAMES,
-    SIZE,
-    Scene,
-    Visit,
-    carried,
-    name_reviewer,
-    write_page,
-)
+from tests.support.scenes import NAMES, SIZE, Scene, carried, write_page
+from tests.support.visits import Visit, name_reviewer
 
 TIME = "2026-01-01T00:00:00.000Z"
 FRAME = NAMES[0]

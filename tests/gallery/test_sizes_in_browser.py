@@ -16,7 +16,7 @@ from segunc.gallery.review_page import write_review
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.gallery.scenes import Visit
+from tests.support.visits import Visit
 
 THRESHOLD = 0.37
 SHAPE = (90, 120)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page
+from tests.support.scenes import NAMES, SIZE, Scene, write_page
+from tests.support.visits import Visit
 
 VIEWS = ("gallery", "alarms", "frame", "run")
 SMALLEST_TARGET = 40  # pixels on each side of what a finger touches

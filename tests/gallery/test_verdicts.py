@@ -23,7 +23,7 @@ from segunc.maps.verdicts import (
     read_verdicts,
     summary_table,
 )
-from tests.gallery.scenes import NAMES, Scene
+from tests.support.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")

@@ -199,7 +199,7 @@ def forget(*names: str) -> None:
         ),  # nothing runs without trust
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
         ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),
-        ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
+        ({"source": "smp:nowhere"}, "'nowhere' is not a folder"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
         (
             {"source": "python:their_networks.two:build", "trust": True},
@@ -207,7 +207,7 @@ def forget(*names: str) -> None:
         ),
         (
             {"source": "python:their_networks.one:nothing", "trust": True},
-            "is no function of its module",
+            "is not a function of its module",
         ),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
         ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
@@ -492,7 +492,7 @@ def test_a_class_without_a_name_is_refused(own_module: Path, classes: str, said:
 def test_a_sigmoid_at_the_end_is_refused(
     own_module: Path, end: str, outputs: int, classes: str
 ) -> None:
-    with pytest.raises(InputError, match="ends in a sigmoid: its outputs are no logits"):
+    with pytest.raises(InputError, match="ends in a sigmoid: its outputs are not logits"):
         import_sized(own_module, classes=classes, outputs=outputs, end=end)
     assert not (own_module / "model").exists()
 

@@ -35,8 +35,8 @@ from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
 from tests.conftest import Job
-from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
+from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.verbs.processes import refuse, succeed
 
 
@@ -47,6 +47,27 @@ def words(predicted: Job, results: Path, out: Path) -> list[Any]:
     return ["report", "--model", predicted.abnn, "--runs", *runs, *labels, *files, "--out", out]
 
 
+def report_of(out: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((out / "report.json").read_text())
+    return facts
+
+
+def page_of(out: Path) -> str:
+    return (out / "index.html").read_text()
+
+
+def cells_of(page: str) -> list[list[str]]:
+    """Return the texts of the cells of each row of the page's tables."""
+    rows = re.findall(r"<tr>(.*?)</tr>", page)
+    return [re.findall(r">([^<]*)</t[hd]>", row) for row in rows]
+
+
+def line_of(facts: dict[str, Any], name: str) -> dict[str, str]:
+    """Return the one line of the summary with a name."""
+    (line,) = [line for line in facts["summary"] if line["name"] == name]
+    return dict(line)
+
+
 @pytest.fixture(scope="module")
 def written(predicted: Job, results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("written") / "report"
@@ -54,73 +75,95 @@ def written(predicted: Job, results: Path, tmp_path_factory: pytest.TempPathFact
     return out
 
 
+@pytest.fixture(scope="module")
+def facts(written: Path) -> dict[str, Any]:
+    return report_of(written)
+
+
 def test_the_page_is_made_of_the_file_alone_whose_checksum_it_shows(written: Path) -> None:
-    data, page = (written / "report.json").read_bytes(), (written / "index.html").read_text()
+    data = (written / "report.json").read_bytes()
     digest = hashlib.sha256(data).hexdigest()
+    page = page_of(written)
     assert page == render(json.loads(data), digest)
     assert f"<code>{digest}</code>" in page
     assert {path.name for path in written.iterdir()} == {"report.json", "index.html"}
 
 
-def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(
-    written: Path, results: Path, predicted: Job
-) -> None:
-    page = (written / "index.html").read_text()
+def test_the_page_loads_nothing(written: Path) -> None:
+    page = page_of(written)
     assert re.findall(r'(?:src|href)="(?!data:image/jpeg;base64,|#)[^"]*"', page) == []
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "")
-    for place in (results, predicted.data, predicted.maps):
-        assert str(place.parent) not in page + (written / "report.json").read_text()
+
+
+def test_the_page_names_no_place_of_the_machine(
+    written: Path, results: Path, predicted: Job
+) -> None:
+    texts = page_of(written) + (written / "report.json").read_text()
+    for folder in (results, predicted.data, predicted.maps):
+        assert str(folder.parent) not in texts
+
+
+def test_the_page_escapes_texts(written: Path) -> None:
+    page = page_of(written)
     assert "Slow &lt;b&gt;down&lt;/b&gt; &amp; wait." in page
     assert "<b>down" not in page
     assert "at most 20 % &lt;of&gt; the normal pixels" in page
 
 
-def test_numbers_are_those_of_the_results(written: Path, results: Path) -> None:
-    facts, page = (
-        json.loads((written / "report.json").read_text()),
-        (written / "index.html").read_text(),
-    )
-    assert [of["name"] for of in facts["results"]] == [
-        "test",
-        "anomaly",
-        "fog",
-    ]  # corrupted images come last
-    for of, name in zip(facts["results"], (CLEAN, ANOMALY, FOG), strict=True):
-        content = json.loads((results / name).read_text())
-        del content["run"]["command"]  # it stands under commands
-        assert {key: content[key] for key in of["content"]} == of["content"]
-        assert facts["files"][name] == hashlib.sha256((results / name).read_bytes()).hexdigest()
-    assert facts["files"].keys() >= {
-        "MODEL/network.json",
-        "MODEL/network.safetensors",
-    }  # a result may be called as a file of the model
-    assert {name.partition(".")[0] for name in facts["model"]["made"]} == {
-        "base",
-        "posterior",
-    }  # whose steps differ
+def test_results_on_corrupted_images_come_last(facts: dict[str, Any]) -> None:
+    assert [result["name"] for result in facts["results"]] == ["test", "anomaly", "fog"]
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, CLEAN), (1, ANOMALY), (2, FOG)])
+def test_numbers_are_those_of_the_results(
+    facts: dict[str, Any], results: Path, place: int, name: str
+) -> None:
+    content = json.loads((results / name).read_text())
+    del content["run"]["command"]  # it stands under commands
+    reported = facts["results"][place]["content"]
+    assert {key: content[key] for key in reported} == reported
+    assert facts["files"][name] == hashlib.sha256((results / name).read_bytes()).hexdigest()
+
+
+def test_files_of_the_model_are_told_apart_from_results(facts: dict[str, Any]) -> None:
+    # A result may be called as a file of the model.
+    assert facts["files"].keys() >= {"MODEL/network.json", "MODEL/network.safetensors"}
+
+
+def test_base_and_posterior_have_records_of_their_own(facts: dict[str, Any]) -> None:
+    made = {name.partition(".")[0] for name in facts["model"]["made"]}
+    assert made == {"base", "posterior"}  # whose steps differ
+
+
+def test_page_and_summary_show_the_same_numbers(written: Path, facts: dict[str, Any]) -> None:
     clean, anomaly = facts["results"][:2]
-    for text in (
-        number(clean, "segmentation", "miou"),
-        number(anomaly, "scores", "entropy", "pooled", "aupr"),
-    ):
-        assert f">{text}</td>" in page
+    miou = number(clean, "segmentation", "miou")
+    aupr = number(anomaly, "scores", "entropy", "pooled", "aupr")
+    for text in (miou, aupr):
+        assert f">{text}</td>" in page_of(written)
         assert any(text in line["text"] for line in facts["summary"])
-    assert (
-        number({"content": {"a": {"b": 0.5}, "intervals": {"a.b": [0.25, 0.75]}}}, "a", "b")
-        == ".500 [.250, .750]"
-    )
-    for kind in ("size", "distance"):
-        bins = anomaly["content"]["scores"]["entropy"][kind]
-        assert anomaly["missed"][kind]
-        for name, objects, missed, bound in anomaly["missed"][kind]:
-            assert objects == bins[name]["objects"] > 0
-            assert missed == pytest.approx(objects * (1 - bins[name]["found"]))
-            assert bound == binomial_bound(missed, objects)
-    assert facts["gaps"] == [
-        *("independence", "label quality"),
-        *("latency", "reviewers", "operation"),
-    ]
+
+
+def test_a_number_stands_with_its_interval() -> None:
+    result = {"content": {"a": {"b": 0.5}, "intervals": {"a.b": [0.25, 0.75]}}}
+    assert number(result, "a", "b") == ".500 [.250, .750]"
+
+
+@pytest.mark.parametrize("kind", ["size", "distance"])
+def test_missed_objects_are_those_of_each_bin(facts: dict[str, Any], kind: str) -> None:
+    anomaly = facts["results"][1]
+    bins = anomaly["content"]["scores"]["entropy"][kind]
+    assert anomaly["missed"][kind]
+    for name, objects, missed, bound in anomaly["missed"][kind]:
+        assert objects == bins[name]["objects"] > 0
+        assert missed == pytest.approx(objects * (1 - bins[name]["found"]))
+        assert bound == binomial_bound(missed, objects)
+
+
+def test_what_is_not_given_is_a_gap(facts: dict[str, Any]) -> None:
+    gaps = ["independence", "label quality", "latency", "reviewers", "operation"]
+    assert facts["gaps"] == gaps
 
 
 @pytest.mark.parametrize(
@@ -133,133 +176,139 @@ def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
         assert binomial_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
 
 
+def report_on_threshold(predicted: Job, threshold: Path, *runs: Path) -> Path:
+    """Report results with a threshold, and return the folder of the report."""
+    out = threshold.parent / "report"
+    files = ("--runs", *runs, "--threshold", threshold)
+    succeed("report", "--model", predicted.abnn, *files, "--out", out)
+    return out
+
+
+@pytest.mark.parametrize("level", ["between", "above", "below"])
 def test_a_promise_is_compared_with_what_results_achieved(
-    predicted: Job, results: Path, tmp_path: Path
+    predicted: Job, results: Path, tmp_path: Path, level: str
 ) -> None:
     """By the losses of their units: a level between them, above both, and below both."""
     contents = [json.loads((results / name).read_text()) for name in (CLEAN, FOG)]
-    shares = [content["flagged"]["entropy"]["risk"] for content in contents]
-    assert shares[0] != shares[1]
-    limited = "limited" if shares[0] < shares[1] else "broken"
-    for level, state in (
-        (max(shares), "holds"),
-        (min(shares) / 2, "broken"),
-        (sum(shares) / 2, limited),
-    ):
-        path = write_threshold(tmp_path / "t.json", contents[0]["run"], level=level)
-        runs = ("--runs", results / CLEAN, results / FOG, "--threshold", path)
-        succeed("report", "--model", predicted.abnn, *runs, "--out", tmp_path / "report")
-        facts = json.loads((tmp_path / "report" / "report.json").read_text())
-        (line,) = (line for line in facts["summary"] if line["name"] == "Operating point")
-        achieved = facts["thresholds"][0]["achieved"]
-        assert line["state"] == state
-        assert [row["loss"] for row in achieved] == shares
-        assert [row["kept"] for row in achieved] == [
-            "kept" if share <= level else "exceeded" for share in shares
-        ]
-    del contents[0]["flagged"]["entropy"][
-        "promise"
-    ]  # as a bare --flag entropy=0.4 leaves it: another loss
-    (tmp_path / CLEAN).write_text(json.dumps(contents[0]))
-    words = ("--runs", tmp_path / CLEAN, "--threshold", path, "--out", tmp_path / "report")
-    succeed("report", "--model", predicted.abnn, *words)
-    assert (
-        json.loads((tmp_path / "report" / "report.json").read_text())["thresholds"][0]["achieved"]
-        == []
-    )
-    assert (
-        "no result was made with this threshold" in (tmp_path / "report" / "index.html").read_text()
-    )
+    clean, fog = (content["flagged"]["entropy"]["risk"] for content in contents)
+    assert clean != fog
+    promised, state = {
+        "between": ((clean + fog) / 2, "limited" if clean < fog else "broken"),
+        "above": (max(clean, fog), "holds"),
+        "below": (min(clean, fog) / 2, "broken"),
+    }[level]
+    path = write_threshold(tmp_path / "t.json", contents[0]["run"], level=promised)
+    facts = report_of(report_on_threshold(predicted, path, results / CLEAN, results / FOG))
+    assert line_of(facts, "Operating point")["state"] == state
+    achieved = facts["thresholds"][0]["achieved"]
+    assert [row["loss"] for row in achieved] == [clean, fog]
+    kept = ["kept" if loss <= promised else "exceeded" for loss in (clean, fog)]
+    assert [row["kept"] for row in achieved] == kept
+
+
+def test_a_bare_threshold_achieves_no_promise(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    """A bare --flag entropy=0.4 records another loss than that of a promise."""
+    content = json.loads((results / CLEAN).read_text())
+    path = write_threshold(tmp_path / "t.json", content["run"])
+    del content["flagged"]["entropy"]["promise"]
+    (tmp_path / CLEAN).write_text(json.dumps(content))
+    out = report_on_threshold(predicted, path, tmp_path / CLEAN)
+    assert report_of(out)["thresholds"][0]["achieved"] == []
+    assert "no result was made with this threshold" in page_of(out)
+
+
+def flagged_share(predicted: Job) -> float:
+    """Return the share of the normal pixels of the toy anomalies at or above the threshold."""
+    entry = dataset_entry("toy-anomaly")
+    reader = MapsReader(predicted.maps)
+    frames = []
+    for sample in entry.samples(predicted.data, "anomaly"):
+        assert sample.anomaly is not None
+        normal = encoding_of_masks(entry).read(sample.anomaly) == 0
+        frames.append(reader.read(sample.name, "entropy")[normal] >= VALUE)
+    return float(np.concatenate(frames).mean())
 
 
 def test_the_price_of_a_threshold_needs_no_class_labels(
     predicted: Job, results: Path, tmp_path: Path
 ) -> None:
     run = json.loads((results / ANOMALY).read_text())["run"]
-    asked: dict[str, Any] = {"control": "missed-pixels", "level": 0.9, "promise": "P."}
-    flag = write_threshold(tmp_path / "t.json", run, settings=settings_of(run, "entropy"), **asked)
-    labels = (
-        "--maps",
-        predicted.maps,
-        "--anomaly-labels",
-        predicted.masks,
-        "--replicates",
-        0,
-        "--groups",
-        "^.",
+    flag = write_threshold(
+        tmp_path / "t.json",
+        run,
+        settings=settings_of(run, "entropy"),
+        control="missed-pixels",
+        level=0.9,
+        promise="P.",
     )
-    succeed("evaluate", *labels, "--flag", flag, "--out", tmp_path / "a.json")
-    entry, reader, frames = (
-        dataset_entry("toy-anomaly"),
-        MapsReader(predicted.maps),
-        list[np.ndarray](),
-    )
-    for sample in entry.samples(predicted.data, "anomaly"):
-        assert sample.anomaly is not None
-        normal = encoding_of_masks(entry).read(sample.anomaly) == 0
-        frames.append(reader.read(sample.name, "entropy")[normal] >= VALUE)
-    share = np.concatenate(frames).mean()
+    maps = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks)
+    parts = ("--replicates", 0, "--groups", "^.")
+    succeed("evaluate", *maps, *parts, "--flag", flag, "--out", tmp_path / "a.json")
+    share = flagged_share(predicted)
     assert 0 < share < 1
-    succeed(
-        "report",
-        "--model",
-        predicted.abnn,
-        "--runs",
-        tmp_path / "a.json",
-        "--threshold",
-        flag,
-        "--out",
-        tmp_path / "report",
-    )
-    facts, page = (
-        json.loads((tmp_path / "report" / "report.json").read_text()),
-        (tmp_path / "report" / "index.html").read_text(),
-    )
-    (line,) = (line for line in facts["summary"] if line["name"] == "Operating point")
+    out = report_on_threshold(predicted, flag, tmp_path / "a.json")
+    line = line_of(report_of(out), "Operating point")
     assert f", with {100 * share:.1f} % of the normal pixels flagged." in line["text"]
+    page = page_of(out)
     assert "objects by group of frames, entropy" in page
-    (row,) = (
-        row
-        for row in re.findall(r"<tr>(.*?)</tr>", page)
-        if ">missed-pixels<" in row and ">kept<" in row
-    )
+    rows = re.findall(r"<tr>(.*?)</tr>", page)
+    (row,) = [row for row in rows if ">missed-pixels<" in row and ">kept<" in row]
     assert f">{format_number(share)}</td>" in row
 
 
-def test_latency_is_of_the_model_and_its_percentiles_rise(
-    predicted: Job, results: Path, tmp_path: Path
-) -> None:
-    model = {
-        key: json.loads((results / CLEAN).read_text())["run"][key]
-        for key in ("base_sha256", "posterior_sha256")
-    }
-    measured = {
+@pytest.fixture
+def latency(results: Path) -> dict[str, Any]:
+    """A measured latency of the model."""
+    run = json.loads((results / CLEAN).read_text())["run"]
+    return {
         "kind": "segunc latency",
         "version": 1,
-        **model,
+        "base_sha256": run["base_sha256"],
+        "posterior_sha256": run["posterior_sha256"],
         "what": "sampler",
         "hardware": "a <core>",
         "size": [64, 128],
         "draws": 4,
+        "frames": 100,
+        "first": 4.5,
+        "p50": 0.25,
+        "p95": 0.5,
+        "p99": 0.75,
     }
-    measured |= {"frames": 100, "first": 4.5, "p50": 0.25, "p95": 0.5, "p99": 0.75}
-    path, out = tmp_path / "latency.json", tmp_path / "report"
-    command = ("report", "--model", predicted.abnn, "--latency", path, "--out", out)
-    for change, said in (
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
         ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
-        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
+        ({"p95": 0.2}, "the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
         ({"p50": "fast"}, "are not rising numbers of seconds"),
         ({"version": 2}, "is no latency of segunc in version 1"),
-    ):
-        path.write_text(json.dumps(measured | change))
-        assert (said in refuse(*command), out.exists()) == (True, False), said
-    path.write_text(json.dumps(measured))
-    succeed(*command)
-    page, facts = (out / "index.html").read_text(), json.loads((out / "report.json").read_text())
+    ],
+)
+def test_latency_is_of_the_model_and_its_percentiles_rise(
+    predicted: Job, tmp_path: Path, latency: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "latency.json"
+    path.write_text(json.dumps(latency | change))
+    out = tmp_path / "report"
+    refusal = refuse("report", "--model", predicted.abnn, "--latency", path, "--out", out)
+    assert message in refusal
+    assert not out.exists()
+
+
+def test_latency_has_its_row(predicted: Job, tmp_path: Path, latency: dict[str, Any]) -> None:
+    path = tmp_path / "latency.json"
+    path.write_text(json.dumps(latency))
+    out = tmp_path / "report"
+    succeed("report", "--model", predicted.abnn, "--latency", path, "--out", out)
+    facts = report_of(out)
     assert "latency" not in facts["gaps"]
     assert facts["files"]["latency.json"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    rows = [re.findall(r">([^<]*)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", page)]
-    assert ["sampler", "a &lt;core&gt;", "64 x 128", "4", "4.500", ".250", ".500", ".750"] in rows
+    row = ["sampler", "a &lt;core&gt;", "64 x 128", "4", "4.500", ".250", ".500", ".750"]
+    assert row in cells_of(page_of(out))
 
 
 def test_a_reliability_diagram_has_the_bins_of_its_result(results: Path, written: Path) -> None:
@@ -291,18 +340,18 @@ def test_frames_are_counted_in_cells_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("axes: {light: {day: '('}}", "'(' of the axis 'light' is no regular expression"),
         ("intended: x", "unknown key 'intended'"),
     ],
 )
 def test_a_domain_that_cannot_be_is_one_sentence(
-    content: str, said: str, finetuned: Job, tmp_path: Path
+    content: str, message: str, finetuned: Job, tmp_path: Path
 ) -> None:
     (tmp_path / "d.yaml").write_text(content)
     out = tmp_path / "report"
-    assert said in refuse(
+    assert message in refuse(
         "report", "--model", finetuned.abnn, "--domain", tmp_path / "d.yaml", "--out", out
     )
     assert not out.exists()
@@ -312,7 +361,7 @@ Edit = Callable[[dict[str, Any]], Any]
 
 
 @pytest.mark.parametrize(
-    ("name", "edit", "said"),
+    ("name", "edit", "message"),
     [
         (
             CLEAN,
@@ -342,13 +391,14 @@ Edit = Callable[[dict[str, Any]], Any]
     ],
 )
 def test_what_does_not_belong_together_is_refused(
-    name: str, edit: Edit, said: str, predicted: Job, results: Path, tmp_path: Path
+    name: str, edit: Edit, message: str, predicted: Job, results: Path, tmp_path: Path
 ) -> None:
-    folder, out = Path(shutil.copytree(results, tmp_path / "copy")), tmp_path / "report"
+    folder = Path(shutil.copytree(results, tmp_path / "copy"))
+    out = tmp_path / "report"
     content = json.loads((folder / name).read_text())
     edit(content)
     (folder / name).write_text(json.dumps(content))
-    assert said in refuse(*words(predicted, folder, out))
+    assert message in refuse(*words(predicted, folder, out))
     assert not out.exists()
 
 
@@ -377,19 +427,23 @@ def test_frames_whose_lines_are_lost_are_said_by_summary_and_report(
     assert str(tmp_path) not in page
 
 
-def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(
-    finetuned: Job, results: Path, tmp_path: Path
-) -> None:
-    start = ("report", "--model", finetuned.abnn, "--out", tmp_path)
-    assert "there is nothing to report" in refuse(*start)
+def test_nothing_is_reported_of_nothing(finetuned: Job, tmp_path: Path) -> None:
+    refusal = refuse("report", "--model", finetuned.abnn, "--out", tmp_path)
+    assert "there is nothing to report" in refusal
+
+
+def test_no_other_page_is_replaced(finetuned: Job, results: Path, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("mine")
-    assert "holds another page" in refuse(*start, "--runs", results / CLEAN)
+    runs = ("--runs", results / CLEAN)
+    refusal = refuse("report", "--model", finetuned.abnn, "--out", tmp_path, *runs)
+    assert "holds another page" in refusal
     assert (tmp_path / "index.html").read_text() == "mine"
 
 
-def test_monitor_and_reviewers_have_their_sections(
-    predicted: Job, results: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def monitor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state of a monitor that fired."""
+    path = tmp_path_factory.mktemp("monitor") / "m.json"
     state = {
         "kind": "segunc monitor",
         "version": 1,
@@ -397,45 +451,71 @@ def test_monitor_and_reviewers_have_their_sections(
         "statistic": "entropy mean",
         "frames": 7,
         "martingale": 2.5,
+        "level": 0.01,
+        "fired": "frame_5",
+        "risk": None,
     }
-    (tmp_path / "m.json").write_text(
-        json.dumps(state | {"level": 0.01, "fired": "frame_5", "risk": None})
-    )
-    reader = MapsReader(predicted.maps)
-    given = [
-        {"frame": name, "verdict": "true-alarm", "reviewer": who}
-        for name in reader.frames[:2]
-        for who in ("Ana", "Bo")
+    path.write_text(json.dumps(state))
+    return path
+
+
+def write_verdicts(path: Path, reader: MapsReader) -> None:
+    """Write verdicts of two reviewers on two frames; on one they disagree."""
+    first, second = reader.frames[:2]
+    verdicts = [
+        {"frame": first, "verdict": "true-alarm", "reviewer": "Ana"},
+        {"frame": first, "verdict": "true-alarm", "reviewer": "Bo"},
+        {"frame": second, "verdict": "true-alarm", "reviewer": "Ana"},
+        {"frame": second, "verdict": "false-alarm", "reviewer": "Bo"},
     ]
-    given[-1]["verdict"] = "false-alarm"
-    file = {"format": "segunc-verdicts", "version": 2, "run": run_id(reader), "verdicts": given}
-    (tmp_path / "v.json").write_text(json.dumps(file))
-    judged = (
-        "--verdicts",
-        tmp_path / "v.json",
-        "--replicates",
-        0,
-        "--out",
-        tmp_path / "judged.json",
-    )
+    run = run_id(reader)
+    content = {"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": verdicts}
+    path.write_text(json.dumps(content))
+
+
+@pytest.fixture(scope="module")
+def watched(predicted: Job, monitor: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a report on verdicts and on a monitor."""
+    folder = tmp_path_factory.mktemp("watched")
+    write_verdicts(folder / "v.json", MapsReader(predicted.maps))
+    judged = ("--verdicts", folder / "v.json", "--replicates", 0, "--out", folder / "judged.json")
     succeed("evaluate", "--maps", predicted.maps, *judged)
-    more = ("--monitor", tmp_path / "m.json", "--out", tmp_path / "report")
-    succeed("report", "--model", predicted.abnn, "--runs", tmp_path / "judged.json", *more)
-    promised = ("--threshold", results / "threshold.json")
-    assert "watches another threshold" in refuse(
-        "report", "--model", predicted.abnn, *promised, *more
-    )
-    page = (tmp_path / "report" / "index.html").read_text()
-    rows = [
-        re.sub(r"<[^>]+>", " ", row).split()
-        for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
-    ]
-    assert ["Fired", "frame_5"] in rows
-    assert "2 of 4 frames judged, reviewers disagree on 1" in page
+    files = ("--runs", folder / "judged.json", "--monitor", monitor)
+    succeed("report", "--model", predicted.abnn, *files, "--out", folder / "report")
+    return page_of(folder / "report")
+
+
+def words_of_rows(page: str) -> list[list[str]]:
+    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    return [re.sub(r"<[^>]+>", " ", row).split() for row in rows]
+
+
+def test_a_monitor_that_fired_is_shown(watched: str) -> None:
+    assert ["Fired", "frame_5"] in words_of_rows(watched)
+
+
+def test_a_monitor_of_another_threshold_is_refused(
+    predicted: Job, results: Path, monitor: Path, tmp_path: Path
+) -> None:
+    files = ("--threshold", results / "threshold.json", "--monitor", monitor)
+    refusal = refuse("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    assert "watches another threshold" in refusal
+
+
+def test_reviewers_have_their_precision(watched: str) -> None:
+    assert "2 of 4 frames judged, reviewers disagree on 1" in watched
+    rows = words_of_rows(watched)
     assert [row[1] for row in rows if row[0] in ("Ana", "Bo")] == ["1.000", ".500"]
-    bounds = {" ".join(row[:3]): row[3] for row in rows if row[0] == "together,"}
+
+
+def test_two_reviewers_bound_the_precision(watched: str) -> None:
+    rows = [row for row in words_of_rows(watched) if row[0] == "together,"]
+    bounds = {" ".join(row[:3]): row[3] for row in rows}
     assert bounds == {"together, at least": ".500", "together, at most": "1.000"}
-    assert "Cohen's kappa .000 over 2 frames" in page
+
+
+def test_two_reviewers_have_their_kappa(watched: str) -> None:
+    assert "Cohen's kappa .000 over 2 frames" in watched
 
 
 @pytest.fixture(scope="module")
@@ -443,61 +523,101 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return write_scene(tmp_path_factory.mktemp("scene"))
 
 
-def test_failures_are_what_maps_and_labels_say(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader = MapsReader(scene.maps)
-    labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
+@pytest.fixture
+def inputs(scene: Scene) -> Any:
+    """What a report is made of, as far as pictures of failures need it."""
     threshold = SimpleNamespace(
         score="entropy", value=0.5, found_share=0.5, frames={}, smallest=50, smallest_object=10
     )
-    inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
-    pictures = failures(inputs, labels)
-    assert all(
-        cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape
-        == (180, 480, 3)
-        for of in pictures
-    )
-    flagged = {
-        name: float((reader.read(name, "entropy")[OBJECT] >= 0.5).mean()) for name in NAMES[:3]
-    }
-    missed = [name for name, share in flagged.items() if share < 0.5]
-    assert missed == [NAMES[1]]  # the dark object
-    lines = [of["line"] for of in pictures if of["title"] == "Missed."]
-    assert (
-        lines[0]
-        == f"{NAMES[1]}: an object of 120 pixels, of which {flagged[NAMES[1]]:.0%} are flagged by entropy."
-    )
-    assert {line.partition(":")[0] for line in lines} <= {
-        NAMES[1],
-        NAMES[2],
-    }  # the second has a small dark object, too
-    errors = [of["line"] for of in pictures if of["title"] == "Confident error."]
+    return SimpleNamespace(maps=[MapsReader(scene.maps)], thresholds={"t": threshold})
+
+
+@pytest.fixture
+def sources(scene: Scene) -> LabelSources:
+    return LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
+
+
+def lines_of(pictures: list[dict[str, str]], title: str) -> list[str]:
+    return [picture["line"] for picture in pictures if picture["title"] == title]
+
+
+def frames_of(lines: list[str]) -> set[str]:
+    return {line.partition(":")[0] for line in lines}
+
+
+def test_pictures_of_failures_have_one_size(inputs: Any, sources: LabelSources) -> None:
+    for picture in failures(inputs, sources):
+        jpeg = np.frombuffer(base64.b64decode(picture["jpeg"]), np.uint8)
+        pixels = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
+        assert pixels is not None
+        assert pixels.shape == (180, 480, 3)
+
+
+def test_missed_objects_are_those_of_the_labels(inputs: Any, sources: LabelSources) -> None:
+    (reader,) = inputs.maps
+    flagged = {}
+    for name in NAMES[:3]:
+        flagged[name] = float((reader.read(name, "entropy")[OBJECT] >= 0.5).mean())
+    dark = NAMES[1]
+    assert [name for name, share in flagged.items() if share < 0.5] == [dark]
+    lines = lines_of(failures(inputs, sources), "Missed.")
+    share = f"of which {flagged[dark]:.0%} are flagged by entropy."
+    assert lines[0] == f"{dark}: an object of 120 pixels, {share}"
+    assert frames_of(lines) <= {dark, NAMES[2]}  # which has a small dark object, too
+
+
+def test_confident_errors_are_the_largest_unflagged_mistakes(
+    scene: Scene, inputs: Any, sources: LabelSources
+) -> None:
+    (reader,) = inputs.maps
+    errors = lines_of(failures(inputs, sources), "Confident error.")
     assert errors
     for line in errors:
-        name, pixels = re.match(r"(.*?): ([\d,]+) pixels of \w+ taken for", line).groups()  # type: ignore[union-attr]
-        truth = cv2.imread(str(scene.labels / f"{name}.png"), 0)
-        wrong = (
-            (truth != 255)
-            & (reader.prediction(name) != truth)
-            & (reader.read(name, "entropy") < 0.5)
+        match = re.match(r"(.*?): ([\d,]+) pixels of \w+ taken for", line)
+        assert match is not None
+        name, pixels = match.groups()
+        truth = cv2.imread(str(scene.labels / f"{name}.png"), cv2.IMREAD_GRAYSCALE)
+        mistaken = (truth != 255) & (reader.prediction(name) != truth)
+        unflagged = mistaken & (reader.read(name, "entropy") < 0.5)
+        _, _, statistics, _ = cv2.connectedComponentsWithStats(
+            unflagged.astype(np.uint8), connectivity=8
         )
-        areas = cv2.connectedComponentsWithStats(wrong.astype(np.uint8), connectivity=8)[2][1:, 4]
-        assert int(pixels) == areas.max()
-    threshold.frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
-    shown = {of["line"].partition(":")[0] for of in failures(inputs, labels)}
-    assert {of["line"].partition(":")[0] for of in pictures} - shown == {NAMES[1]}, (
-        "calibrated on it"
-    )
+        assert int(pixels) == statistics[1:, cv2.CC_STAT_AREA].max()
+
+
+def test_frames_of_a_calibration_are_left_out(inputs: Any, sources: LabelSources) -> None:
+    (reader,) = inputs.maps
+    before = frames_of([picture["line"] for picture in failures(inputs, sources)])
+    inputs.thresholds["t"].frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
+    after = frames_of([picture["line"] for picture in failures(inputs, sources)])
+    assert before - after == {NAMES[1]}
+
+
+def test_where_one_picture_is_shown_the_next_object_comes_in(
+    inputs: Any, sources: LabelSources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (reader,) = inputs.maps
+    inputs.thresholds["t"].frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
     monkeypatch.setattr("segunc.reporting.failures.EACH", 1)
-    assert NAMES[2] in {
-        of["line"].partition(":")[0] for of in failures(inputs, labels) if of["title"] == "Missed."
-    }, "the smaller object"
-    assert failures(SimpleNamespace(maps=[reader], thresholds={}), LabelSources()) == []  # type: ignore[arg-type]
+    # The object of the frame before is larger, and that frame was calibrated on.
+    assert NAMES[2] in frames_of(lines_of(failures(inputs, sources), "Missed."))
 
 
-def test_print_has_pages_and_cuts_no_table(written: Path, browser: Any, tmp_path: Path) -> None:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+def test_maps_without_labels_have_no_failures(inputs: Any) -> None:
+    inputs.thresholds = {}
+    assert failures(inputs, LabelSources()) == []
+
+
+WIDER_THAN_THE_PAPER = """
+    [...document.querySelectorAll('table, pre, figure, p')]
+        .filter((element) => element.getBoundingClientRect().right > 666)
+        .map((element) => element.textContent)
+"""
+
+
+def test_a_print_has_few_pages(written: Path, browser: Any, tmp_path: Path) -> None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)))
     pdf = tmp_path / "report.pdf"
     switches = [
         "--headless",
@@ -514,41 +634,37 @@ def test_print_has_pages_and_cuts_no_table(written: Path, browser: Any, tmp_path
     )
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
     assert 4 <= pages <= 14
+
+
+def test_a_print_cuts_no_table(written: Path, browser: Any) -> None:
     page = browser.new_page(viewport={"width": 665, "height": 980})  # A4 less its margins
     page.emulate_media(media="print")
     page.goto((written / "index.html").as_uri())
-    wide = "[...document.querySelectorAll('table, pre, figure, p')].filter((e) => e.getBoundingClientRect().right > 666).map((e) => e.textContent)"
-    assert page.evaluate(wide) == []
+    assert page.evaluate(WIDER_THAN_THE_PAPER) == []
     assert page.evaluate("getComputedStyle(document.querySelector('tr')).breakInside") == "avoid"
     assert not page.is_visible("nav")
     page.close()
 
 
+HEADINGS = "[...document.querySelectorAll('h1, h2, h3')].map((heading) => heading.tagName)"
+UNNAMED = "[...document.querySelectorAll('main th:not([scope]), img:not([alt])')].length"
+
+
+@pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_and_headings_are_in_order(
-    written: Path, browser: Any, theme: str
+    written: Path, browser: Any, theme: str, width: int
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    for width in (1400, 390):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
-        requests: list[str] = []
-        page.on("request", lambda request, to=requests: to.append(request.url))
-        page.goto((written / "index.html").as_uri())
-        found = axe.run(page, options={"resultTypes": ["violations"], "preload": False})
-        assert not found.violations_count, found.generate_report()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-        levels = [
-            int(tag[1])
-            for tag in page.evaluate(
-                "[...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName)"
-            )
-        ]
-        assert all(after - before <= 1 for before, after in pairwise(levels))
-        assert (
-            page.evaluate(
-                "[...document.querySelectorAll('main th:not([scope]), img:not([alt])')].length"
-            )
-            == 0
-        )
-        page.close()
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((written / "index.html").as_uri())
+    violations = axe.run(page, options={"resultTypes": ["violations"], "preload": False})
+    assert not violations.violations_count, violations.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    levels = [int(tag[1]) for tag in page.evaluate(HEADINGS)]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert page.evaluate(UNNAMED) == 0
+    page.close()

@@ -60,7 +60,7 @@ FIRST_USE: dict[Place, str] = {
     ("networks/network.py", "_kind_of"): "likewise, whether its outputs lie in 0..1",
     ("networks/copies.py", "_frames_that_run"): "the frame that a copy is compared on goes there",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
-    ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
+    ("sampling/engine.py", "_is_common"): "likewise: which buffers are the same",
     (
         "sampling/shortcuts.py",
         "InterpolationWatch.ending",

@@ -24,7 +24,7 @@ from segunc.sampling.sampler import sample_frames
 from segunc.verbs.evaluate import label_sources
 from tests.conftest import Job
 from tests.data.miniatures import COUNTS, EVERY_FORM, draw_miniature, write_frame
-from tests.gallery.scenes import SIZE, write_maps, write_scene
+from tests.support.scenes import SIZE, write_maps, write_scene
 
 OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 

@@ -238,7 +238,7 @@ def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
     result = segunc.init(root, out=tmp_path / "x.yaml", labels="labels", void=["11"])
     assert read_label_map(result.label_map).raw_to_train[11] == 255
     assert read_config(result.config)["data"]["root"] == f"./{root.name}"
-    with pytest.raises(InputError, match="is there"):
+    with pytest.raises(InputError, match="already exists"):
         segunc.init(root, out=tmp_path / "x.yaml", labels="labels")
 
 
