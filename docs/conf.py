@@ -1,4 +1,4 @@
-"""Configuration of the documentation: ``make docs`` writes it to ``docs/_build``, for reading without a connection."""
+"""Configuration of the documentation, which ``make docs`` writes to ``docs/_build``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _row(action: argparse.Action) -> str:
 
 
 def notebook_page(notebook: dict[str, Any]) -> Iterator[str]:
-    """Yield the cells of a notebook as Markdown, with the outputs that it stores. Nothing is executed."""
+    """Yield the cells of a notebook as Markdown, with the outputs that it stores."""
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         yield text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
@@ -90,11 +90,12 @@ def notebook_page(notebook: dict[str, Any]) -> Iterator[str]:
             if "text" in output:
                 yield f"```text\n{''.join(output['text']).rstrip()}\n```"
             else:
-                yield f"![figure of the cell above](data:image/png;base64,{output['data']['image/png']})"
+                picture = output["data"]["image/png"]
+                yield f"![figure of the cell above](data:image/png;base64,{picture})"
 
 
 def fill_in(app: Sphinx, name: str, source: list[str]) -> None:
-    """Replace the text of the page of commands, which holds a heading alone, and that of a notebook, which is JSON."""
+    """Replace the text of the page of commands, and that of a notebook, which is JSON."""
     if name == "reference/commands":
         source[0] = commands_page()
     elif app.env.doc2path(name).suffix == ".ipynb":
@@ -102,14 +103,14 @@ def fill_in(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def to_repository(app: Sphinx, doctree: nodes.document, name: str) -> None:
-    """Turn links that lead out of the documentation, to code and configurations, into plain text."""
+    """Turn links to files outside the documentation into plain text."""
     for node in list(doctree.findall(nodes.reference)):
         if str(node.get("refuri", "")).startswith("..") and not node.get("internal"):
             node.replace_self(nodes.literal(text=node.astext()))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Fill in the page of commands and notebooks as they are read, and mend links after the build."""
+    """Fill in pages as they are read, and mend links after the build."""
     app.connect("source-read", fill_in)
     app.connect("doctree-resolved", to_repository)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -33,9 +33,7 @@ trainer: {{precision: 32-true}}
 
 @pytest.fixture(autouse=True, scope="module")
 def denormals() -> Iterator[None]:
-    """Tests that compare numbers bit by bit need denormals, which tests of networks may flush for
-    speed.
-    """
+    """Keep denormals, which some tests compare bit by bit and tests of networks may flush."""
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)
@@ -43,7 +41,7 @@ def denormals() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def few_units() -> Iterator[None]:
-    """Intervals of sets as small as the toy scenes, which are too few for them."""
+    """Give intervals to sets as small as the toy scenes, which have too few units for them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("segunc.evaluation.resampling.MIN_UNITS", 2)
         yield
@@ -85,12 +83,12 @@ def trained(toy_set: Path) -> Job:
     """A base network of one epoch; the later folders are not there yet."""
     root = toy_set.parent
     job = Job(
-        toy_set,
-        root / "train.yaml",
-        root / "tune.yaml",
-        root / "base",
-        root / "abnn",
-        root / "maps",
+        data=toy_set,
+        train_config=root / "train.yaml",
+        finetune_config=root / "tune.yaml",
+        base=root / "base",
+        abnn=root / "abnn",
+        maps=root / "maps",
     )
     job.train_config.write_text(TRAIN.format(root=toy_set), encoding="utf-8")
     job.finetune_config.write_text(FINETUNE.format(root=toy_set), encoding="utf-8")
@@ -100,59 +98,50 @@ def trained(toy_set: Path) -> Job:
 
 @pytest.fixture(scope="session")
 def finetuned(trained: Job) -> Job:
-    """The same with an ABNN posterior of two members."""
-    words = (
-        "--base",
-        trained.base,
-        "--config",
-        trained.finetune_config,
-        "--out",
-        trained.abnn,
-        "--device",
-        "cpu",
-    )
-    succeed("finetune", *words)
+    """The trained job with an ABNN posterior of two members."""
+    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", trained.abnn)
+    succeed("finetune --device cpu", *words)
     return trained
 
 
 @pytest.fixture(scope="session")
 def predicted(finetuned: Job) -> Job:
-    """The same with the maps of the anomaly split: four draws, float32."""
-    words = ("--draws", 4, "--precision", "float32", "--device", "cpu", "--overlay")
-    succeed(
-        "predict",
-        "--model",
-        finetuned.abnn,
-        "--input",
-        finetuned.frames,
-        "--out",
-        finetuned.maps,
-        *words,
-    )
+    """The fine-tuned job with maps of the anomaly split: four draws, float32."""
+    words = ("--model", finetuned.abnn, "--input", finetuned.frames, "--out", finetuned.maps)
+    succeed("predict --draws 4 --precision float32 --device cpu --overlay", *words)
     return finetuned
 
 
 @pytest.fixture(scope="session")
 def overconfident(trained: Job) -> Job:
-    """The same with a base and an ABNN whose best temperature is near 2; made without a
-    training.
+    """The trained job with a base and an ABNN whose best temperature is near 2.
+
+    They are made without a training.
     """
     from tests.training.overconfident import save_overconfident
 
-    base, abnn = save_overconfident(
-        trained.base, trained.data, trained.data.parent / "overconfident"
-    )
+    out = trained.data.parent / "overconfident"
+    base, abnn = save_overconfident(trained.base, trained.data, out)
     return replace(trained, base=base, abnn=abnn)
 
 
 def change_record(path: Path, without: Collection[str] = (), **changes: Any) -> dict[str, Any]:
-    """Change what a record says and seal it again, as a forger would; other links to the file keep
-    theirs.
+    """Change what a record says and seal it again, as a forger would.
+
+    Other links to the file keep their content.
+
+    Args:
+        path: the record.
+        without: keys to remove.
+        changes: new values by key.
+
+    Returns:
+        What the record says now.
     """
-    content = {**json.loads(path.read_text()), **changes}
-    content = {
-        name: value for name, value in content.items() if name not in {"record_sha256", *without}
-    }
+    content = json.loads(path.read_text())
+    content.update(changes)
+    for key in ("record_sha256", *without):
+        content.pop(key, None)
     path.unlink()
     write_record(path, content)
-    return content
+    return dict(content)

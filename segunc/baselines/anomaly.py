@@ -212,15 +212,16 @@ class AnomalyConfig(Settings):
     with features of the others alone. A base that was trained on all sequences has seen them.
 
     Args:
-        parts: names of scores, none of them a sum.
-        weights: of the parts, in their order; none for 1 each.
+        parts: names of the scores to add up; none of them may be a sum.
+        weights: weights of the parts, in their order; none for 1 each.
         frames: number of evenly spaced frames of val or of each sequence (0: all).
-        draws: of the posterior, where a part needs them.
-        seed: of the pixels that are looked at.
-        images ([DATASET:]FOLDER): frames of your own road in the place of the data set, each
-            compared with features of the others alone.
-        drivable: classes, outside of the convex hull of whose prediction the sum is 0. It finds
-            obstacles on the road, and nothing beside it.
+        draws: number of draws of the posterior, if a part needs them.
+        seed: random seed of the pixels that are looked at.
+        images ([DATASET:]FOLDER): frames of your own road instead of the data set; each is compared
+            only with features of the other frames.
+        drivable: classes of the drivable surface: the sum is 0 outside the convex hull of the
+            pixels with these predicted classes. It then finds obstacles on the road, and nothing
+            beside it.
     """
 
     section = "anomaly"

@@ -92,12 +92,12 @@ class ClassSetsConfig(Settings):
     """How prediction sets are calibrated, on frames that nothing else was trained or chosen on.
 
     Args:
-        level: bound of the expected share of a frame's labelled pixels whose true class is outside
-            of their set.
-        split: of the data set; its frames must be like those to come.
+        level: bound of the expected share of labelled pixels of a frame whose true class is outside
+            their set.
+        split: split of the data set to calibrate on; its frames must be like the frames to come.
         frames: number of evenly spaced frames (0: all).
-        draws: S of a Bayesian model; predict with as many.
-        seed: of the draws; predict with the same.
+        draws: number of draws of a Bayesian model; predict must use as many.
+        seed: random seed of the draws; predict must use the same.
     """
 
     section = "class_sets"

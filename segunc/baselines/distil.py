@@ -234,25 +234,25 @@ class DistilConfig(Settings):
     and its head; all else stays.
 
     Args:
-        input: a folder, a pattern or a video of frames without labels, in the place of the training
-            frames of the data set.
+        input: folder, pattern or video of frames without labels, instead of the training frames of
+            the data set.
         frames: number of evenly spaced frames (0: all). They stay in memory with the maps of the
             teacher: with 19 classes 12 bytes a pixel.
-        corruptions: each frame is learnt clean and under one of these in turn, NAME:STRENGTH as of
-            ``evaluate --corruption``.
-        epochs: how often each of these is learnt; the teacher sees it once.
-        crop: share of both sides of a frame that a step sees, at a random place; the teacher has
-            seen the whole.
-        batch_size: crops in a step.
-        lr: peak learning rate, of a one-cycle schedule.
-        epistemic_weight: of the loss of the logarithm of epistemic, beside the divergence of the
-            mean probabilities.
-        energy_weight: of the loss of the mean energy.
-        head_channels: hidden channels of the head.
-        draws: of a teacher with noise.
-        start: model folder whose network the student begins as; by default the teacher's own, of an
-            ensemble the first.
-        seed: of the draws, the head and the order of the frames.
+        corruptions: corruptions NAME:STRENGTH as in ``evaluate --corruption``; each frame is learnt
+            clean and under one of these in turn.
+        epochs: how often the student learns each of these frames; the teacher sees them once.
+        crop: share of the height and width of a frame that a step sees, at a random place; the
+            teacher has seen the whole frame.
+        batch_size: number of crops in a step.
+        lr: peak learning rate of a one-cycle schedule.
+        epistemic_weight: weight of the loss of the logarithm of epistemic, beside the divergence of
+            the mean probabilities.
+        energy_weight: weight of the loss of the mean energy.
+        head_channels: number of hidden channels of the head.
+        draws: number of draws of a teacher with noise.
+        start: model folder of the network that the student starts from; by default the teacher's
+            own, or the first of an ensemble.
+        seed: random seed of the draws, the head and the order of the frames.
     """
 
     section = "distil"

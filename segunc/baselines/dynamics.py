@@ -52,14 +52,15 @@ class ChainConfig(Settings):
     Args:
         scope: normalisation layers whose affine parameters move: all, encoder, decoder, last:N,
             every:N or a regular expression.
-        effective_pixels: N_eff, how many independent pixels the training set counts for.
-        prior_scale: s of the Gaussian prior N(theta; theta_base, s^2) on the affine parameters.
-        temperature: T of the posterior; below 1 it is a cold one.
-        frames: training frames that are the data, evenly spaced (0: all).
+        effective_pixels: N_eff, the number of independent pixels that the training set counts for.
+        prior_scale: standard deviation s of the Gaussian prior N(theta; theta_base, s^2) on the
+            affine parameters.
+        temperature: T of the posterior; a T below 1 is a cold posterior.
+        frames: number of evenly spaced training frames that are the data (0: all).
         chains: number of chains, run one after the other.
         start_spread: standard deviation of the starts around the trained values, in units of the
             prior's; 0 starts at them.
-        seed: of everything random.
+        seed: random seed of everything that is random.
     """
 
     scope: str = "all"

@@ -164,21 +164,22 @@ class FeaturesConfig(Settings):
     """Which features are kept, and how.
 
     Args:
-        encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0).
-        weights: of the second encoder: a file in the names of timm or torchvision, or imagenet,
-            which timm downloads.
+        encoder: own for the network's encoder, or timm's name of a second encoder, e.g.
+            tf_efficientnet_lite0.
+        weights: weights of the second encoder: a file of timm or torchvision, or imagenet, which
+            timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
-        sizes: factors by which frames are resized before the encoder, a map for each.
-        resolution: of the frames before that: network, as the network sees them, or frame, their
-            own, which shows a second encoder more.
-        bank: number of features that are kept for each layer and size, a random sample of all.
+        sizes: factors by which frames are resized before the encoder; each gives a map.
+        resolution: size of frames before that: network is the size that the network sees; frame is
+            the frame's own size, which shows more to a second encoder.
+        bank: number of features that are kept for each layer and size: a random sample of all.
         frames: number of evenly spaced frames (0: all).
-        corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known,
-            too, and is not flagged.
-        seed: of the sample.
-        images ([DATASET:]FOLDER): frames of your own road in the place of the training set; they
-            need no labels. Anomaly labels keep places out: those of a data set, or in folders named
-            labels or labels_masks beside them (0 normal, 1 anomaly, 255 ignored).
+        corruptions: corruptions NAME:STRENGTH, e.g. noise:2; features of frames under them are
+            stored, too, so that they are not flagged.
+        seed: random seed of the sample.
+        images ([DATASET:]FOLDER): frames of your own road instead of the training set; they need no
+            labels. Anomaly labels leave places out: those of the data set, or in a folder labels or
+            labels_masks beside the frames (0 normal, 1 anomaly, 255 ignored).
     """
 
     section = "features"

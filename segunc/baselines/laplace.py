@@ -205,12 +205,13 @@ class LaplaceConfig(AffineTrainingConfig):
     """How the Fisher matrix is taken and which prior goes with it.
 
     Args:
-        epochs: of plain fine-tuning to the maximum of the posterior before the Fisher is taken; 0
-            takes it at the base.
-        structure: diagonal, or block: 2 x 2 blocks of the gamma and beta of each channel.
-        images: training crops whose gradients are taken.
-        samples: label maps drawn for each crop.
-        temperature: T, factor of the covariance.
+        epochs: passes of plain fine-tuning to the maximum of the posterior before the Fisher matrix
+            is computed; 0 computes it at the base.
+        structure: structure of the Fisher matrix: diagonal, or block for 2 x 2 blocks of the gamma
+            and beta of each channel.
+        images: number of training crops whose gradients are used.
+        samples: number of label maps that are drawn for each crop.
+        temperature: T, the factor of the covariance.
     """
 
     section = "laplace"

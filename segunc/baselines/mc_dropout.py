@@ -235,11 +235,11 @@ class McDropoutConfig(Settings):
     """What is dropped, and how much; no data are needed.
 
     Args:
-        sites: norm (channels at the normalisation layers) or own (the network's own dropout layers,
-            and only they).
+        sites: what is dropped: norm for channels at the normalisation layers, own for the network's
+            own dropout layers alone.
         p: probability that an element or a channel is dropped, below 1; none for 0.003 at
-            normalisation layers, and for what each own layer was trained with.
-        scope: normalisation layers, or own layers, that are stochastic: all, encoder, decoder,
+            normalisation layers, and for the trained probability of each own layer.
+        scope: stochastic normalisation layers, or own dropout layers: all, encoder, decoder,
             last:N, every:N or a regular expression.
         seed: for the record.
     """

@@ -80,10 +80,10 @@ class SwagConfig(AffineTrainingConfig):
 
     Args:
         lr: constant learning rate of SGD (Nesterov momentum 0.9) after the warm-up.
-        warmup_steps: steps over which the rate rises linearly from 0.
+        warmup_steps: steps over which the learning rate rises linearly from 0.
         burn_in: steps before the first snapshot may be taken.
-        collect_every: steps between snapshots.
-        rank: K, how many of the last snapshots the low-rank part keeps.
+        collect_every: number of steps between snapshots.
+        rank: K, the number of last snapshots that the low-rank part keeps.
         scale: factor of the covariance; 1 is the published one.
     """
 

@@ -89,11 +89,11 @@ class TemperatureConfig(Settings):
     """How a calibration is fitted.
 
     Args:
-        split: of the data set; never the one that the network was trained on.
-        frames: how many evenly spaced frames (0: all).
-        pixels: labelled pixels kept of each frame.
-        draws: S of a Bayesian model.
-        seed: of the draws and of the choice of pixels.
+        split: split of the data set to calibrate on; never the one that the network was trained on.
+        frames: number of evenly spaced frames (0: all).
+        pixels: number of labelled pixels that are kept of each frame.
+        draws: number of draws of a Bayesian model.
+        seed: random seed of the draws and of the choice of pixels.
     """
 
     section = "temperature"

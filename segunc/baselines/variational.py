@@ -56,9 +56,9 @@ class VariationalConfig(AffineTrainingConfig):
         sigma_lr: learning rate of rho; sigma = softplus(rho), so while sigma is small a step
             changes it by this share.
         initial_sigma: standard deviation of every parameter before the training.
-        kl_weight: factor of the KL term; 1 is the posterior, less is a colder one.
-        optimizer: adamw or sgd (Nesterov momentum 0.9).
-        schedule: onecycle, poly or constant.
+        kl_weight: factor of the KL term; 1 is the posterior, and less is a colder one.
+        optimizer: optimiser: adamw or sgd (Nesterov momentum 0.9).
+        schedule: schedule of the learning rate: onecycle, poly or constant.
     """
 
     section = "variational"

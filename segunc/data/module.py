@@ -142,35 +142,35 @@ class DataConfig(Settings):
 
     Args:
         dataset: name of a data set; docs/data-sets.md lists them.
-        root: the folder it lies in.
-        crop: (height, width) of training crops; frames that are smaller after scaling are padded,
-            labels with 255.
-        size: (height, width) that frames are resized to, or None for their own.
-        batch_size: crops in a training batch; validation takes ``eval_batch_size`` frames.
-        eval_batch_size: frames in a validation batch; with ``size`` None and frames of several
-            sizes it must be 1.
-        workers: loader processes; 0 loads in the training process.
-        labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
-        frames: a CSV with the columns split,image,label, paths relative to ``root``, in the place
-            of the data set's own layout: ``segunc init`` writes one.
-        scale: range of the random scale factor.
+        root: folder of the data set.
+        crop: height and width of training crops; frames that are smaller after scaling are padded,
+            and their labels with 255.
+        size: height and width to which frames are resized; none keeps their own size.
+        batch_size: number of crops in a training batch; validation uses ``eval_batch_size``.
+        eval_batch_size: number of frames in a validation batch; it must be 1 if frames have several
+            sizes and ``size`` is none.
+        workers: number of loader processes; 0 loads in the training process.
+        labels: name of a label map, or path of its CSV file, instead of the data set's own label
+            map (``folder`` has none).
+        frames: CSV file with the columns split,image,label and paths relative to ``root``, instead
+            of the data set's own layout; ``segunc init`` writes one.
+        scale: range of the random factor by which training frames are scaled.
         flip: probability of a left-right flip.
-        colour: strength 0..1 of random brightness, contrast, saturation and hue.
+        colour: strength of random changes of brightness, contrast, saturation and hue, 0..1.
         blur: probability of a slight Gaussian blur.
-        seed: random seed of the shuffle, and with ``workers`` of the augmentation; without workers
-            the augmentation takes torch's global generator. ``train`` adds its own seed and
-            ``finetune`` its method's, so that members of several seeds see other crops in another
-            order.
-        anomaly_class: classes (a list, or names with commas between) that are anomalies: frames
-            that hold one are not trained on, and the network does not know them.
-        validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one
-            sequence of the training frames, which is then not trained on. Settings that are
-            selected on neighbours of training frames are too certain for other frames.
-        sequence: regular expression whose first group (or whole match) in a frame's name is its
-            sequence, ``^([^_]+)_`` for CamVid.
-        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, each
-            sequence is held out in turn to select on, and ``val`` itself is an error, so that
-            nothing is trained and selected on the same frames.
+        seed: random seed of the shuffle, and with ``workers`` also of the augmentation; without
+            workers the augmentation uses torch's global generator. ``train`` adds its own seed, and
+            ``finetune`` the seed of its method, so that members see other crops in another order.
+        anomaly_class: classes (a list, or names with commas between) that count as anomalies:
+            frames that hold one are not trained on, and the network does not know these classes.
+        validation: what the split ``val`` is: val is the data set's own split; leave-sequence-out
+            is one sequence of the training frames, which is then not trained on. Settings that are
+            chosen on neighbours of training frames are too certain for other frames.
+        sequence: regular expression that finds the sequence in the name of a frame: its first
+            group, or the whole match; ``^([^_]+)_`` for CamVid.
+        held_out: sequence that is ``val``. Without one, all training frames are ``train``, and
+            methods hold out each sequence in turn; to open ``val`` itself is then an error, so that
+            nothing is trained and chosen on the same frames.
     """
 
     section = "data"

@@ -141,17 +141,17 @@ class ABNN(AffineTrainingConfig):
     (docs/results.md). The publication trains: ``members=3, epochs=2, random_classes=3``.
 
     Args:
-        members: M, the number of affine sets.
+        members: number M of members: sets of affine parameters.
         alpha: noise scale, at least 0.
-        statistics: frozen, or reestimated: each member's running statistics are averaged again
-            under its noise. auto freezes them where members are trained, because what they learn
-            with the base's statistics holds for no others, and re-estimates them where nothing is
-            trained. Without a loader, ``fit`` keeps them frozen.
-        optimizer: sgd (Nesterov momentum 0.9) or adamw.
-        schedule: onecycle, poly or constant.
-        prior_mean: base (the trained values) or zero (plain weight decay).
-        random_classes: how many randomly chosen classes each member weights up.
-        random_class_weight: their weight in its cross-entropy.
+        statistics: running statistics of BatchNorm layers: frozen keeps those of the base;
+            reestimated re-estimates those of each member under its noise; auto freezes them where
+            members are trained, because what members learn holds only with the base's statistics,
+            and re-estimates them otherwise. Without a loader, ``fit`` keeps them frozen.
+        optimizer: optimiser: sgd (Nesterov momentum 0.9) or adamw.
+        schedule: schedule of the learning rate: onecycle, poly or constant.
+        prior_mean: mean of the prior: base (the trained values) or zero (plain weight decay).
+        random_classes: number of randomly chosen classes to which each member gives more weight.
+        random_class_weight: weight of these classes in the cross-entropy of the member.
     """
 
     section = "abnn"

@@ -51,16 +51,18 @@ class NetworkConfig(Settings):
     """Which network is built.
 
     Args:
-        architecture: an smp architecture.
-        encoder: an smp encoder.
+        architecture: architecture of segmentation-models-pytorch (smp).
+        encoder: encoder of smp.
         options: further keyword arguments of the architecture.
-        weights: path of a checkpoint to start from (state dict of the whole network), or none.
-        encoder_weights: of the encoder alone: a name of smp's (imagenet), or a file of smp, timm or
-            torchvision; or none. With ``weights``, which hold the encoder, they only say the
-            normalisation.
-        mean, std: input normalisation of images in 0..1; none for that of the encoder's weights, or
-            ImageNet's.
-        inference_size: (height, width) the network is meant for; none for each frame's own.
+        weights: checkpoint to start from: a file with the state dict of the whole network; none for
+            no checkpoint.
+        encoder_weights: weights of the encoder: a name of smp (imagenet), or a file of smp, timm or
+            torchvision; none for random weights. If ``weights`` is given, it holds the encoder, and
+            this only names the normalisation.
+        mean, std: normalisation of the input, for images in 0..1; none takes that of the encoder's
+            weights, or ImageNet's.
+        inference_size: height and width of frames that the network is made for; none keeps each
+            frame's own size.
     """
 
     section = "network"
@@ -79,11 +81,12 @@ class OptimisationConfig(Settings):
     """How the base network is trained.
 
     Args:
-        optimizer: adamw or sgd.
+        optimizer: optimiser: adamw or sgd.
         lr: peak learning rate.
-        weight_decay: of weights (not of normalisation parameters and biases).
-        schedule: onecycle, poly or constant.
-        class_weight_power: class weights are frequency ** -power; 0 is plain cross-entropy.
+        weight_decay: weight decay of weights; normalisation parameters and biases have none.
+        schedule: schedule of the learning rate: onecycle, poly or constant.
+        class_weight_power: power of the class weights, which are frequency ** -power; 0 is plain
+            cross-entropy.
     """
 
     section = "optimisation"
@@ -99,15 +102,18 @@ class AffineTrainingConfig(Settings):
     """What the methods that train affine parameters have in common.
 
     Args:
-        scope: normalisation layers that are stochastic: all, encoder, decoder, last:N, every:N or a
-            regular expression.
-        epochs: passes over the training set.
-        max_steps: at most this many steps (0: no limit).
+        scope: stochastic normalisation layers: all, encoder, decoder, last:N, every:N or a regular
+            expression.
+        epochs: number of passes over the training set.
+        max_steps: largest number of steps (0: no limit).
         lr: learning rate.
-        prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
-        effective_pixels: N_eff, how many independent pixels the training set counts for.
-        class_weight_power: weights of all classes as in the base's training; 0 for none.
-        seed: of everything random: the noise, and with data.seed the shuffle and the augmentation.
+        prior_scale: standard deviation s of the Gaussian prior N(theta; theta_prior, s^2) on the
+            affine parameters.
+        effective_pixels: N_eff, the number of independent pixels that the training set counts for.
+        class_weight_power: power of the class weights, as in the training of the base; 0 for no
+            weights.
+        seed: random seed of the noise, and together with data.seed of the shuffle and the
+            augmentation.
     """
 
     scope: str = "all"

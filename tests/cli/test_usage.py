@@ -20,15 +20,18 @@ import torchvision
 import segunc
 from segunc import options
 from segunc.cli import run
-from segunc.cli.main import VERBS, build_parser, main
+from segunc.cli.main import TRAINING as TRAINING_VERBS, VERBS, build_parser, main, options_of
+from segunc.cli.parser import paragraphs_of
 from segunc.cli.run import FUNCTIONS
 from segunc.maps.reader import MapsReader
 from segunc.options import DemoOptions
+from segunc.posteriors.methods import METHODS
 from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEPT = "what is finished is kept, and the same command"
+UTF_8 = "a text in UTF-8"
 
 
 def test_the_module_is_the_command() -> None:
@@ -51,20 +54,61 @@ def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(
     assert json.loads(capsys.readouterr().out) == line
 
 
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return what ``segunc WORDS --help`` prints."""
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--help"])
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help_with_an_example_that_parses(
+def test_the_help_of_a_verb_has_an_example_that_parses(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([verb, "--help"])
-    text = capsys.readouterr().out
+    text = help_of(capsys, verb)
     example = re.findall(r"^  segunc (.*)$", text, re.MULTILINE)[-1].split()
-    known, rest = build_parser().parse_known_args(example)
-    assert (end.value.code, known.verb, example[0]) == (0, verb, verb)
-    assert not rest or verb in ("train", "finetune")
-    assert ("--data.root" in text.partition("keys of the configuration")[2]) == (
-        verb in ("train", "finetune")
-    )
+    assert example[0] == verb
+    arguments, further_words = build_parser().parse_known_args(example)
+    assert arguments.verb == verb
+    assert not further_words or verb in TRAINING_VERBS
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_training_verbs_list_the_keys_of_their_configuration(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, keys = help_of(capsys, verb).partition("keys of the configuration")
+    assert ("--data.root" in keys) == (verb in TRAINING_VERBS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_keys_of_a_method_are_told_without_markup(
+    method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = help_of(capsys, "finetune", "--method", method)
+    assert "keys of the configuration" in text
+    assert "`" not in text
+    assert not re.search(r":(data|meth|class|func|mod|attr):", text)
+
+
+def test_the_list_of_verbs_shows_whole_sentences(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = help_of(capsys)
+    for verb in VERBS:
+        sentence = paragraphs_of(options_of(verb))[0]
+        shown = sentence[0].lower() + sentence[1:].removesuffix(".")
+        assert re.search(rf"\n    {verb}\s+{re.escape(shown)}\n", text)
+
+
+def test_the_description_of_a_verb_shows_all_its_paragraphs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = " ".join(help_of(capsys, "monitor").split())
+    for paragraph in paragraphs_of(options_of("monitor")):
+        assert paragraph in shown
 
 
 def test_the_demo_shows_commands_that_parse(
@@ -74,14 +118,14 @@ def test_the_demo_shows_commands_that_parse(
     monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
     scores = {name: {"pooled": {"auroc": 0.5}} for name in SHOWN}
     (tmp_path / "anomaly.json").write_text(json.dumps({"scores": scores}))
-    shown = run.run
+    run_verb = run.run
     monkeypatch.setattr(run, "run", lambda verb, options: None)
-    shown("demo", DemoOptions(out=tmp_path))
+    run_verb("demo", DemoOptions(out=tmp_path))
     commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert len(commands) == 15
     for command in commands:
-        known, rest = build_parser().parse_known_args(command.split())
-        assert not rest or known.verb in ("train", "finetune")
+        arguments, further_words = build_parser().parse_known_args(command.split())
+        assert not further_words or arguments.verb in TRAINING_VERBS
 
 
 @pytest.mark.parametrize("verb", ["predict", "train", "import", "summary"])
@@ -92,85 +136,90 @@ def test_ctrl_c_is_one_line_and_130(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("segunc.cli.main.run", interrupted)
-    monkeypatch.setattr(
-        "segunc.cli.main.check_options", lambda options: None
-    )  # the paths of the example are not here
+    # The paths of the example are not here.
+    monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)
     assert main([verb, *VERBS[verb].split()]) == 130
-    goes_on = (
-        "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
-    )
-    assert capsys.readouterr().err == f"segunc {verb}: interrupted; {KEPT} {goes_on}\n"
+    next_run = "goes on from there" if verb in ("predict", "train") else "begins again"
+    assert capsys.readouterr().err == f"segunc {verb}: interrupted; {KEPT} {next_run}\n"
 
 
-TRAINING = {"lightning", "torchmetrics", "albumentations"}
-HEAVY = ["torch", "numpy", "cv2", "segmentation_models_pytorch", *sorted(TRAINING)]
+TRAINING_PACKAGES = {"lightning", "torchmetrics", "albumentations"}
+HEAVY = ["torch", "numpy", "cv2", "segmentation_models_pytorch", *sorted(TRAINING_PACKAGES)]
 RUN = "from segunc.cli.main import main\nmain({!r})"
 
 
 def imported_by(code: str) -> set[str]:
-    """Heavy packages that a fresh interpreter has imported after running ``code``."""
+    """Return the heavy packages that a fresh interpreter has imported after running ``code``."""
     report = f"print('|'.join(m for m in {HEAVY!r} if m in sys.modules), file=sys.stderr)"
-    command = [
-        sys.executable,
-        "-c",
-        f"import atexit, sys\natexit.register(lambda: {report})\n{code}",
-    ]
+    registered = f"import atexit, sys\natexit.register(lambda: {report})\n{code}"
+    command = [sys.executable, "-c", registered]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     return set(filter(None, done.stderr.splitlines()[-1].split("|")))
 
 
-CODES = [
-    RUN.format(words) for words in (["--help"], ["predict", "--help"], ["predict", "--size", "x"])
-]
+LIGHT = {
+    "help": RUN.format(["--help"]),
+    "help of a verb": RUN.format(["predict", "--help"]),
+    "usage error": RUN.format(["predict", "--size", "x"]),
+    "options": "from segunc.options import PredictOptions\nPredictOptions('m', 'i', 'o')",
+}
 
 
-@pytest.mark.parametrize(
-    "code", [*CODES, "from segunc.options import PredictOptions\nPredictOptions('m', 'i', 'o')"]
-)
-def test_help_usage_errors_and_the_options_import_nothing_heavy(code: str) -> None:
-    assert imported_by(code) == set()
-    assert imported_by("import numpy") == {"numpy"}  # the probe can see
+@pytest.mark.parametrize("name", LIGHT)
+def test_what_comes_before_work_imports_nothing_heavy(name: str) -> None:
+    assert imported_by(LIGHT[name]) == set()
+
+
+def test_a_heavy_import_is_noticed() -> None:
+    assert imported_by("import numpy") == {"numpy"}
 
 
 def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) -> None:
     frame = next(finetuned.frames.rglob("*.png"))
-    words = f"predict --model {finetuned.abnn} --input {frame} --out {tmp_path / 'maps'} --draws 2 --device cpu"
+    out = tmp_path / "maps"
+    words = f"predict --model {finetuned.abnn} --input {frame} --out {out} --draws 2 --device cpu"
     imported = imported_by(RUN.format(words.split()))
-    assert (tmp_path / "maps" / "frames.jsonl").exists()
+    assert (out / "frames.jsonl").exists()
     assert "torch" in imported
-    assert not imported & TRAINING
+    assert not imported & TRAINING_PACKAGES
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("predict --model m --input i\udce9 --out o", "not a text in UTF-8"),
-        *(
-            (f"evaluate --maps m --out {place}", "--out {}")
-            for place in ("FIFO", "FILE/x.json", "FOLDER", "/dev/null")
-        ),
-        *(
-            (f"{verb} --out {place}", "--out {}")
-            for place in ("FIFO", "FILE")
-            for verb in ("demo", "review --maps m")
-        ),
-        ("import a:b --out /dev/null", "--out {}"),
-    ],
-)
-def test_what_no_verb_can_use_is_one_line(
-    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+UNUSABLE = [
+    "evaluate --maps m --out FIFO",
+    "evaluate --maps m --out FILE/x.json",
+    "evaluate --maps m --out FOLDER",
+    "evaluate --maps m --out /dev/null",
+    "demo --out FIFO",
+    "demo --out FILE",
+    "review --maps m --out FIFO",
+    "review --maps m --out FILE",
+    "import a:b --out /dev/null",
+]
+
+
+@pytest.mark.parametrize("line", UNUSABLE)
+def test_an_output_that_cannot_be_written_is_one_line_and_left_alone(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {"FIFO": tmp_path / "fifo", "FILE": tmp_path / "file", "FOLDER": tmp_path}
     os.mkfifo(places["FIFO"])
     places["FILE"].write_text("")
     for name, place in places.items():
         line = line.replace(name, str(place))
-    device, before = os.stat("/dev/null"), {path.name: path.lstat() for path in tmp_path.iterdir()}
-    assert main(line.split(" ")) == 2
+    device = os.stat("/dev/null")
+    before = {path.name: path.lstat() for path in tmp_path.iterdir()}
+    words = line.split(" ")
+    assert main(words) == 2
     (message,) = capsys.readouterr().err.splitlines()
-    assert said.format(line.split(" ")[-1]) in message
+    assert f"--out {words[-1]}" in message
     assert os.path.samestat(os.stat("/dev/null"), device)
     assert {path.name: path.lstat() for path in tmp_path.iterdir()} == before
+
+
+def test_a_word_that_is_not_utf_8_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--model", "m", "--input", "i\udce9", "--out", "o"]) == 2
+    (message,) = capsys.readouterr().err.splitlines()
+    assert UTF_8 in message
 
 
 def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
@@ -180,24 +229,27 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "a.json").touch()
     reading, writing = os.pipe()
     os.close(reading)
-    code = "import segunc.cli.main as main; main.run = lambda verb, options: print('x' * 99); main.entry()"
+    code = (
+        "import segunc.cli.main as main\n"
+        "main.run = lambda verb, options: print('x' * 99)\n"
+        "main.entry()\n"
+    )
     command = [sys.executable, "-c", code, "compare", "a.json"]
     done = subprocess.run(
         command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path
     )
     os.close(writing)
-    assert (done.returncode, done.stderr) == (141, "")
+    assert done.returncode == 141
+    assert done.stderr == ""
 
 
-FULL, READ_ONLY = (
-    OSError(28, "No space left on device", "out/a.png"),
-    OSError(30, "Read-only file system"),
-)
+FULL = OSError(28, "No space left on device", "out/a.png")
+READ_ONLY = OSError(30, "Read-only file system")
 NO_MEMORY = OSError(12, "Cannot allocate memory")
 
 
 @pytest.mark.parametrize(
-    ("verb", "error", "said"),
+    ("verb", "error", "message"),
     [
         ("summary", FULL, f"out/a.png: No space left on device; {KEPT} begins again"),
         ("predict", READ_ONLY, f"Read-only file system; {KEPT} goes on from there"),
@@ -208,7 +260,7 @@ NO_MEMORY = OSError(12, "Cannot allocate memory")
 def test_what_the_system_refuses_is_said_in_its_words(
     verb: str,
     error: Exception,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -222,7 +274,7 @@ def test_what_the_system_refuses_is_said_in_its_words(
         "predict": ["--model", "m", "--input", "in", "--out", "out"],
     }[verb]
     assert main([verb, *words]) == 1
-    assert capsys.readouterr().err == f"segunc {verb}: {said} (--debug shows where)\n"
+    assert capsys.readouterr().err == f"segunc {verb}: {message} (--debug shows where)\n"
 
 
 LINES = [
@@ -244,12 +296,13 @@ import contextlib, io, json, sys
 from segunc.cli.main import main
 results = {}
 for line in json.loads(sys.stdin.read()):
-    with contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
             code = main(line.split())
         except SystemExit as end:
             code = end.code
-    results[line] = code, said.getvalue(), [name for name in ("torch", "lightning") if name in sys.modules]
+    imported = [name for name in ("torch", "lightning") if name in sys.modules]
+    results[line] = code, errors.getvalue(), imported
 print(json.dumps(results))
 """
 
@@ -261,9 +314,11 @@ def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Pat
     done = subprocess.run(
         command, input=json.dumps(LINES), cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    for line, (code, said, imported) in json.loads(done.stdout).items():
-        assert (code, imported, len(said.splitlines())) == (2, [], 1), line
-        assert ("nowhere" if "nowhere" in line else "FILE is not a folder") in said
+    for line, (code, errors, imported) in json.loads(done.stdout).items():
+        assert code == 2, line
+        assert imported == [], line
+        assert len(errors.splitlines()) == 1, line
+        assert ("nowhere" if "nowhere" in line else "FILE is not a folder") in errors
     assert not (tmp_path / "o").exists()
 
 
@@ -271,46 +326,69 @@ def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Pat
 EXAMPLES = [FUNCTIONS.get(verb, verb) for verb in VERBS if verb != "demo"]
 
 
+def names_of_example(verb: str, job: Job, folder: Path) -> dict[str, Any]:
+    """Return the names that the example in the docstring of a verb's function uses."""
+    names = {name: getattr(options, name) for name in dir(options) if name.endswith("Options")}
+    names[verb] = getattr(segunc, verb)
+    names["segunc"] = segunc
+    names["folder"] = folder
+    names["frames"] = copy_two_frames(job, folder / "frames")
+    names["data"] = job.data
+    names["base"] = job.base
+    names["abnn"] = job.abnn
+    names["maps"] = job.maps
+    names["train_config"] = job.train_config
+    names["finetune_config"] = job.finetune_config
+    if verb == "import_network":
+        names["weights"] = write_weights(folder / "lraspp.pth")
+    if verb in ("compare", "report"):
+        names["metrics"] = write_metrics(job, folder / "metrics.json")
+    if verb == "monitor":
+        names["threshold"] = write_threshold(job, folder / "threshold.json")
+    return names
+
+
+def copy_two_frames(job: Job, folder: Path) -> Path:
+    folder.mkdir()
+    for path in sorted(job.frames.rglob("*.png"))[:2]:
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def write_weights(path: Path) -> Path:
+    network = torchvision.models.get_model(
+        "lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19
+    )
+    torch.save(network.state_dict(), path)
+    return path
+
+
+def write_metrics(job: Job, path: Path) -> Path:
+    segunc.evaluate(job.maps, anomaly_labels=job.masks, out=path, replicates=0)
+    return path
+
+
+def write_threshold(job: Job, path: Path) -> Path:
+    """Write a threshold that two frames were calibrated on."""
+    two_frames = MapsReader(job.maps).frames[:2]
+    segunc.threshold(
+        maps=job.maps,
+        anomaly_labels=job.masks,
+        out=path,
+        control="flagged-pixels",
+        level=0.5,
+        score="entropy",
+        frames="|".join(f"^{name}$" for name in two_frames),
+    )
+    return path
+
+
 @pytest.mark.parametrize("verb", EXAMPLES)
 def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -> None:
-    frames = tmp_path / "frames"
-    frames.mkdir()
-    for path in sorted(predicted.frames.rglob("*.png"))[:2]:
-        (frames / path.name).write_bytes(path.read_bytes())
-    known = {
-        **{name: getattr(options, name) for name in dir(options) if name.endswith("Options")},
-        verb: getattr(segunc, verb),
-        "segunc": segunc,
-        "folder": tmp_path,
-        "frames": frames,
-        "data": predicted.data,
-        "base": predicted.base,
-        "abnn": predicted.abnn,
-        "maps": predicted.maps,
-        "train_config": predicted.train_config,
-        "finetune_config": predicted.finetune_config,
-    }
-    if verb == "import_network":
-        known["weights"] = tmp_path / "lraspp.pth"
-        network = torchvision.models.get_model(
-            "lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19
-        )
-        torch.save(network.state_dict(), known["weights"])
-    if verb in ("compare", "report"):
-        labels, out = predicted.masks, tmp_path / "metrics.json"
-        known["metrics"] = segunc.evaluate(
-            predicted.maps, anomaly_labels=labels, out=out, replicates=0
-        ).path
-    if verb == "monitor":
-        first = "|".join(f"^{name}$" for name in MapsReader(predicted.maps).frames[:2])
-        asked = {"control": "flagged-pixels", "level": 0.5, "score": "entropy", "frames": first}
-        known["threshold"] = tmp_path / "threshold.json"
-        segunc.threshold(
-            maps=predicted.maps, anomaly_labels=predicted.masks, out=known["threshold"], **asked
-        )
-    example = doctest.DocTestFinder().find(known[verb], verb, globs=known)[0]
+    names = names_of_example(verb, predicted, tmp_path)
+    example = doctest.DocTestFinder().find(names[verb], verb, globs=names)[0]
     assert example.examples
     runner = doctest.DocTestRunner(verbose=False)
-    said: list[str] = []
-    runner.run(example, out=said.append)
-    assert runner.summarize(verbose=False).failed == 0, "".join(said)
+    printed: list[str] = []
+    runner.run(example, out=printed.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(printed)
