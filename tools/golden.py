@@ -58,8 +58,9 @@ for line in sys.stdin:
     child = os.fork()
     if not child:
         new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        for stream, path, mode in ((0, os.devnull, os.O_RDONLY), (1, "stdout", new), (2, "stderr", new)):
-            os.dup2(os.open(path, mode, 0o644), stream)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open("stdout", new, 0o644), 1)
+        os.dup2(os.open("stderr", new, 0o644), 2)
         sys.argv, code = ["segunc", *json.loads(line)], 0
         try:
             runpy.run_module("segunc", run_name="__main__", alter_sys=True)

@@ -91,7 +91,7 @@ class PictureWriter:
         return pictures
 
 
-def write_pictures(
+def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     maps: Path,
     out: Path,
     labels: labelled.LabelSources = NO_LABELS,

@@ -50,7 +50,7 @@ PARTS = (INDEX, FRAMES, THUMBNAILS, TABLES, ASSETS)  # of a page; the first open
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
 
 
-def write_review(
+def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     maps: Path,
     out: Path,
     labels: labelled.LabelSources = NO_LABELS,

@@ -47,7 +47,7 @@ _PACKAGES = (
 Manifest = dict[str, Any]
 
 
-def build_manifest(
+def build_manifest(  # noqa: PLR0913  each is a section of the manifest
     run: Mapping[str, Any],
     scores: Iterable[str],
     *,

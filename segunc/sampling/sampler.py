@@ -321,7 +321,7 @@ class Sampler:
             that is unknown or needs what was not fitted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the settings of a public class, all with defaults
         self,
         network: nn.Module,
         posterior: AnyPosterior | None = None,

@@ -31,7 +31,7 @@ def _half_logits(at, column0, column1, wx, held, shape: tl.constexpr, UPSAMPLED:
 # classes would lie in four threads.
 # Triton reads no annotation of an argument other than constexpr.
 @triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
-def _add_draws(  # type: ignore[no-untyped-def]
+def _add_draws(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0914  a kernel
     logits, probabilities, entropy, above, below, down, left, right, across,
     stride_draw, stride_row, stride_column, draws, height, width, factor,
     STRIDE_CLASS: tl.constexpr, CLASSES: tl.constexpr, PADDED: tl.constexpr,

@@ -113,7 +113,12 @@ def seen():
         older = "mixed"
     return [older, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision]
 
-for choice in ("allow_tf32", "allow_tf32 = False", "fp32_precision = 'tf32'", "conv.fp32_precision = 'ieee'"):
+for choice in (
+    "allow_tf32",
+    "allow_tf32 = False",
+    "fp32_precision = 'tf32'",
+    "conv.fp32_precision = 'ieee'",
+):
     if child := os.fork():
         assert os.waitpid(child, 0)[1] == 0, choice
         continue

@@ -96,7 +96,8 @@ def test_tables_progress_arguments_and_warnings_are_shown_alike(
         (OSError(12, "Cannot allocate memory"), True),
         (
             RuntimeError(
-                "OpenCV(4.10) error: (-4:Insufficient memory) Failed to allocate 9 bytes in function"
+                "OpenCV(4.10) error: (-4:Insufficient memory) Failed to allocate 9 bytes in"
+                " function"
             ),
             True,
         ),

@@ -1,4 +1,4 @@
-"""Version and commit: each way in which the package can be installed knows its commit, or says so."""
+"""Version and commit: each way of installing the package knows its commit, or says so."""
 
 from __future__ import annotations
 

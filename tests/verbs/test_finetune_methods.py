@@ -142,11 +142,17 @@ def test_a_training_killed_and_continued_gives_a_model(trained: Job, tmp_path: P
     assert (made["resumed"], made["steps"], made["snapshots"]) == (True, 32, 5)
 
 
-LANGEVIN = "cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder"
+LANGEVIN = (
+    "cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000,"
+    " scope: decoder"
+)
 SECTIONS = {
     "sgld": LANGEVIN,
     "sghmc": LANGEVIN,
-    "hmc": "scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003",
+    "hmc": (
+        "scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4,"
+        " trajectory: 0.01, step_size: 0.003"
+    ),
 }
 FRAME = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
 OWN_PARAMETER = {

@@ -25,7 +25,10 @@ SETTINGS = {
 
 def fit(method: str, base: Path, out: Path, data: Path) -> str:
     words = (
-        f"finetune --device cpu --method {method} {SETTINGS[method]} --data.dataset toy --data.root",
+        (
+            f"finetune --device cpu --method {method} {SETTINGS[method]} --data.dataset toy"
+            " --data.root"
+        ),
         data,
     )
     return succeed(*words, "--base", base, "--out", out).stdout

@@ -63,7 +63,9 @@ Write = Callable[[Path, np.ndarray[Any, Any]], None]
 LAYOUTS = {
     "images/{split}/{name}.jpg": "masks/{split}/{name}.png",
     "{split}/{name}.jpg": "{split}annot/{name}.png",
-    "leftImg8bit/{split}/ulm/{name}_leftImg8bit.png": "gtFine/{split}/ulm/{name}_gtFine_labelIds.png",
+    "leftImg8bit/{split}/ulm/{name}_leftImg8bit.png": (
+        "gtFine/{split}/ulm/{name}_gtFine_labelIds.png"
+    ),
     "{name}.jpg": "{name}_label.png",
     "img/{name}.jpg": "annotations/{name}_L.png",
     # ACDC.
@@ -151,8 +153,8 @@ def test_masks_are_two_classes_where_that_is_asked_for(tmp_path: Path) -> None:
     root, out = draw(tmp_path / "data", as_mask), tmp_path / "my.yaml"
     said = refuse("init", root, "--out", out)
     assert (
-        "the labels hold 0 and 255 alone: masks. Hint: --two-classes learns them; if they mark anomalies:"
-        in said
+        "the labels hold 0 and 255 alone: masks. Hint: --two-classes learns them; if they mark"
+        " anomalies:" in said
     )
     assert "--dataset folder-255" in said
     labels = read_label_map(segunc.init(root, out=out, two_classes=True).label_map)

@@ -116,7 +116,10 @@ def test_a_signal_ends_a_prediction_with_its_code_and_it_goes_on(
     running, lines = Command(*words), out / "frames.jsonl"
     wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
     done = running.stop(kind)
-    said = "segunc predict: interrupted; what is finished is kept, and the same command goes on from there"
+    said = (
+        "segunc predict: interrupted; what is finished is kept, and the same command goes on from"
+        " there"
+    )
     assert (done.code, done.error_lines) == (128 + kind, [said]), done.stderr
     finished = lines.read_bytes().count(b"\n")
     assert 1 <= finished < 12
@@ -215,7 +218,10 @@ def test_a_flipped_bit_is_found_and_made_again(
 ) -> None:
     out = tmp_path / "maps"
     for more in parts:
-        words = f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu --draws 4 {more}"
+        words = (
+            f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu"
+            f" --draws 4 {more}"
+        )
         assert main(words.split()) == 0
     before = tree(out)
     victim = sorted((out / "entropy").rglob("*.png"))[1]
@@ -240,7 +246,10 @@ def test_a_flipped_bit_is_found_and_made_again(
     assert f"{victim} was changed since it was written" in (said := capsys.readouterr()).err, said
     assert "make it again" in said.err
     for more in parts:
-        words = f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu --draws 4 {more}"
+        words = (
+            f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu"
+            f" --draws 4 {more}"
+        )
         assert main([*words.split(), "--verify"]) == 0
     assert tree(out) == before
 
