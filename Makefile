@@ -6,7 +6,7 @@ TOOLS := .venv-tools
 # What formats and checks the scripts and styles of the pages: packages of Node.js, which no page uses.
 PAGE := tools/page
 PAGE_BIN := $(PAGE)/node_modules/.bin
-NODE_IS_NEW := node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)'
+NODE_IS_NEW := node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 18 || (major == 18 && minor >= 18) ? 0 : 1)'
 # Only files whose SHA-256 is locked, and only wheels: what builds a source archive would not be locked.
 INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes
 # What is locked stays; `make lock UPGRADE=--upgrade` takes the newest within the bounds of pyproject.toml. For every platform, from PyPI itself.
@@ -45,7 +45,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@if ! $(NODE_IS_NEW) 2>/dev/null; then echo "the scripts of the pages are not checked: Node.js 20.19 or newer is not here"; \
+	@if ! $(NODE_IS_NEW) 2>/dev/null; then echo "the scripts of the pages are not checked: Node.js 18.18 or newer is not here"; \
 	elif ! $(MAKE) --no-print-directory $(PAGE)/node_modules/.installed; then echo "the scripts of the pages are not checked: npm could not install the packages of $(PAGE)"; \
 	else $(MAKE) --no-print-directory check-page; fi
 
