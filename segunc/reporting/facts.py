@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.files import file_sha256, flat
-from segunc.core.version import tool_commit, tool_version
+from segunc.core.version import full_version, tool_commit, tool_version
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.resampling import EvaluationResult
@@ -64,6 +64,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "kind": KIND,
         "version": VERSION,
         "made": now(),
+        "made_by": full_version(),
         "name": inputs.folder.resolve().name,
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},

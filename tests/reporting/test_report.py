@@ -5,6 +5,7 @@ not belong together; read and printed in Chromium.
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 import re
@@ -87,6 +88,16 @@ def test_the_page_is_made_of_the_file_alone_whose_checksum_it_shows(written: Pat
     assert page == render(json.loads(data), digest)
     assert f"<code>{digest}</code>" in page
     assert {path.name for path in written.iterdir()} == {"report.json", "index.html"}
+
+
+def test_a_result_of_another_commit_is_a_caveat(facts: dict[str, Any]) -> None:
+    assert "two commits may count differently" not in render(facts, "0")
+    other = copy.deepcopy(facts)
+    other["results"][0]["content"]["run"]["segunc"] = "0.2.0+g0123456789ab"
+    assert (
+        "was made by segunc 0.2.0+g0123456789ab, this report by "
+        f"{facts['made_by']}: two commits may count differently"
+    ) in render(other, "0")
 
 
 def test_the_page_loads_nothing(written: Path) -> None:
