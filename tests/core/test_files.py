@@ -246,7 +246,8 @@ def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
 
 
 def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path) -> None:
-    path, mine = tmp_path / ".lock", tmp_path / "mine"
+    path = tmp_path / ".lock"
+    mine = tmp_path / "mine"
     mine.write_text("all of it")
     path.symlink_to(mine)
     with pytest.raises(OSError, match="symbolic link"):

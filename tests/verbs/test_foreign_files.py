@@ -121,7 +121,8 @@ def test_a_run_removes_its_own_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["checkpoints", "logs", "tensorboard"])
 def test_a_training_writes_behind_no_link(tmp_path: Path, name: str) -> None:
-    out, outside = tmp_path / "out", tmp_path / "outside"
+    out = tmp_path / "out"
+    outside = tmp_path / "outside"
     out.mkdir()
     outside.mkdir()
     (out / name).symlink_to(outside)
