@@ -128,7 +128,14 @@ def test_blur_keeps_what_is_flat() -> None:
     np.testing.assert_array_equal(Corruption("blur", 5)(flat, "f"), flat)
 
 
-@pytest.mark.parametrize(("side", "diameter"), [(256, 2 * 1.5), (512, 2 * 3), (1024, 2 * 6)])
+@pytest.mark.parametrize(
+    ("side", "diameter"),
+    [
+        (256, 2 * 1.5),
+        (512, 2 * 3),
+        (1024, 2 * 6),
+    ],
+)
 def test_blur_grows_with_the_frame(side: int, diameter: float) -> None:
     edge = np.zeros((side, side, 3), np.uint8)
     edge[:, side // 2 :] = 255

@@ -410,7 +410,6 @@ def test_a_selection_is_by_number_and_container_time(
     assert [source.name_of(frame.index) for frame in frames] == names
 
 
-LISTS = {"hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"}
 LISTS = {
     "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n",
     "concat": "ffconcat version 1.0\nfile {}\n",

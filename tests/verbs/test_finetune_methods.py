@@ -33,7 +33,6 @@ OWN = {
     "variational": "initial_sigma 0.1",
 }
 """The method's own parameter, larger than in that run."""
-RECORDED = {"laplace": ("prior_scale", 0.02), "mc-dropout": ("where", "own"), "swag": ("scale", 1)}
 RECORDED: dict[str, tuple[str, Any]] = {
     "laplace": ("prior_scale", 0.02),
     "mc-dropout": ("where", "own"),
