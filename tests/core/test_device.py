@@ -28,59 +28,79 @@ def blocks(depthwise: int) -> nn.Sequential:
     )
 
 
-def test_the_share_is_that_of_the_multiply_adds_and_the_network_stays_as_it_is() -> None:
+def test_the_share_is_that_of_the_multiply_adds() -> None:
+    # For each pixel 3 * 9 * 16 in the first layer, then 9 * 16 and 16 * 16 in each pair.
+    expected = 2 * 144 / (432 + 2 * (144 + 256))
+    assert depthwise_share(blocks(2)) == pytest.approx(expected)
+    assert depthwise_share(blocks(0)) == 0
+
+
+def test_measuring_the_share_leaves_the_network_as_it_is() -> None:
     network = blocks(2).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    # For each pixel 3 * 9 * 16 in the first layer, then 9 * 16 and 16 * 16 in each pair.
-    assert depthwise_share(network) == pytest.approx(2 * 144 / (432 + 2 * (144 + 256)))
-    assert all(module.training and not module._forward_hooks for module in network.modules())
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert depthwise_share(blocks(0)) == 0
-    halved = nn.Sequential(
-        nn.Conv2d(3, 8, 2, stride=2), nn.Conv2d(8, 16, 1, groups=8), nn.Conv2d(16, 4, 1, groups=2)
+    depthwise_share(network)
+    for module in network.modules():
+        assert module.training
+        assert not module._forward_hooks
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_groups_alone_are_no_depthwise_convolution() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 2, stride=2),
+        nn.Conv2d(8, 16, 1, groups=8),
+        nn.Conv2d(16, 4, 1, groups=2),
     )
-    assert depthwise_share(halved) == pytest.approx(
-        16 / (96 + 16 + 32)
-    )  # groups alone are no depthwise
-    assert (
-        depthwise_share(nn.Sequential(nn.Conv2d(3, 1, 1), nn.Conv2d(1, 4, 3))) == 0
-    )  # one channel in is a plain one
+    assert depthwise_share(network) == pytest.approx(16 / (96 + 16 + 32))
 
 
-@pytest.mark.parametrize("capable", [True, False])
-def test_auto_is_bfloat16_where_hardware_and_network_allow_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capable: bool
-) -> None:
+def test_a_convolution_of_one_channel_is_a_plain_one() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 1, 1), nn.Conv2d(1, 4, 3))
+    assert depthwise_share(network) == 0
+
+
+@pytest.fixture(params=[True, False], ids=["bfloat16", "no bfloat16"])
+def capable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether CPU and GPU compute in bfloat16."""
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: capable)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: request.param)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: capable)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: request.param)
+    return request.param
+
+
+def test_auto_is_bfloat16_where_hardware_and_network_allow_it(capable: bool) -> None:
     expected = "bfloat16" if capable else "float32"
-    assert (
-        choose_precision("auto", CPU, blocks(0))
-        == choose_precision("auto", CUDA, blocks(2))
-        == expected
-    )
+    assert choose_precision("auto", CPU, blocks(0)) == expected
+    assert choose_precision("auto", CUDA, blocks(2)) == expected
     assert choose_precision("auto", CPU, blocks(2)) == "float32"
-    with monkeypatch.context() as limited:
-        limited.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-        assert choose_precision("auto", CPU, blocks(0)) == "float32"
-        limited.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX")
-        assert choose_precision("auto", CPU, blocks(0)) == expected
-    for asked in ("float32", "bfloat16"):
-        assert (
-            choose_precision(asked, CPU, blocks(2))
-            == choose_precision(asked, CUDA, blocks(0))
-            == asked
-        )
-    assert trainer_settings({}, tmp_path, "cpu", blocks(2))["precision"] == "32-true"
-    assert trainer_settings({}, tmp_path, "cpu", blocks(0))["precision"] == (
-        "bf16-mixed" if capable else "32-true"
-    )
-    assert (
-        trainer_settings({"precision": "bf16-mixed"}, tmp_path, "cpu", blocks(2))["precision"]
-        == "bf16-mixed"
-    )
+
+
+def test_auto_follows_the_limit_of_onednn(capable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert choose_precision("auto", CPU, blocks(0)) == "float32"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX")
+    expected = "bfloat16" if capable else "float32"
+    assert choose_precision("auto", CPU, blocks(0)) == expected
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_precision_that_is_asked_for_is_taken(capable: bool, precision: str) -> None:
+    assert choose_precision(precision, CPU, blocks(2)) == precision
+    assert choose_precision(precision, CUDA, blocks(0)) == precision
+
+
+def test_a_training_has_the_same_precision(capable: bool, tmp_path: Path) -> None:
+    depthwise = trainer_settings({}, tmp_path, "cpu", blocks(2))
+    assert depthwise["precision"] == "32-true"
+    plain = trainer_settings({}, tmp_path, "cpu", blocks(0))
+    assert plain["precision"] == ("bf16-mixed" if capable else "32-true")
+
+
+def test_a_training_takes_the_precision_that_is_asked_for(capable: bool, tmp_path: Path) -> None:
+    settings = trainer_settings({"precision": "bf16-mixed"}, tmp_path, "cpu", blocks(2))
+    assert settings["precision"] == "bf16-mixed"
 
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:x", "cuda:999", ""])

@@ -81,11 +81,20 @@ def test_an_array_holds_what_its_header_claims(name: str) -> None:
         read_arrays(zipped(a=DAMAGED[name]))
 
 
-def test_good_arrays_come_back() -> None:
-    halves = np.arange(12, dtype=np.float16).reshape(3, 4)
-    for array in (halves, np.array("é"), np.zeros((0, 5)), np.asfortranarray(np.eye(3))):
-        assert np.array_equal(read_array(stored(array)), array)
-        assert np.array_equal(read_arrays(zipped(a=stored(array)))["a"], array)
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype=np.float16).reshape(3, 4),
+        np.array("é"),
+        np.zeros((0, 5)),
+        np.asfortranarray(np.eye(3)),
+    ],
+    ids=["halves", "text", "empty", "Fortran order"],
+)
+def test_good_arrays_come_back(array: np.ndarray) -> None:
+    data = stored(array)
+    assert np.array_equal(read_array(data), array)
+    assert np.array_equal(read_arrays(zipped(a=data))["a"], array)
 
 
 @pytest.mark.parametrize(
@@ -139,48 +148,81 @@ def test_a_result_takes_the_place_of_a_file_alone(
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
-def test_a_folder_is_own_where_nobody_else_can_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A folder ``a/b`` that was made as one's own."""
     tmp_path.chmod(0o700)
-    place = tmp_path / "a" / "b"
-    assert own_folder(place)
-    assert place.stat().st_mode & 0o777 == 0o700
-    for folder in (place, place.parent):
-        for mode in (0o777, 0o770, 0o702):
-            folder.chmod(mode)
-            assert not own_folder(place), (folder, oct(mode))
+    folder = tmp_path / "a" / "b"
+    assert own_folder(folder)
+    return folder
+
+
+def test_an_own_folder_is_made_for_its_user_alone(private: Path) -> None:
+    assert private.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_folder_is_own_where_nobody_else_can_write(private: Path, mode: int) -> None:
+    for folder in (private, private.parent):
+        folder.chmod(mode)
+        assert not own_folder(private), folder
         folder.chmod(0o700)
-    place.parent.chmod(0o1777)  # as /tmp: nobody moves what is another's
-    assert own_folder(place)
-    (tmp_path / "link").symlink_to(place)
+    assert own_folder(private)
+
+
+def test_a_folder_is_own_below_one_where_nobody_moves_what_is_anothers(private: Path) -> None:
+    """As below /tmp."""
+    private.parent.chmod(0o1777)
+    assert own_folder(private)
+
+
+def test_a_link_or_a_file_is_no_own_folder(private: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(private)
     (tmp_path / "file").write_text("")
     assert not own_folder(tmp_path / "link")
     assert not own_folder(tmp_path / "file")
-    monkeypatch.setattr(os, "getuid", lambda: place.stat().st_uid + 1)
-    assert not own_folder(place)
 
 
-def test_the_lock_of_a_dead_process_is_taken_over_and_one_that_is_let_go_is_waited_for(
-    tmp_path: Path,
+def test_a_folder_of_another_user_is_not_own(
+    private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    user = private.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    assert not own_folder(private)
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     path.write_text(f"{2**22 + 1}\n{socket.gethostname()}\n")  # no process has such an id
     lock = Lock(path, "it")
     assert path.read_text().split()[0] == str(os.getpid())
-    with pytest.raises(
-        InputError, match=rf"it is being written by another run \(process {os.getpid()} on "
-    ):
-        Lock(path, "it")
     lock.release()
     assert not path.exists()
+
+
+def test_a_lock_is_held_once(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    lock = Lock(path, "it")
+    message = rf"it is being written by another run \(process {os.getpid()} on "
+    with pytest.raises(InputError, match=message):
+        Lock(path, "it")
+    lock.release()
     Lock(path, "it").release()
-    lock = Lock(tmp_path / ".lock", "it")
-    let_go: list[bool] = []
-    timer = threading.Timer(0.2, lambda: (let_go.append(True), lock.release()))
+
+
+def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    lock = Lock(path, "it")
+    released: list[bool] = []
+
+    def release() -> None:
+        released.append(True)
+        lock.release()
+
+    timer = threading.Timer(0.2, release)
     timer.start()
-    with Lock(tmp_path / ".lock", "it", 30.0):
-        assert let_go
+    with Lock(path, "it", 30.0):
+        assert released
     timer.join()
 
 
@@ -204,7 +246,8 @@ def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
 
 
 def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path) -> None:
-    path, mine = tmp_path / ".lock", tmp_path / "mine"
+    path = tmp_path / ".lock"
+    mine = tmp_path / "mine"
     mine.write_text("all of it")
     path.symlink_to(mine)
     with pytest.raises(OSError, match="symbolic link"):
@@ -323,28 +366,49 @@ def test_an_interrupted_opening_is_interrupted_whatever_it_was_doing(tmp_path: P
     assert sum(1 for _ in takewhile(interrupted, count())) > 50
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(
-    tmp_path: Path, encoding: str
-) -> None:
-    label_map = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n"
-    read: tuple[tuple[str, Callable[[Path], Any], Any], ...] = (
-        (label_map, lambda path: read_label_map(path).classes, ("road",)),
-        ('{"a": 1}', lambda path: read_json(path, "an object"), {"a": 1}),
-        (
-            "data: {dataset: toy, root: x}",
-            lambda path: parse_config(TrainConfig, path, []).data["dataset"],
-            "toy",
-        ),
+def class_names(path: Path) -> tuple[str, ...]:
+    return read_label_map(path).classes
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    return read_json(path, "an object")
+
+
+def configured_data_set(path: Path) -> str:
+    return parse_config(TrainConfig, path, []).data["dataset"]
+
+
+LABEL_MAP = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n"
+every_reader = pytest.mark.parametrize(
+    ("text", "read", "expected"),
+    [
+        (LABEL_MAP, class_names, ("road",)),
+        ('{"a": 1}', read_object, {"a": 1}),
+        ("data: {dataset: toy, root: x}", configured_data_set, "toy"),
         ("network,dataset\n", read_rows, [["network", "dataset"]]),
-    )
-    for text, reader, expected in read:
-        (tmp_path / "file").write_bytes(text.encode(encoding))
-        if encoding != "utf-16":
-            assert reader(tmp_path / "file") == expected
-        else:
-            with pytest.raises(Exception, match=r"UTF-8"):
-                reader(tmp_path / "file")
+    ],
+    ids=["label map", "JSON", "configuration", "rows"],
+)
+
+
+@every_reader
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_excels_byte_order_mark_changes_nothing(
+    tmp_path: Path, text: str, read: Callable[[Path], Any], expected: Any, encoding: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(text.encode(encoding))
+    assert read(path) == expected
+
+
+@every_reader
+def test_utf_16_is_refused(
+    tmp_path: Path, text: str, read: Callable[[Path], Any], expected: Any
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(text.encode("utf-16"))
+    with pytest.raises(Exception, match=r"UTF-8"):
+        read(path)
 
 
 def test_a_user_without_a_home_can_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ stops a verb.
 import io
 import unicodedata
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,17 +40,28 @@ def commands(text: str, layout: str = "\n\t") -> list[str]:
 
 
 def test_every_character_that_commands_is_shown_and_no_other_is_changed() -> None:
-    for each in map(chr, (*range(0xD800), *range(0xE000, 0x11000))):
-        shown = visible(each)
-        assert (
-            shown == each if not commands(each, "") else shown.startswith("\\") and shown.isascii()
-        )
+    for code in (*range(0xD800), *range(0xE000, 0x11000)):
+        character = chr(code)
+        shown = visible(character)
+        if commands(character, ""):
+            assert shown.startswith("\\"), hex(code)
+            assert shown.isascii(), hex(code)
+        else:
+            assert shown == character, hex(code)
+
+
+def test_a_text_of_several_lines_keeps_its_lines_where_that_is_asked_for() -> None:
     assert visible(ATTACK, layout=True).count("\n") == 1
     assert not commands(visible(ATTACK), "")
 
 
 @pytest.mark.parametrize(
-    ("encoding", "arrow"), [("ascii", r"\u2192"), ("latin-1", r"\u2192"), ("utf-8", "→")]
+    ("encoding", "arrow"),
+    [
+        ("ascii", r"\u2192"),
+        ("latin-1", r"\u2192"),
+        ("utf-8", "→"),
+    ],
 )
 def test_a_terminal_of_another_encoding_gets_what_it_can_show(encoding: str, arrow: str) -> None:
     raw = io.BytesIO()
@@ -60,28 +72,34 @@ def test_a_terminal_of_another_encoding_gets_what_it_can_show(encoding: str, arr
     assert not commands(text)
 
 
-def test_tables_progress_arguments_and_warnings_are_shown_alike(
+def test_tables_show_the_characters_of_names() -> None:
+    verdicts = [Verdict("f", "missed", reviewer=name) for name in (ATTACK, "other")]
+    summary = summary_table(verdicts, 1)
+    assert not commands(summary)
+    assert not commands(agreement_table(verdicts))
+    assert all(not row or row.startswith("|") for row in summary.splitlines())
+
+
+def test_progress_arguments_and_warnings_are_shown_alike(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verdicts = [Verdict("f", "missed", reviewer=name) for name in (ATTACK, "other")]
-    assert not commands(summary_table(verdicts, 1) + agreement_table(verdicts))
-    rows = summary_table(verdicts, 1).splitlines()
-    assert all(not row or row.startswith("|") for row in rows)
-    with ConsoleProgress(interval=0, label=ATTACK) as show:
-        show.count(1, 2, ATTACK)
+    def warn(*_: object) -> None:
+        warnings.warn(ATTACK, UserWarning, stacklevel=1)
+
+    with ConsoleProgress(interval=0, label=ATTACK) as progress:
+        progress.count(1, 2, ATTACK)
     with pytest.raises(SystemExit):
         main(["summary", "--maps", "x", "--statistic", ATTACK])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "segunc.cli.main.run", lambda *_: warnings.warn(ATTACK, UserWarning, stacklevel=1)
-    )
+    monkeypatch.setattr("segunc.cli.main.run", warn)
     (tmp_path / "maps").mkdir()
     assert main(["summary", "--maps", "maps"]) == 0
     assert main(["summary", "--maps", f"no{ATTACK}"]) == 2
-    said = capsys.readouterr()
-    assert "UserWarning" in said.err
-    assert "2Ja" in said.err
-    assert not commands(said.out + said.err)
+    printed = capsys.readouterr()
+    assert "UserWarning" in printed.err
+    assert "2Ja" in printed.err
+    assert not commands(printed.out)
+    assert not commands(printed.err)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +128,11 @@ def test_a_lack_of_memory_is_known(error: Exception, is_one: bool) -> None:
     assert is_out_of_memory(error) is is_one
 
 
-def test_torch_and_numpy_are_understood() -> None:
-    for much in (lambda: torch.empty(2**50), lambda: np.empty(2**50)):
-        with pytest.raises((RuntimeError, MemoryError)) as caught:
-            much()
-        assert is_out_of_memory(caught.value)
+@pytest.mark.parametrize("allocate", [torch.empty, np.empty])
+def test_torch_and_numpy_are_understood(allocate: Callable[[int], object]) -> None:
+    with pytest.raises((RuntimeError, MemoryError)) as caught:
+        allocate(2**50)
+    assert is_out_of_memory(caught.value)
 
 
 class Terminal(io.StringIO):
@@ -122,27 +140,39 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_a_line_that_changes_counts_from_an_earlier_run_and_may_be_quiet() -> None:
+def test_progress_on_a_terminal_is_a_line_that_changes() -> None:
     stream = Terminal()
-    with ConsoleProgress(stream) as show:
-        show.count(5, 10, "", 4)
-        show.count(10, 10, "1 failed", 4)
+    with ConsoleProgress(stream) as progress:
+        progress.count(5, 10, "", 4)
+        progress.count(10, 10, "1 failed", 4)
     assert "10 of 10 frames" in stream.getvalue()
     assert "1 failed" in stream.getvalue()
+
+
+def test_progress_in_a_file_counts_from_an_earlier_run() -> None:
     stream = io.StringIO()
-    with ConsoleProgress(stream, interval=0.0, label="chain 1/2", unit="step") as show:
-        show.count(9, 10, "acceptance 0.80", 8)
+    with ConsoleProgress(stream, interval=0.0, label="chain 1/2", unit="step") as progress:
+        progress.count(9, 10, "acceptance 0.80", 8)
     line = stream.getvalue()
     assert line.startswith("chain 1/2: 9 of 10 steps, ")
-    assert line.endswith(
-        " steps/s, acceptance 0.80\n"
-    )  # no time left yet: the first steps take longer
+    # No time left yet: the first steps take longer.
+    assert line.endswith(" steps/s, acceptance 0.80\n")
+
+
+def test_progress_may_be_quiet() -> None:
     stream = Terminal()
-    with ConsoleProgress(stream, interval=3600, quiet=True) as show:
-        show.count(1, 2)
+    with ConsoleProgress(stream, interval=3600, quiet=True) as progress:
+        progress.count(1, 2)
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0 members"), (1, "1 member"), (2, "2 members")])
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 members"),
+        (1, "1 member"),
+        (2, "2 members"),
+    ],
+)
 def test_a_number_stands_with_its_noun(number: int, text: str) -> None:
     assert counted(number, "member") == text

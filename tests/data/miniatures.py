@@ -22,16 +22,14 @@ def write_frame(
     image: Path, label: Path, values: list[int], *, seed: int = 0, size: tuple[int, int] = SIZE
 ) -> None:
     """A noisy picture and a label of vertical stripes of some raw values."""
-    rng = np.random.default_rng(seed)
-    stripes: npt.NDArray[np.uint8] = np.array(values, np.uint8)[
-        np.arange(size[1]) * len(values) // size[1]
-    ]
-    for path, content in (
-        (image, rng.integers(0, 256, (*size, 3), np.uint8)),
-        (label, np.broadcast_to(stripes, size)),
-    ):
+    height, width = size
+    picture = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    stripe_of_column = np.arange(width) * len(values) // width
+    row: npt.NDArray[np.uint8] = np.array(values, np.uint8)[stripe_of_column]
+    for path in (image, label):
         path.parent.mkdir(parents=True, exist_ok=True)
-        assert cv2.imwrite(str(path), np.ascontiguousarray(content))
+    assert cv2.imwrite(str(image), picture)
+    assert cv2.imwrite(str(label), np.tile(row, (height, 1)))
 
 
 def _split_frames(root: Path, splits: dict[str, int], image: str, label: str, labels: str) -> Path:
@@ -90,21 +88,21 @@ def _frames(image: str, label: str, *rows: tuple[Any, ...]) -> list[Frame]:
 
 
 _CAMVID = [
-    *(("train", f"0016E5_{i:05d}", (*range(10), 11)) for i in range(390, 395)),
-    *(
-        (split, name, range(12))
-        for split, name in (("train", "0001TP_006690"), ("val", "0016E5_07959"))
-    ),
-    *(("test", "0001TP_008550", range(12)), ("test", "Seq05VD_f00000", (*range(10), 11))),
+    ("train", "0016E5_00390", (*range(10), 11)),
+    ("train", "0016E5_00391", (*range(10), 11)),
+    ("train", "0016E5_00392", (*range(10), 11)),
+    ("train", "0016E5_00393", (*range(10), 11)),
+    ("train", "0016E5_00394", (*range(10), 11)),
+    ("train", "0001TP_006690", range(12)),
+    ("val", "0016E5_07959", range(12)),
+    ("test", "0001TP_008550", range(12)),
+    ("test", "Seq05VD_f00000", (*range(10), 11)),
 ]
 _BDD = [
     ("train", "0004a4c0-d4dff0ad", (*range(16), 255)),
     ("train", "00054602-3bf57337", TRAIN_IDS),
-    (
-        "train",
-        "00067cfb-e535423e",
-        (0, 18, 255),
-    ),  # an anomaly in one form of BDD-Anomaly, a known class in the other
+    # An anomaly in one form of BDD-Anomaly, a known class in the other.
+    ("train", "00067cfb-e535423e", (0, 18, 255)),
     ("val", "7d128593-0ccfea4c", (*range(16), 255)),
     ("val", "7d15b18b-1e0d6e3f", (0, 17, 255)),
 ]
@@ -119,11 +117,11 @@ _IDD = [
 ]
 
 _STREETS = [
-    *(
-        ("train", f"{name}", range(1, 14))
-        for name in ("training/t1-3/0", "training/t1-3/1", "validation/t4/0")
-    ),
-    *(("test", name, range(1, 15)) for name in ("test/t5/0", "test/t6/0")),
+    ("train", "training/t1-3/0", range(1, 14)),
+    ("train", "training/t1-3/1", range(1, 14)),
+    ("train", "validation/t4/0", range(1, 14)),
+    ("test", "test/t5/0", range(1, 15)),
+    ("test", "test/t6/0", range(1, 15)),
 ]
 _ROAD_ANOMALY = ("animals01_Guiguinto_railway_station_Calves", "cones02_Broadmoor_Manhole_Cones")
 
@@ -235,9 +233,10 @@ def draw_miniature(name: str, root: Path, form: int = 0) -> Path:
     """
     for seed, (image, label, values) in enumerate(FORMS[name][form]):
         write_frame(root / image, root / label, list(values), seed=seed)
-    for path in BESIDE.get(name, []) if form == 0 else []:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(b"not to be read")
+    if form == 0:
+        for path in BESIDE.get(name, []):
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(b"not to be read")
     return root
 
 

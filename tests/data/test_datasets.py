@@ -4,6 +4,7 @@ one as its anomaly.
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -16,7 +17,8 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.entries import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
-from segunc.data.labels import IGNORE
+from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.masks import AnomalyEncoding
 from segunc.data.module import SegmentationDataModule
 from tests.data.miniatures import COUNTS, EVERY_FORM, FORMS, draw_miniature, write_frame
 
@@ -44,23 +46,29 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     }
 
 
-def test_every_entry_and_every_layout_has_a_miniature() -> None:
+def test_every_data_set_has_a_miniature() -> None:
     assert set(DATASETS) == set(FORMS) == set(COUNTS)
-    listed = (
-        (Path(__file__).parents[2] / "docs" / "data-sets.md")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
-    for name, entry in DATASETS.items():
-        assert len(entry.layouts) == len(FORMS[name])
-        assert all(set(layout.splits) == set(entry.splits) for layout in entry.layouts)
-        assert any(line.startswith(f"| `{name}` |") for line in listed)
-        assert (entry.labels is not None) == (name in CLASSES)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_layout_has_a_miniature_and_the_splits_of_its_set(name: str) -> None:
+    entry = DATASETS[name]
+    assert len(entry.layouts) == len(FORMS[name])
+    assert all(set(layout.splits) == set(entry.splits) for layout in entry.layouts)
+    assert (entry.labels is not None) == (name in CLASSES)
+
+
+def test_every_data_set_is_listed_in_the_documents() -> None:
+    page = Path(__file__).parents[2] / "docs" / "data-sets.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for name in DATASETS:
+        assert any(line.startswith(f"| `{name}` |") for line in lines), name
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)
 def test_the_frames_of_a_published_form_are_found(drawn: Drawn, name: str, form: int) -> None:
-    entry, root = dataset_entry(name), drawn[name, form]
+    entry = dataset_entry(name)
+    root = drawn[name, form]
     by_image = {root / image: (root / label, values) for image, label, values in FORMS[name][form]}
     for split, count in COUNTS[name].items():
         samples = entry.samples(root, split)
@@ -78,16 +86,15 @@ def check_labels(
 ) -> None:
     """What the set has is there; and a pixel is never both: what is an anomaly has no class."""
     encoding = entry.anomaly_encoding
-    assert (sample.label is None, sample.anomaly is None) == (
-        entry.labels is None,
-        encoding is None,
-    )
+    assert (sample.label is None) == (entry.labels is None)
+    assert (sample.anomaly is None) == (encoding is None)
     mask = np.zeros_like(raw) if encoding is None else encoding.encode(raw)
     assert set(mask.ravel().tolist()) <= {0, 1, IGNORE}
     if sample.label is not None:
         classes = entry.label_map()
         train_ids = classes.encode(raw)
-        assert set(train_ids.ravel().tolist()) == {classes.raw_to_train[value] for value in values}
+        expected = {classes.raw_to_train[value] for value in values}
+        assert set(train_ids.ravel().tolist()) == expected
         assert classes.num_classes == CLASSES[entry.name]
         assert (train_ids[mask == 1] == IGNORE).all()
 
@@ -95,8 +102,10 @@ def check_labels(
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [
-        *((name, [0, 2], [0, 1]) for name in ("road-anomaly", "course-road-anomaly")),
-        *((name, [0, 1, 255], [0, 1, 255]) for name in ("course-fs-static", "folder")),
+        ("road-anomaly", [0, 2], [0, 1]),
+        ("course-road-anomaly", [0, 2], [0, 1]),
+        ("course-fs-static", [0, 1, 255], [0, 1, 255]),
+        ("folder", [0, 1, 255], [0, 1, 255]),
         ("streethazards", [0, 1, 13, 14, 255], [255, 0, 0, 1, 255]),
         ("bdd-anomaly", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 1, 255]),
         ("folder-255", [0, 255], [0, 1]),
@@ -110,83 +119,129 @@ def test_what_the_values_of_anomaly_labels_mean(
     assert encoding.encode(np.array([raw], np.uint8)).tolist() == [expected]
 
 
-@pytest.mark.parametrize(("name", "form"), EVERY_FORM)
-def test_what_is_missing_or_there_twice_is_named(tmp_path: Path, name: str, form: int) -> None:
-    root, split, entry = (
-        draw_miniature(name, tmp_path, form),
-        next(reversed(COUNTS[name])),
-        dataset_entry(name),
-    )
+@dataclass(frozen=True)
+class Published:
+    """A miniature that a test may damage, and the last frame of its last split."""
+
+    root: Path
+    entry: DatasetEntry
+    form: int
+    split: str
+    sample: Sample
+    label: Path
+
+    def samples(self) -> list[Sample]:
+        return self.entry.samples(self.root, self.split)
+
+
+@pytest.fixture(params=EVERY_FORM, ids=lambda form: f"{form[0]}-{form[1]}")
+def published(request: pytest.FixtureRequest, tmp_path: Path) -> Published:
+    name, form = request.param
+    root = draw_miniature(name, tmp_path, form)
+    entry = dataset_entry(name)
+    split = next(reversed(COUNTS[name]))
     sample = entry.samples(root, split)[-1]
     label = sample.label or sample.anomaly
     assert label is not None
-    content = label.read_bytes()
-    label.unlink()
+    return Published(root, entry, form, split, sample, label)
+
+
+def test_a_frame_without_a_label_is_named(published: Published) -> None:
+    published.label.unlink()
     with pytest.raises(InputError, match=r"have no label|holds no image"):
-        entry.samples(root, split)
-    label.write_bytes(content)
-    second = sample.image.with_suffix(".jpeg")
-    shutil.copy(sample.image, second)
+        published.samples()
+
+
+def test_a_frame_that_is_there_twice_is_named(published: Published) -> None:
+    image = published.sample.image
+    shutil.copy(image, image.with_suffix(".jpeg"))
     with pytest.raises(InputError, match="are both frame"):
-        entry.samples(root, split)
-    second.unlink()
-    sample.image.unlink()
+        published.samples()
+
+
+def test_a_label_without_an_image_is_named(published: Published) -> None:
+    published.sample.image.unlink()
     with pytest.raises(InputError, match=r"have no image|holds no image"):
-        entry.samples(root, split)
-    for folder in (
-        root / getattr(entry.layouts[form].splits[split][0], kind) for kind in ("images", "labels")
-    ):
+        published.samples()
+
+
+@pytest.mark.parametrize("kinds", [["images"], ["images", "labels"]], ids="-".join)
+def test_a_folder_that_is_missing_is_named(published: Published, kinds: list[str]) -> None:
+    entry = published.entry
+    part = entry.layouts[published.form].splits[published.split][0]
+    for kind in kinds:
+        folder = published.root / getattr(part, kind)
         shutil.rmtree(folder, ignore_errors=True)
-        with pytest.raises(InputError, match=f"data set {name} lies as ROOT") as raised:
-            entry.samples(root, split)
-        assert root.as_posix() in str(raised.value) or len(entry.layouts) > 1
+    with pytest.raises(InputError, match=f"data set {entry.name} lies as ROOT") as raised:
+        published.samples()
+    assert published.root.as_posix() in str(raised.value) or len(entry.layouts) > 1
 
 
-def test_splits_that_are_not_there_or_empty_and_names_that_do_not_fit_are_refused(
-    tmp_path: Path,
-) -> None:
-    entry = dataset_entry("cityscapes")
+@pytest.mark.parametrize(
+    ("split", "message"), [("val", "only train"), ("dev", "one of train, val")]
+)
+def test_a_split_that_is_not_there_is_refused(tmp_path: Path, split: str, message: str) -> None:
     draw_miniature("cityscapes", tmp_path)
     for folder in ("leftImg8bit", "gtFine"):
         shutil.rmtree(tmp_path / folder / "val")
-    for split, said in (("val", "only train"), ("dev", "one of train, val")):
-        with pytest.raises(InputError, match=said):
-            entry.samples(tmp_path, split)
+    with pytest.raises(InputError, match=message):
+        dataset_entry("cityscapes").samples(tmp_path, split)
+
+
+def test_images_whose_names_do_not_fit_are_refused(tmp_path: Path) -> None:
+    draw_miniature("cityscapes", tmp_path)
     for image in (tmp_path / "leftImg8bit").rglob("*.png"):
         image.rename(image.with_name(f"other_{image.stem[-4:]}.png"))
     with pytest.raises(InputError, match=r"holds no image \*_leftImg8bit"):
-        entry.samples(tmp_path, "train")
-    root = draw_miniature("bdd-anomaly", tmp_path / "empty")
+        dataset_entry("cityscapes").samples(tmp_path, "train")
+
+
+def test_an_empty_split_is_refused(tmp_path: Path) -> None:
+    root = draw_miniature("bdd-anomaly", tmp_path)
     for label in (root / "labels/sem_seg/masks").rglob("*.png"):
         cv2.imwrite(str(label), np.zeros((48, 64), np.uint8))
     with pytest.raises(InputError, match=r"split 'test' .* is empty"):
         dataset_entry("bdd-anomaly").samples(root, "test")
 
 
-def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_known_ones(
-    tmp_path: Path,
-) -> None:
+def test_a_label_map_makes_class_labels_of_a_folder(tmp_path: Path) -> None:
     draw_miniature("folder", tmp_path)
     entry = dataset_entry("folder", labels="toy")
     assert entry.anomaly_encoding is None
-    assert all(sample.label and not sample.anomaly for sample in entry.samples(tmp_path, "test"))
+    for sample in entry.samples(tmp_path, "test"):
+        assert sample.label
+        assert not sample.anomaly
+
+
+def test_an_unknown_data_set_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match=", ".join(sorted(DATASETS))):
         dataset_entry("kitti")
 
 
-def test_label_files_are_looked_into_again_when_they_change_and_a_damaged_one_is_left_to_its_reader(
-    tmp_path: Path,
-) -> None:
-    root, entry = draw_miniature("bdd-anomaly", tmp_path), dataset_entry("bdd-anomaly")
-    labels = root / "labels/sem_seg/masks"
-    assert len(entry.samples(root, "train")) == 1
-    cv2.imwrite(str(labels / "train/00054602-3bf57337.png"), np.full((48, 64), 13, np.uint8))
-    assert [len(entry.samples(root, split)) for split in ("train", "val", "test")] == [2, 1, 2]
-    damaged = labels / "val/7d128593-0ccfea4c.png"
+def count_of(root: Path, split: str) -> int:
+    return len(dataset_entry("bdd-anomaly").samples(root, split))
+
+
+def test_a_label_file_is_looked_into_again_when_it_changes(tmp_path: Path) -> None:
+    root = draw_miniature("bdd-anomaly", tmp_path)
+    assert count_of(root, "train") == 1
+    label = root / "labels/sem_seg/masks/train/00054602-3bf57337.png"
+    cv2.imwrite(str(label), np.full((48, 64), 13, np.uint8))
+    assert count_of(root, "train") == 2
+    assert count_of(root, "val") == 1
+    assert count_of(root, "test") == 2
+
+
+def test_a_damaged_label_is_left_to_its_reader(tmp_path: Path) -> None:
+    """Whether it belongs to val or test cannot be told."""
+    root = draw_miniature("bdd-anomaly", tmp_path)
+    label = root / "labels/sem_seg/masks/train/00054602-3bf57337.png"
+    cv2.imwrite(str(label), np.full((48, 64), 13, np.uint8))
+    damaged = root / "labels/sem_seg/masks/val/7d128593-0ccfea4c.png"
     damaged.write_bytes(damaged.read_bytes()[:60])
-    # Whether it belongs to val or test cannot be told.
-    assert [sample.name for sample in entry.samples(root, "val")] == ["7d128593-0ccfea4c"]
-    assert len(entry.samples(root, "test")) == 3
+    (sample,) = dataset_entry("bdd-anomaly").samples(root, "val")
+    assert sample.name == "7d128593-0ccfea4c"
+    assert count_of(root, "test") == 3
 
 
 DATA = os.environ.get("SEGUNC_DATA")
@@ -197,9 +252,10 @@ def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
     images are tiny.
     """
     for split, anomalous in frames.items():
-        for i, holds in enumerate(anomalous):
-            paths = root / split / f"a_{i:03d}.png", root / f"{split}annot" / f"a_{i:03d}.png"
-            write_frame(*paths, [3, 10 if holds else 8, 11], size=(2, 3))
+        for number, holds in enumerate(anomalous):
+            name = f"a_{number:03d}.png"
+            values = [3, 10 if holds else 8, 11]
+            write_frame(root / split / name, root / f"{split}annot" / name, values, size=(2, 3))
     return root
 
 
@@ -233,94 +289,139 @@ def test_no_network_ever_sees_its_anomaly(
 ) -> None:
     root = camvid(tmp_path_factory.mktemp("drawn"), {"train": train, "val": val})
     entry = without_bicyclist()
-    known = [i for i, holds in enumerate(train) if not holds]
-    if not known or (all(val) and len(known) <= holdout):
+    known = numbers_without(train)
+    selectable = numbers_without(val)
+    if not known or (not selectable and len(known) <= holdout):
         with pytest.raises(InputError, match=r"of train .* are without bicyclist"):
             entry.training_samples(root, "train")
         return
-    seen, selected = (names(entry.training_samples(root, split)) for split in ("train", "val"))
-    if all(val):
-        assert (seen, selected) == (known[:-holdout], known[-holdout:])
-    else:
-        assert (seen, selected) == (known, [i for i, holds in enumerate(val) if not holds])
+    if not selectable:
+        selectable = known[-holdout:]
+        known = known[:-holdout]
+    assert names(entry.training_samples(root, "train")) == known
+    assert names(entry.training_samples(root, "val")) == selectable
 
 
-def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(
-    tmp_path: Path,
-) -> None:
-    camvid(tmp_path, {"test": [True, False, False], "train": [False], "val": [False]})
-    for split, frame in (("test", "a_002.png"), ("train", "a_000.png")):
-        (tmp_path / f"{split}annot" / frame).write_bytes(b"")
+def numbers_without(holds_anomaly: list[bool]) -> list[int]:
+    return [number for number, holds in enumerate(holds_anomaly) if not holds]
+
+
+def first_row(encoding: LabelMap | AnomalyEncoding, label: Path) -> list[int]:
+    return encoding.encode(read_label_image(label))[0].tolist()
+
+
+def test_a_frame_with_the_class_tells_of_anomalies(tmp_path: Path) -> None:
+    camvid(tmp_path, {"test": [True]})
     entry = without_bicyclist()
-    holding, known, unreadable = entry.samples(tmp_path, "test")
-    assert holding.label is None is known.anomaly
-    assert holding.anomaly
-    assert known.label
+    (sample,) = entry.samples(tmp_path, "test")
+    assert sample.label is None
+    assert sample.anomaly
     assert entry.anomaly_encoding
     # Of the stripes road, bicyclist and void.
-    assert entry.anomaly_encoding.encode(read_label_image(holding.anomaly))[0].tolist() == [
-        0,
-        1,
-        255,
-    ]
+    assert first_row(entry.anomaly_encoding, sample.anomaly) == [0, 1, 255]
+
+
+def test_a_frame_without_the_class_tells_of_the_other_classes(tmp_path: Path) -> None:
+    camvid(tmp_path, {"test": [False]})
+    entry = without_bicyclist()
+    (sample,) = entry.samples(tmp_path, "test")
+    assert sample.anomaly is None
+    assert sample.label
     classes = entry.label_map()
     assert classes.num_classes == 10
-    assert classes.encode(read_label_image(known.label))[0].tolist() == [3, 8, 255]
-    assert unreadable.label, "it is left to whoever reads the frame"
-    with pytest.raises(InputError, match=r"a_000.png cannot be read"):  # training must not guess
-        entry.training_samples(tmp_path, "train")
+    assert first_row(classes, sample.label) == [3, 8, 255]
 
 
-def test_sets_with_anomalies_of_their_own_keep_both_labels_and_names_are_checked_at_once(
-    tmp_path: Path,
-) -> None:
+def test_a_label_that_cannot_be_read_is_left_to_whoever_reads_the_frame(tmp_path: Path) -> None:
+    camvid(tmp_path, {"test": [True, False, False]})
+    (tmp_path / "testannot/a_002.png").write_bytes(b"")
+    *_, unreadable = without_bicyclist().samples(tmp_path, "test")
+    assert unreadable.label
+
+
+def test_training_does_not_guess_whether_a_label_holds_the_class(tmp_path: Path) -> None:
+    camvid(tmp_path, {"train": [False], "val": [False]})
+    (tmp_path / "trainannot/a_000.png").write_bytes(b"")
+    with pytest.raises(InputError, match=r"a_000.png cannot be read"):
+        without_bicyclist().training_samples(tmp_path, "train")
+
+
+def test_sets_with_anomalies_of_their_own_keep_both_labels(tmp_path: Path) -> None:
     draw_miniature("streethazards", tmp_path)
     entry = dataset_entry("streethazards", anomaly_classes=["car"])
     assert entry.anomalies == ("anomaly", "car")
     assert entry.label_map().num_classes == 12
     assert all(sample.label == sample.anomaly for sample in entry.samples(tmp_path, "test"))
-    for name, unknown in (("camvid", "bike"), ("road-anomaly", "bicyclist")):
-        with pytest.raises(InputError, match="has no class"):
-            dataset_entry(name, anomaly_classes=[unknown])
+
+
+@pytest.mark.parametrize(("name", "unknown"), [("camvid", "bike"), ("road-anomaly", "bicyclist")])
+def test_an_unknown_anomaly_class_is_refused_at_once(name: str, unknown: str) -> None:
+    with pytest.raises(InputError, match="has no class"):
+        dataset_entry(name, anomaly_classes=[unknown])
+
+
+def test_no_anomaly_class_changes_nothing() -> None:
     assert dataset_entry("camvid", anomaly_classes=[]) is DATASETS["camvid"]
 
 
-def test_the_data_module_trains_on_what_is_left(tmp_path: Path, holdout: int) -> None:
+def anomaly_module(root: Path, classes: str | list[str]) -> SegmentationDataModule:
+    return SegmentationDataModule("camvid", str(root), batch_size=1, anomaly_class=classes)
+
+
+@pytest.mark.parametrize("classes", ["bicyclist", ["bicyclist"], " bicyclist, "])
+def test_the_data_module_trains_on_what_is_left(
+    tmp_path: Path, holdout: int, classes: str | list[str]
+) -> None:
     frames = {
         "train": [False, True, False, False, False],
         "val": [True],
         "test": [True, False, False],
     }
-    camvid(tmp_path, frames)
-
-    def module(classes: str | list[str]) -> SegmentationDataModule:
-        return SegmentationDataModule("camvid", str(tmp_path), batch_size=1, anomaly_class=classes)
-
-    for classes in ("bicyclist", ["bicyclist"], " bicyclist, "):
-        data = module(classes)
-        data.prepare_data()
-        assert data.label_map.num_classes == 10
-        assert [names(data.dataset(split).samples) for split in ("train", "val", "test")] == [
-            [0, 2],
-            [3, 4],
-            [1, 2],
-        ]
-    assert module("").label_map.num_classes == 11
-    assert module("bicyclist,fence").label_map.classes[7:] == ("car", "pedestrian")
+    data = anomaly_module(camvid(tmp_path, frames), classes)
+    data.prepare_data()
+    assert data.label_map.num_classes == 10
+    assert names(data.dataset("train").samples) == [0, 2]
+    assert names(data.dataset("val").samples) == [3, 4]
+    assert names(data.dataset("test").samples) == [1, 2]
 
 
-@pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")
-def test_camvid_without_bicyclist() -> None:
-    """30 of 166 training frames are held out; 77 test frames hold one, 156 do not."""
-    root, entry = Path(str(DATA)) / "camvid", without_bicyclist()
-    train, val = (entry.training_samples(root, split) for split in ("train", "val"))
-    assert (len(train), len(val)) == (166 - 30, 30)
+def test_the_data_module_takes_no_class_or_several_as_the_anomaly(tmp_path: Path) -> None:
+    camvid(tmp_path, {"train": [False] * 5, "val": [False], "test": [False]})
+    assert anomaly_module(tmp_path, "").label_map.num_classes == 11
+    several = anomaly_module(tmp_path, "bicyclist,fence")
+    assert several.label_map.classes[7:] == ("car", "pedestrian")
+
+
+real_data = pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")
+
+
+@real_data
+def test_camvid_holds_frames_without_bicyclist_out_of_training() -> None:
+    """30 of 166 training frames are held out."""
+    root = Path(str(DATA)) / "camvid"
+    entry = without_bicyclist()
+    train = entry.training_samples(root, "train")
+    val = entry.training_samples(root, "val")
+    assert len(train) == 166 - 30
+    assert len(val) == 30
     assert max(sample.name for sample in train) < min(sample.name for sample in val)
-    test = entry.samples(root, "test")
-    assert (sum(s.anomaly is not None for s in test), sum(s.label is not None for s in test)) == (
-        77,
-        156,
-    )
-    for sample in [*train[::20], *val[::10], *test[::20]]:
-        raw = np.asarray(cv2.imread(str(sample.label or sample.anomaly), cv2.IMREAD_UNCHANGED))
+    check_bicyclist([*train[::20], *val[::10]])
+
+
+@real_data
+def test_camvid_without_bicyclist() -> None:
+    """77 test frames hold one, 156 do not."""
+    test = without_bicyclist().samples(Path(str(DATA)) / "camvid", "test")
+    holding = [sample for sample in test if sample.anomaly is not None]
+    known = [sample for sample in test if sample.label is not None]
+    assert len(holding) == 77
+    assert len(known) == 156
+    check_bicyclist(test[::20])
+
+
+def check_bicyclist(samples: list[Sample]) -> None:
+    """A frame has no class label where, and only where, its file holds a bicyclist."""
+    for sample in samples:
+        path = sample.label or sample.anomaly
+        raw = np.asarray(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))
         assert (10 in raw) == (sample.label is None)

@@ -35,16 +35,19 @@ LEARNT: dict[str, Pairs] = {
 }
 
 
+def bare_name(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).with_suffix("").as_posix()
+
+
 def matched(frames: list[str], labels: list[str]) -> Pairs:
     """Return the pairs that `evaluate` makes; none where it refuses the names."""
     folder = ROOT / "labels"
+    paths = [folder / f"{name}.png" for name in labels]
     try:
-        found = match_labels(folder, [folder / f"{name}.png" for name in labels], frames)
+        label_of = match_labels(folder, paths, frames)
     except InputError:
         return {}
-    return {
-        frame: path.relative_to(folder).with_suffix("").as_posix() for frame, path in found.items()
-    }
+    return {frame: bare_name(path, folder) for frame, path in label_of.items()}
 
 
 def paired(images: list[str], labels: list[str]) -> Pairs:
@@ -52,16 +55,13 @@ def paired(images: list[str], labels: list[str]) -> Pairs:
     image_paths = [Path("images", f"{name}.png") for name in images]
     label_paths = [Path("labels", f"{name}.png") for name in labels]
     try:
-        kinds = find_kinds(ROOT, image_paths, label_paths)
+        (kind,) = find_kinds(ROOT, image_paths, label_paths)
     except InputError:
         return {}
-    assert len(kinds) == 1
-    return {
-        image.relative_to("images").with_suffix("").as_posix(): label.relative_to("labels")
-        .with_suffix("")
-        .as_posix()
-        for image, label in kinds[0].label_of.items()
-    }
+    pairs = {}
+    for image, label in kind.label_of.items():
+        pairs[bare_name(image, Path("images"))] = bare_name(label, Path("labels"))
+    return pairs
 
 
 @pytest.mark.parametrize("names", PAIRED)

@@ -22,8 +22,9 @@ from tests.support.images import encoded, picture
 
 def write_images(folder: Path, *names: str) -> None:
     for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        assert cv2.imwrite(str(folder / name), picture())
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        assert cv2.imwrite(str(path), picture())
 
 
 def touch(*paths: Path) -> None:
@@ -32,22 +33,43 @@ def touch(*paths: Path) -> None:
         path.write_bytes(b"")
 
 
-def test_folders_and_globs_are_read_in_the_order_of_relative_names(tmp_path: Path) -> None:
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[str]:
+    """Names of five pictures in two folders, with other files beside them."""
     names = write_pictures(tmp_path, 5)
     touch(tmp_path / "notes.txt", tmp_path / "a/readme.md")
+    return names
+
+
+def names_in(spec: Path | str) -> list[str]:
+    return [frame.name for frame in open_source(spec).frames()]
+
+
+def test_a_folder_is_read_in_the_order_of_relative_names(
+    tmp_path: Path, pictures: list[str]
+) -> None:
+    frames = list(open_source(tmp_path).frames())
+    assert [frame.name for frame in frames] == sorted(pictures)
+    assert [frame.index for frame in frames] == [0, 1, 2, 3, 4]
+
+
+def test_a_folder_has_a_length_and_no_rate(tmp_path: Path, pictures: list[str]) -> None:
     source = open_source(tmp_path)
-    assert [(f.name, f.index) for f in source.frames()] == [
-        (name, i) for i, name in enumerate(sorted(names))
-    ]
-    assert (source.kind, source.length, source.fps) == ("folder", 5, None)
-    assert [f.name for f in open_source(f"{tmp_path}/*/frame_00[02]*").frames()] == [
-        "a/frame_000",
-        "b/frame_002",
-    ]
-    assert [f.name for f in open_source(f"{tmp_path}/**/*_003.png").frames()] == ["b/frame_003"]
+    assert source.kind == "folder"
+    assert source.length == len(pictures)
+    assert source.fps is None
+
+
+def test_a_glob_selects_files(tmp_path: Path, pictures: list[str]) -> None:
+    assert names_in(f"{tmp_path}/*/frame_00[02]*") == ["a/frame_000", "b/frame_002"]
+    assert names_in(f"{tmp_path}/**/*_003.png") == ["b/frame_003"]
+
+
+def test_an_output_inside_the_input_is_refused(tmp_path: Path, pictures: list[str]) -> None:
     with pytest.raises(InputError, match="lies inside the input"):
         open_source(tmp_path, out=tmp_path / "maps")
-    assert open_source(tmp_path, out=tmp_path.parent / "elsewhere").length == 5
+    elsewhere = tmp_path.parent / "elsewhere"
+    assert open_source(tmp_path, out=elsewhere).length == len(pictures)
 
 
 def test_images_are_found_beside_one_whose_name_leaves_no_room_for_another_ending(
@@ -62,34 +84,49 @@ def test_images_are_found_beside_one_whose_name_leaves_no_room_for_another_endin
     assert [frame.name for frame in source.frames()] == ["a", long]
 
 
-def test_what_a_folder_holds_beside_its_frames_is_said(tmp_path: Path) -> None:
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A folder of two images, with videos, other formats and a link to a folder."""
     folder = tmp_path / "in"
     write_images(folder, "a.png", "sub/b.png")
     write_images(tmp_path, "elsewhere/c.png")
-    touch(folder / "d.avif", folder / "sub/e.HEIC", folder / "f.mp4", folder / "sub/g.mp4")
-    touch(folder / ".hidden.mp4")
+    touch(
+        folder / "d.avif",
+        folder / "sub/e.HEIC",
+        folder / "f.mp4",
+        folder / "sub/g.mp4",
+        folder / ".hidden.mp4",
+    )
     (folder / "linked").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    source = open_source(folder)
+    return folder
+
+
+def test_what_a_folder_holds_beside_its_frames_is_said(mixed: Path) -> None:
+    source = open_source(mixed)
     assert source.length == 2
-    assert [note.removeprefix(f"{folder}: ").partition(";")[0] for note in source.notes] == [
+    assert [note.removeprefix(f"{mixed}: ").partition(";")[0] for note in source.notes] == [
         "2 videos left out, first f.mp4",
         "2 pictures of formats that are not read (AVIF, HEIC) left out, first d.avif",
         "1 links to folders left out, first linked",
     ]
-    assert [note.partition(" left out")[0] for note in open_source(f"{folder}/*").notes] == [
-        f"{folder}/*: 1 videos",
-        f"{folder}/*: 1 pictures of formats that are not read (AVIF)",
+
+
+def test_what_a_glob_finds_beside_its_frames_is_said(mixed: Path) -> None:
+    notes = open_source(f"{mixed}/*").notes
+    assert [note.partition(" left out")[0] for note in notes] == [
+        f"{mixed}/*: 1 videos",
+        f"{mixed}/*: 1 pictures of formats that are not read (AVIF)",
     ]
 
 
 def test_a_folder_of_videos_says_what_else_it_holds(tmp_path: Path) -> None:
     touch(tmp_path / "a.mp4", tmp_path / "sub/b.mp4", tmp_path / "c.heif")
-    with pytest.warns(NoteWarning) as notes:
+    with pytest.warns(NoteWarning) as warnings:
         inputs = plan_inputs([str(tmp_path)], tmp_path / "out")
-    assert [one.spec for one in inputs] == [str(tmp_path / "a.mp4")]
-    said = [str(note.message) for note in notes]
-    assert "1 videos left out, first sub/b.mp4" in said[0]
-    assert "(HEIF) left out, first c.heif" in said[1]
+    assert [planned.spec for planned in inputs] == [str(tmp_path / "a.mp4")]
+    notes = [str(warning.message) for warning in warnings]
+    assert "1 videos left out, first sub/b.mp4" in notes[0]
+    assert "(HEIF) left out, first c.heif" in notes[1]
 
 
 @pytest.mark.parametrize(
@@ -114,23 +151,24 @@ def test_a_folder_of_links_alone_says_so(tmp_path: Path) -> None:
         open_source(tmp_path / "in")
 
 
-def smooth_jpeg(**how: Any) -> bytes:
+def smooth_jpeg(mode: str = "RGB", **options: Any) -> bytes:
     noise = np.random.default_rng(1).normal(127, 400, (200, 300, 3))
-    pixels = np.clip(cv2.GaussianBlur(noise, (0, 0), 3), 0, 255).astype(np.uint8)
+    smooth = cv2.GaussianBlur(noise, (0, 0), 3)
+    pixels = np.clip(smooth, 0, 255).astype(np.uint8)
     buffer = io.BytesIO()
-    PilImage.fromarray(pixels).convert(how.pop("mode", "RGB")).save(buffer, "JPEG", **how)
+    PilImage.fromarray(pixels).convert(mode).save(buffer, "JPEG", **options)
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("hole", ["zeros", "cut"])
+@pytest.mark.parametrize("filling", [bytes(1500), b""], ids=["zeros", "cut"])
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_jpeg_with_a_hole_fails_its_frame(
-    tmp_path: Path, hole: str, progressive: bool, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, filling: bytes, progressive: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its header and its end are whole, and OpenCV decodes it into grey."""
     whole = smooth_jpeg(progressive=progressive)
-    start, end = len(whole) // 2, len(whole) // 2 + 1500
-    damaged = whole[:start] + (bytes(1500) if hole == "zeros" else b"") + whole[end:]
+    start = len(whole) // 2
+    damaged = whole[:start] + filling + whole[start + 1500 :]
     assert cv2.imdecode(np.frombuffer(damaged, np.uint8), cv2.IMREAD_COLOR) is not None
     capfd.readouterr()
     (tmp_path / "a.jpg").write_bytes(whole)
@@ -143,7 +181,7 @@ def test_a_jpeg_with_a_hole_fails_its_frame(
 
 
 @pytest.mark.parametrize(
-    "how",
+    "options",
     [
         {"subsampling": 0},
         {"subsampling": "4:1:1", "progressive": True},
@@ -153,10 +191,14 @@ def test_a_jpeg_with_a_hole_fails_its_frame(
         {"quality": 1, "optimize": True},
     ],
 )
-def test_a_whole_jpeg_of_any_kind_is_no_damaged_one(tmp_path: Path, how: dict[str, Any]) -> None:
-    (tmp_path / "a.jpg").write_bytes(smooth_jpeg(**how) + b"what some cameras append")
+def test_a_whole_jpeg_of_any_kind_is_no_damaged_one(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    data = smooth_jpeg(**options)
+    (tmp_path / "a.jpg").write_bytes(data + b"what some cameras append")
     (frame,) = open_source(tmp_path).frames()
-    assert (frame.error, frame.image is None) == (None, False)
+    assert frame.error is None
+    assert frame.image is not None
 
 
 def test_a_path_that_exists_is_taken_as_it_is_and_its_image_is_rgb(tmp_path: Path) -> None:
@@ -168,7 +210,15 @@ def test_a_path_that_exists_is_taken_as_it_is_and_its_image_is_rgb(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "spec",
-    ["missing.png", "missing/*.png", "empty", "notes.txt", "broken.mp4", "videos", "videos/*"],
+    [
+        "missing.png",
+        "missing/*.png",
+        "empty",
+        "notes.txt",
+        "broken.mp4",
+        "videos",
+        "videos/*",
+    ],
 )
 def test_bad_input_is_one_clear_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], spec: str
@@ -176,11 +226,13 @@ def test_bad_input_is_one_clear_line(
     (tmp_path / "empty").mkdir()
     touch(tmp_path / "videos" / "drive.mp4", tmp_path / "notes.txt")
     (tmp_path / "broken.mp4").write_bytes(b"no video")
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as raised:
         open_source(tmp_path / spec)
-    assert spec.split("/")[0] in error.value.message
-    assert "\n" not in str(error.value)
-    assert ("drive.mp4" in error.value.hint) == spec.startswith("videos")
+    error = raised.value
+    name = spec.split("/")[0]
+    assert name in error.message
+    assert "\n" not in str(error)
+    assert ("drive.mp4" in error.hint) == (name == "videos")
     assert capfd.readouterr().err == ""  # nor does a decoder add lines of its own
 
 
@@ -191,76 +243,131 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path, names: tuple[str, str
         open_source(tmp_path)
 
 
-def test_hidden_files_are_no_frames(tmp_path: Path) -> None:
-    names = write_pictures(tmp_path / ".stick" / "in", 4)  # what lies above the input may be hidden
+@pytest.mark.parametrize("pattern", ["", "/**/*.png"])
+def test_hidden_files_are_no_frames(tmp_path: Path, pattern: str) -> None:
+    folder = tmp_path / ".stick" / "in"  # what lies above the input may be hidden
+    names = write_pictures(folder, 4)
+    resource_fork = bytes.fromhex("0005160700020000") + bytes(200)
     for name in names:
-        path = tmp_path / ".stick/in" / f"{name}.png"
-        path.with_name(f"._{path.name}").write_bytes(bytes.fromhex("0005160700020000") + bytes(200))
-    write_images(tmp_path, ".stick/in/.trash/old.png")
-    for spec in ("", "/**/*.png"):
-        frames = open_source(f"{tmp_path}/.stick/in{spec}").frames()
-        assert [(frame.name, frame.error) for frame in frames] == [(name, None) for name in names]
-    touch(tmp_path / "films/drive.mp4", tmp_path / "films/._drive.mp4", tmp_path / "films/._a.png")
-    (film,) = plan_inputs([str(tmp_path / "films")], tmp_path)
-    assert film.spec == str(tmp_path / "films/drive.mp4")
+        path = folder / f"{name}.png"
+        path.with_name(f"._{path.name}").write_bytes(resource_fork)
+    write_images(folder, ".trash/old.png")
+    frames = list(open_source(f"{folder}{pattern}").frames())
+    assert [frame.name for frame in frames] == names
+    assert [frame.error for frame in frames] == [None] * len(names)
 
 
-@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp", ".tif"])
-def test_truncated_file_fails_its_frame_and_the_rest_goes_on(tmp_path: Path, suffix: str) -> None:
+def test_hidden_files_are_no_videos(tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    touch(folder / "drive.mp4", folder / "._drive.mp4", folder / "._a.png")
+    (film,) = plan_inputs([str(folder)], tmp_path)
+    assert film.spec == str(folder / "drive.mp4")
+
+
+every_format = pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp", ".tif"])
+
+
+def write_with_a_truncated_one(folder: Path, suffix: str) -> None:
+    """Write the images ``a``, ``b`` and ``c``, of which ``b`` ends after two thirds."""
     data = encoded(suffix)
-    for name, content in {"a": data, "b": data[: len(data) * 2 // 3], "c": data}.items():
-        (tmp_path / f"{name}{suffix}").write_bytes(content)
-    frames = list(open_source(tmp_path).frames())
-    assert [f.error is None for f in frames] == [True, False, True]
-    assert frames[1].image is None
-    assert f"b{suffix}" in (frames[1].error or "")
-    # What is skipped is not decoded.
-    frames = list(open_source(tmp_path).frames(lambda index, name: name == "b"))
-    assert [(f.name, f.index, f.error) for f in frames] == [("a", 0, None), ("c", 2, None)]
+    (folder / f"a{suffix}").write_bytes(data)
+    (folder / f"b{suffix}").write_bytes(data[: len(data) * 2 // 3])
+    (folder / f"c{suffix}").write_bytes(data)
 
 
-@pytest.mark.parametrize(
+@every_format
+def test_a_truncated_file_fails_its_frame_and_the_rest_goes_on(tmp_path: Path, suffix: str) -> None:
+    write_with_a_truncated_one(tmp_path, suffix)
+    before, truncated, after = open_source(tmp_path).frames()
+    assert before.error is None
+    assert truncated.image is None
+    assert f"b{suffix}" in (truncated.error or "")
+    assert after.error is None
+
+
+@every_format
+def test_what_is_skipped_is_not_decoded(tmp_path: Path, suffix: str) -> None:
+    write_with_a_truncated_one(tmp_path, suffix)
+    before, after = open_source(tmp_path).frames(lambda index, name: name == "b")
+    assert before.name == "a"
+    assert before.index == 0
+    assert before.error is None
+    assert after.name == "c"
+    assert after.index == 2
+    assert after.error is None
+
+
+numbered = pytest.mark.parametrize(
     "names",
     [
         ["a", "a-1", "a.b", "a/c"],  # in a listing a-1.png stands before a.png
         ["frame_1", "frame_2", "frame_9", "frame_10", "frame_11", "frame_100"],
         ["run2_7", "run2_12", "run10_3"],
         ["007", "7", "8", "08b", "10"],  # of one number the text decides
-        [
-            "1403636579.12",
-            "1403636579.363",
-            "1403636579.4",
-            "1403636580.1",
-        ],  # seconds with fractions
+        # Seconds with fractions.
+        ["1403636579.12", "1403636579.363", "1403636579.4", "1403636580.1"],
         [f"{number:020d}" for number in (9, 10, 10**19)],
         ["f_1", "e\u0301_2", "\u00e9_10"],  # the same letter as two signs and as one
     ],
 )
+
+
+@numbered
 def test_numbers_in_names_are_in_their_order(tmp_path: Path, names: list[str]) -> None:
-    write_images(tmp_path, *(f"{name}.png" for name in reversed(names)))
-    assert [frame.name for frame in open_source(f"{tmp_path}/**/*.png").frames()] == names
-    part = open_source(tmp_path, selection=Selection(2))
-    assert [(frame.index, frame.name) for frame in part.frames()] == list(enumerate(names[::2]))
-    assert [part.name_of(index) for index in range(len(names))] == names[::2] + [None] * (
-        len(names) // 2
-    )
+    for name in reversed(names):
+        write_images(tmp_path, f"{name}.png")
+    assert names_in(f"{tmp_path}/**/*.png") == names
+
+
+@numbered
+def test_every_second_image_is_selected_in_that_order(tmp_path: Path, names: list[str]) -> None:
+    for name in reversed(names):
+        write_images(tmp_path, f"{name}.png")
+    source = open_source(tmp_path, selection=Selection(2))
+    frames = list(source.frames())
+    selected = names[::2]
+    assert [frame.name for frame in frames] == selected
+    assert [frame.index for frame in frames] == list(range(len(selected)))
+    in_order = [source.name_of(index) for index in range(len(names))]
+    assert in_order == selected + [None] * (len(names) // 2)
+
+
+def test_images_have_no_times_to_select_by(tmp_path: Path) -> None:
+    write_images(tmp_path, "a.png")
     with pytest.raises(InputError, match="no times"):
         open_source(tmp_path, selection=Selection(start=1.0))
+
+
+def test_a_selection_that_ends_at_its_start_is_refused() -> None:
     with pytest.raises(InputError, match="not later"):
         Selection(end=0.0)
 
 
-def test_a_stamp_tells_a_replaced_file_from_a_touched_one(tmp_path: Path) -> None:
+@pytest.fixture
+def black(tmp_path: Path) -> Path:
     path = tmp_path / "x.bmp"
     cv2.imwrite(str(path), np.zeros((90, 90, 3), np.uint8))
-    source = open_source(path)
+    return path
+
+
+def test_a_stamp_is_that_of_the_frame(black: Path) -> None:
+    source = open_source(black)
+    assert source.stamp(0) == next(source.frames()).stamp
+
+
+def test_a_touched_file_keeps_its_stamp(black: Path) -> None:
+    source = open_source(black)
     before = source.stamp(0)
-    assert before == next(source.frames()).stamp
-    os.utime(path, ns=(1, 1))
+    os.utime(black, ns=(1, 1))
     assert source.stamp(0) == before
+
+
+def test_a_replaced_file_of_the_same_size_has_another_stamp(black: Path) -> None:
+    source = open_source(black)
+    before = source.stamp(0)
     other = np.zeros((90, 90, 3), np.uint8)
     other[0, 0] = 1
-    cv2.imwrite(str(path), other)  # of the same size in bytes
+    cv2.imwrite(str(black), other)
     assert source.stamp(0) != before
 
 
@@ -269,66 +376,107 @@ def test_what_is_printed_is_read_back(milliseconds: int) -> None:
     assert round(parse_time(format_time(milliseconds / 1000)) * 1000) == milliseconds
 
 
-def test_times_are_read_and_other_forms_refused() -> None:
-    times = {
-        "90": 90.0,
-        "90.5": 90.5,
-        "1:30": 90.0,
-        "0:01:30.25": 90.25,
-        "2:00:00": 7200.0,
-        "100:00": 6000.0,
-    }
-    assert [parse_time(text) for text in times] == list(times.values())
-    for text in ("", "-1", "1:60", "1:2:3:4", "noon", "1.5:00", "nan", "inf", "1:-2", "1::2"):
-        with pytest.raises(InputError):
-            parse_time(text)
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("90.5", 90.5),
+        ("1:30", 90.0),
+        ("0:01:30.25", 90.25),
+        ("2:00:00", 7200.0),
+        ("100:00", 6000.0),
+    ],
+)
+def test_a_time_is_read(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-1", "1:60", "1:2:3:4", "noon", "1.5:00", "nan", "inf", "1:-2", "1::2"],
+)
+def test_what_is_not_a_time_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_time(text)
 
 
 def test_each_input_has_a_folder_whose_name_grows_until_it_differs(tmp_path: Path) -> None:
-    names = ("monday/front.mp4", "tuesday/front.mp4", "rear.v2.mp4", "pictures.day")
-    paths = [tmp_path / name for name in names]
-    touch(*paths[:3], paths[3] / "a.png", tmp_path / "front.webm", tmp_path / "front.mp4")
-    inputs = plan_inputs([str(path) for path in paths], tmp_path)
-    assert [each.out.name for each in inputs] == [
+    videos = [tmp_path / name for name in ("monday/front.mp4", "tuesday/front.mp4", "rear.v2.mp4")]
+    folder = tmp_path / "pictures.day"
+    touch(*videos, folder / "a.png")
+    inputs = plan_inputs([str(path) for path in (*videos, folder)], tmp_path)
+    assert [planned.out.name for planned in inputs] == [
         "monday_front",
         "tuesday_front",
         "rear.v2",
         "pictures.day",
     ]
-    for other in (tmp_path / "front.webm", tmp_path / "front.mp4"):
-        with pytest.raises(InputError, match=r"maps folder .*front'"):
-            plan_inputs([str(tmp_path / "front.webm"), str(other)], tmp_path)
-    for spec in ("nowhere/*.mp4", "nowhere.mp4"):  # a single one is not looked for
-        assert plan_inputs([spec], tmp_path) == [Input(spec, tmp_path, "")]
 
 
-def test_a_folder_or_pattern_of_videos_alone_stands_for_its_videos(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["front.webm", "front.mp4"])
+def test_two_inputs_of_one_folder_name_are_refused(tmp_path: Path, other: str) -> None:
+    touch(tmp_path / "front.webm", tmp_path / "front.mp4")
+    specs = [str(tmp_path / "front.webm"), str(tmp_path / other)]
+    with pytest.raises(InputError, match=r"maps folder .*front'"):
+        plan_inputs(specs, tmp_path)
+
+
+@pytest.mark.parametrize("spec", ["nowhere/*.mp4", "nowhere.mp4"])
+def test_a_single_input_is_not_looked_for(tmp_path: Path, spec: str) -> None:
+    assert plan_inputs([spec], tmp_path) == [Input(spec, tmp_path, "")]
+
+
+@pytest.mark.parametrize("spec", ["day", "day/*", "**/*.*"])
+def test_a_folder_or_pattern_of_videos_alone_stands_for_its_videos(
+    tmp_path: Path, spec: str
+) -> None:
     touch(tmp_path / "day/b.mp4", tmp_path / "day/a.WEBM", tmp_path / "day/notes.txt")
-    for spec in (tmp_path / "day", f"{tmp_path}/day/*", f"{tmp_path}/**/*.*"):
-        inputs = plan_inputs([str(spec)], tmp_path / "out")
-        assert [(Path(each.spec).name, each.out.name) for each in inputs] == [
-            ("a.WEBM", "a"),
-            ("b.mp4", "b"),
-        ]
+    first, second = plan_inputs([f"{tmp_path}/{spec}"], tmp_path / "out")
+    assert Path(first.spec).name == "a.WEBM"
+    assert first.out.name == "a"
+    assert Path(second.spec).name == "b.mp4"
+    assert second.out.name == "b"
+
+
+@pytest.mark.parametrize("spec", ["day", "**/*"])
+def test_a_folder_or_pattern_with_an_image_is_one_input(tmp_path: Path, spec: str) -> None:
+    touch(tmp_path / "day/b.mp4", tmp_path / "day/a.WEBM", tmp_path / "day/notes.txt")
     touch(tmp_path / "day/deep/er/one.png")
-    for spec in (str(tmp_path / "day"), f"{tmp_path}/**/*"):
-        assert [each.spec for each in plan_inputs([spec], tmp_path)] == [spec]
+    (planned,) = plan_inputs([f"{tmp_path}/{spec}"], tmp_path)
+    assert planned.spec == f"{tmp_path}/{spec}"
 
 
-def test_files_named_as_labels_are_left_out_and_said(tmp_path: Path) -> None:
-    labels = ["a_mask.png", "day/b_gtFine_labelIds.png", "labels/c.png", "trainannot/d.png"]
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """A folder of three images and five labels."""
     write_images(
-        tmp_path, "a.jpg", "day/b.png", "day/c.tif", "a.labels/labels_semantic.png", *labels
+        tmp_path,
+        "a.jpg",
+        "day/b.png",
+        "day/c.tif",
+        "a.labels/labels_semantic.png",
+        "a_mask.png",
+        "day/b_gtFine_labelIds.png",
+        "labels/c.png",
+        "trainannot/d.png",
     )
-    for spec in (tmp_path, f"{tmp_path}/**/*"):
-        source = open_source(spec, all_images=False)
-        assert [source.name_of(index) for index in range(source.length or 0)] == [
-            "a",
-            "day/b",
-            "day/c",
-        ]
-        assert "3 images; 5 others left out" in source.notes[0]
-        every = open_source(spec)
-        assert (every.length, every.notes) == (8, ())
-    # Of labels alone nothing is left out.
-    assert open_source(tmp_path / "labels", all_images=False).length == 1
+    return tmp_path
+
+
+@pytest.mark.parametrize("pattern", ["", "/**/*"])
+def test_files_named_as_labels_are_left_out_and_said(labelled: Path, pattern: str) -> None:
+    source = open_source(f"{labelled}{pattern}", all_images=False)
+    names = [source.name_of(index) for index in range(source.length or 0)]
+    assert names == ["a", "day/b", "day/c"]
+    assert "3 images; 5 others left out" in source.notes[0]
+
+
+@pytest.mark.parametrize("pattern", ["", "/**/*"])
+def test_all_images_take_labels_too(labelled: Path, pattern: str) -> None:
+    source = open_source(f"{labelled}{pattern}")
+    assert source.length == 8
+    assert source.notes == ()
+
+
+def test_of_labels_alone_nothing_is_left_out(labelled: Path) -> None:
+    assert open_source(labelled / "labels", all_images=False).length == 1

@@ -5,9 +5,10 @@ times that increase.
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -30,34 +31,38 @@ def film(path: Path, count: int = 30, *, options: dict[str, str] | None = None) 
     """
     noise = np.random.default_rng(0)
     kind = "mpegts" if path.suffix == ".bin" else None
+    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     with av.open(str(path), "w", format=kind, options=options or {}) as container:
-        stream = container.add_stream(
-            "libx264" if "libx264" in av.codecs_available else "mpeg4", rate=RATE
-        )
-        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
-        stream.codec_context.gop_size, stream.codec_context.max_b_frames = RATE, 2
+        stream = container.add_stream(codec, rate=RATE)
+        stream.height = 48
+        stream.width = 64
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.gop_size = RATE
+        stream.codec_context.max_b_frames = 2
         for number in range(count):
-            picture = noise.integers(0, 256, (6, 8, 3), np.uint8).repeat(8, 0).repeat(8, 1)
-            picture[:16], picture[:16, : 2 * number + 2] = 0, 255
+            blocks = noise.integers(0, 256, (6, 8, 3), np.uint8)
+            picture = blocks.repeat(8, 0).repeat(8, 1)
+            picture[:16] = 0
+            picture[:16, : 2 * number + 2] = 255
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, RATE)
+            frame.pts = number
+            frame.time_base = Fraction(1, RATE)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
 
 
 def cut_without_encoding(path: Path) -> None:
     """Packets from the key frame on, of which the edit list hides the first four."""
-    film(path.with_name("long.mp4"))
+    whole = path.with_name("long.mp4")
+    film(whole)
     options = {"avoid_negative_ts": "disabled", "use_editlist": "1"}
-    with (
-        av.open(str(path.with_name("long.mp4"))) as source,
-        av.open(str(path), "w", options=options) as target,
-    ):
+    with av.open(str(whole)) as source, av.open(str(path), "w", options=options) as target:
         stream = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
             if packet.size:
-                for stamp in ("pts", "dts"):
-                    setattr(packet, stamp, getattr(packet, stamp) - round(0.4 / packet.time_base))
+                shift = round(0.4 / packet.time_base)
+                packet.pts -= shift
+                packet.dts -= shift
                 packet.stream = stream
                 target.mux(packet)
 
@@ -85,10 +90,9 @@ def plain_loop(path: Path) -> list[np.ndarray]:
         stream.thread_type = "NONE"
         for packet in container.demux(stream):
             with contextlib.suppress(av.error.FFmpegError):
-                pictures += [
-                    frame.to_ndarray(format="rgb24", interpolation="BICUBIC")
-                    for frame in packet.decode()
-                ]
+                for frame in packet.decode():
+                    picture = frame.to_ndarray(format="rgb24", interpolation="BICUBIC")
+                    pictures.append(picture)
     return pictures
 
 
@@ -96,208 +100,348 @@ def pictures_of(frames: Sequence[Frame]) -> list[np.ndarray]:
     return [frame.image for frame in frames if frame.image is not None]
 
 
-FILMS: list[tuple[str, Callable[[Path], None], int, bool]] = [
-    ("whole.mp4", film, 30, True),
-    ("whole.mkv", film, 30, True),
-    ("whole.ts", film, 30, True),
-    ("whole.avi", film, 30, True),
-    ("cut.mp4", cut_without_encoding, 26, True),
-    ("truncated.mp4", truncated, 14, False),
-    ("joined.ts", joined, 18, True),
+@dataclass(frozen=True)
+class Film:
+    """A file, and what can be read of it."""
+
+    name: str
+    make: Callable[[Path], None]
+    frames: int
+    sound: bool = True
+
+
+TRUNCATED = Film("truncated.mp4", truncated, 14, sound=False)
+JOINED = Film("joined.ts", joined, 18)
+FILMS = [
+    Film("whole.mp4", film, 30),
+    Film("whole.mkv", film, 30),
+    Film("whole.ts", film, 30),
+    Film("whole.avi", film, 30),
+    Film("cut.mp4", cut_without_encoding, 26),
+    TRUNCATED,
+    JOINED,
 ]
+every_film = pytest.mark.parametrize("kind", FILMS, ids=[kind.name for kind in FILMS])
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "count", "sound"), FILMS, ids=[name for name, *_ in FILMS]
-)
-def test_the_frames_are_those_of_ffmpeg_and_times_increase(
-    tmp_path: Path, name: str, make: Callable[[Path], None], count: int, sound: bool
-) -> None:
-    path = tmp_path / name
-    make(path)
+def made(kind: Film, folder: Path) -> Path:
+    path = folder / kind.name
+    kind.make(path)
+    return path
+
+
+@every_film
+def test_the_frames_are_those_of_ffmpeg(tmp_path: Path, kind: Film) -> None:
+    path = made(kind, tmp_path)
     frames = list(open_source(path).frames())
-    assert [frame.error is None for frame in frames] == [True] * count + [False] * (not sound)
+    whole = [frame.error is None for frame in frames]
+    expected = [True] * kind.frames
+    if not kind.sound:
+        expected.append(False)
+    assert whole == expected
     np.testing.assert_array_equal(pictures_of(frames), plain_loop(path))
+
+
+@every_film
+def test_times_increase_at_the_rate_of_the_film(tmp_path: Path, kind: Film) -> None:
+    path = made(kind, tmp_path)
+    frames = list(open_source(path).frames())
+    times = [frame.time for frame in frames[: kind.frames]]
     # AVI states the order of decoding alone; its first frames may stand a frame or two too late.
-    late = frames[0].time if name.endswith(".avi") else 0.0
-    assert [frame.time for frame in frames[4:count]] == pytest.approx(
-        [late + number / RATE for number in range(4, count)], abs=0.1001 if late else 1e-6
-    )
-    assert all(before.time < after.time for before, after in pairwise(frames[:count]))
-    if not sound:  # a range that ends before the damage is whole
-        assert f"video ends at frame {count}, 0:00:0" in (frames[-1].error or "")
-        assert all(
-            frame.error is None
-            for frame in open_source(path, selection=Selection(end=0.12)).frames()
-        )
-    if name == "joined.ts":
-        part = open_source(path, selection=Selection(start=1.3))
-        assert [frame.name for frame in part.frames()] == [
-            f"{number:06d}" for number in range(13, 18)
-        ]
+    late = times[0] if path.suffix == ".avi" else 0.0
+    tolerance = 0.1001 if late else 1e-6
+    expected = [late + number / RATE for number in range(4, kind.frames)]
+    assert times[4:] == pytest.approx(expected, abs=tolerance)
+    assert all(before < after for before, after in pairwise(times))
+
+
+def test_a_truncated_film_says_where_it_ends(tmp_path: Path) -> None:
+    path = made(TRUNCATED, tmp_path)
+    *_, last = open_source(path).frames()
+    assert f"video ends at frame {TRUNCATED.frames}, 0:00:0" in (last.error or "")
+
+
+def test_a_range_that_ends_before_the_damage_is_whole(tmp_path: Path) -> None:
+    path = made(TRUNCATED, tmp_path)
+    source = open_source(path, selection=Selection(end=0.12))
+    assert all(frame.error is None for frame in source.frames())
+
+
+def test_a_range_may_start_in_the_second_of_two_streams(tmp_path: Path) -> None:
+    path = made(JOINED, tmp_path)
+    source = open_source(path, selection=Selection(start=1.3))
+    names = [frame.name for frame in source.frames()]
+    assert names == ["000013", "000014", "000015", "000016", "000017"]
 
 
 def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
     path = tmp_path / "drive.mkv"
     film(path)
     with av.open(str(path)) as container:
-        packet = [bytes(packet) for packet in container.demux(video=0) if packet.size][15]
-    path.write_bytes(path.read_bytes().replace(packet, bytes(len(packet))))
-    frames = list(open_source(path).frames())
-    assert len(frames) - 1 == len(plain_loop(path)) < 30
-    assert (frames[-1].image, "cannot be decoded: 1" in (frames[-1].error or "")) == (None, True)
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    packet = packets[15]
+    damaged = path.read_bytes().replace(packet, bytes(len(packet)))
+    path.write_bytes(damaged)
+    *whole, last = open_source(path).frames()
+    assert len(whole) == len(plain_loop(path)) < 30
+    assert last.image is None
+    assert "cannot be decoded: 1" in (last.error or "")
 
 
-AXES = [(a, 0, 0, d) for a, d in product((1, -1), repeat=2)] + [
-    (0, b, c, 0) for b, c in product((1, -1), repeat=2)
+AXES = [
+    (1, 0, 0, 1),
+    (1, 0, 0, -1),
+    (-1, 0, 0, 1),
+    (-1, 0, 0, -1),
+    (0, 1, 1, 0),
+    (0, 1, -1, 0),
+    (0, -1, 1, 0),
+    (0, -1, -1, 0),
 ]
+"""The four numbers that turn and mirror a picture, of every orientation."""
+
+
+def write_still(path: Path, grey: np.ndarray) -> None:
+    """Write a video of one grey picture, int ``[height, width]`` from 0 to 255."""
+    picture = np.dstack([grey] * 3).astype(np.uint8)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=RATE)
+        stream.height, stream.width = grey.shape
+        stream.pix_fmt = "yuv420p"
+        frame = av.VideoFrame.from_ndarray(picture, "rgb24")
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def write_orientation(path: Path, axes: tuple[int, int, int, int]) -> None:
+    """Overwrite the matrix of a video's track header.
+
+    It is 9 fixed-point numbers, 40 bytes behind the header's version (ISO 14496-12, 8.3.2).
+    """
+    a, b, c, d = (number << 16 for number in axes)
+    matrix = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    data = path.read_bytes()
+    start = data.index(b"tkhd") + 4 + 40
+    path.write_bytes(data[:start] + matrix + data[start + 36 :])
+
+
+def turned(stored: np.ndarray, axes: tuple[int, int, int, int]) -> np.ndarray:
+    """Return the picture as a screen shows it.
+
+    Each stored pixel goes to the screen's x = a column + c row, y = b column + d row, moved to
+    start at 0.
+    """
+    a, b, c, d = axes
+    rows, columns = np.indices(stored.shape)
+    across = a * columns + c * rows
+    down = b * columns + d * rows
+    height = np.ptp(down) + 1
+    width = np.ptp(across) + 1
+    shown = np.zeros((height, width))
+    shown[down - down.min(), across - across.min()] = stored
+    return shown
 
 
 @pytest.mark.parametrize("axes", AXES)
 def test_every_orientation_is_shown_upright(
     tmp_path: Path, axes: tuple[int, int, int, int]
 ) -> None:
-    path, (a, b, c, d) = tmp_path / "turned.mp4", axes
+    path = tmp_path / "turned.mp4"
     stored = np.zeros((48, 64), int)
-    stored[:24, 32:], stored[24:, :32], stored[24:, 32:] = 80, 160, 240
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=RATE)
-        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
-        container.mux(
-            stream.encode(
-                av.VideoFrame.from_ndarray(np.dstack([stored] * 3).astype(np.uint8), "rgb24")
-            )
-        )
-        container.mux(stream.encode())
-    data = path.read_bytes()
-    # The track header's matrix, 9 fixed-point numbers, stands 40 bytes behind its version (ISO
-    # 14496-12, 8.3.2).
-    start = data.index(b"tkhd") + 4 + 40
-    matrix = struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
-    path.write_bytes(data[:start] + matrix + data[start + 36 :])
+    stored[:24, 32:] = 80
+    stored[24:, :32] = 160
+    stored[24:, 32:] = 240
+    write_still(path, stored)
+    write_orientation(path, axes)
     (frame,) = open_source(path).frames()
-    # Each stored pixel goes to the screen's x = a column + c row, y = b column + d row, moved to
-    # start at 0.
-    rows, columns = np.indices(stored.shape)
-    across, down = a * columns + c * rows, b * columns + d * rows
-    shown = np.zeros((np.ptp(down) + 1, np.ptp(across) + 1))
-    shown[down - down.min(), across - across.min()] = stored
-    np.testing.assert_allclose(frame.image[..., 1], shown, atol=12)
+    np.testing.assert_allclose(frame.image[..., 1], turned(stored, axes), atol=12)
+
+
+HEIGHTS = (16, 32, 48)
+"""Of the streams of a file, in their order, in pixels."""
+
+
+def write_streams(path: Path, marks: Sequence[Disposition]) -> None:
+    """Write a file of one frame in each stream; an attached picture is a JPEG."""
+    with av.open(str(path), "w") as container:
+        streams = []
+        for height, mark in zip(HEIGHTS, marks, strict=False):
+            cover = mark == Disposition.attached_pic
+            stream = container.add_stream("mjpeg" if cover else "mpeg4", rate=RATE)
+            stream.height = height
+            stream.width = 64
+            stream.disposition = mark
+            stream.pix_fmt = "yuvj420p" if cover else "yuv420p"
+            streams.append(stream)
+        for stream in streams:
+            picture = np.full((stream.height, 64, 3), 90, np.uint8)
+            grey = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            container.mux([*stream.encode(grey), *stream.encode()])
 
 
 @pytest.mark.parametrize(
-    ("marks", "chosen"),
+    ("name", "marks", "chosen"),
     [
-        ((0, Disposition.default, 0), 1),
-        ((0, 0, 0), 2),  # the largest
-        ((Disposition.default, Disposition.default, 0), 1),  # the larger of two defaults
-        ((Disposition.default, 0, Disposition.attached_pic), 0),
-        ((Disposition.attached_pic,), None),
+        ("several.mkv", (0, Disposition.default, 0), 1),
+        ("several.mkv", (0, 0, 0), 2),  # the largest
+        # The larger of two defaults.
+        ("several.mkv", (Disposition.default, Disposition.default, 0), 1),
+        ("several.mp4", (Disposition.default, 0, Disposition.attached_pic), 0),
     ],
 )
 def test_the_main_stream_is_chosen(
-    tmp_path: Path, marks: tuple[Disposition, ...], chosen: int | None
+    tmp_path: Path, name: str, marks: tuple[Disposition, ...], chosen: int
 ) -> None:
-    path, heights = (
-        tmp_path / ("several.mp4" if Disposition.attached_pic in marks else "several.mkv"),
-        (16, 32, 48),
-    )
-    with av.open(str(path), "w") as container:
-        covers = [mark == Disposition.attached_pic for mark in marks]
-        streams = [
-            container.add_stream("mjpeg" if cover else "mpeg4", rate=RATE) for cover in covers
-        ]
-        for stream, height, mark, cover in zip(streams, heights, marks, covers, strict=False):
-            stream.height, stream.width, stream.disposition = height, 64, mark
-            stream.pix_fmt = "yuvj420p" if cover else "yuv420p"
-        for stream in streams:
-            grey = av.VideoFrame.from_ndarray(
-                np.full((stream.height, 64, 3), 90, np.uint8), format="rgb24"
-            )
-            container.mux([*stream.encode(grey), *stream.encode()])
-    if chosen is None:
-        with pytest.raises(InputError, match="cannot be opened"):
-            open_source(path)
-    else:
-        assert [picture.shape for picture in pictures_of(list(open_source(path).frames()))] == [
-            (heights[chosen], 64, 3)
-        ]
+    path = tmp_path / name
+    write_streams(path, marks)
+    (picture,) = pictures_of(list(open_source(path).frames()))
+    assert picture.shape == (HEIGHTS[chosen], 64, 3)
 
 
-@pytest.mark.parametrize("suffix", [".webm", ".mkv", ".mp4"])
+def test_an_attached_picture_alone_is_no_video(tmp_path: Path) -> None:
+    path = tmp_path / "several.mp4"
+    write_streams(path, [Disposition.attached_pic])
+    with pytest.raises(InputError, match="cannot be opened"):
+        open_source(path)
+
+
+variable_files = pytest.mark.parametrize("suffix", [".webm", ".mkv", ".mp4"])
+
+
+@variable_files
 @pytest.mark.parametrize("origin", [0.0, 0.3])
 def test_a_variable_rate_keeps_its_times(tmp_path: Path, suffix: str, origin: float) -> None:
     path = tmp_path / f"variable{suffix}"
-    live = {"live": "1"} if suffix == ".webm" else {}  # without a count of frames
-    write_timed_video(path, [time + origin for time in TIMES], options=live)
-    source = open_source(path)
-    assert (source.length, source.length_hint is None) == (None, bool(live))
-    frames = list(source.frames())
+    write_timed_video(path, [time + origin for time in TIMES], options=counting(suffix))
+    frames = list(open_source(path).frames())
     # No error frame either: the last moment, not a count from a mean rate, says whether the stream
     # is whole.
     assert [frame.error for frame in frames] == [None] * len(TIMES)
     assert [frame.time for frame in frames] == list(TIMES)
-    bar = [int((picture[4, :, 0] > 128).sum()) for picture in pictures_of(frames)]
-    assert bar == pytest.approx(
-        [4 * i + 4 for i in range(len(TIMES))], abs=1
-    )  # in the order of display
 
 
-@pytest.mark.parametrize("suffix", [".avi", ".webm", ".mp4"])
-def test_a_constant_rate_and_frames_that_are_skipped(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"constant{suffix}"
-    write_video(path, 9, fps=29.97)
+@variable_files
+@pytest.mark.parametrize("origin", [0.0, 0.3])
+def test_a_variable_rate_keeps_the_order_of_display(
+    tmp_path: Path, suffix: str, origin: float
+) -> None:
+    path = tmp_path / f"variable{suffix}"
+    write_timed_video(path, [time + origin for time in TIMES], options=counting(suffix))
+    bars = []
+    for picture in pictures_of(list(open_source(path).frames())):
+        row = picture[4, :, 0]
+        bars.append(int((row > 128).sum()))
+    expected = [4 * number + 4 for number in range(len(TIMES))]
+    assert bars == pytest.approx(expected, abs=1)
+
+
+@variable_files
+@pytest.mark.parametrize("origin", [0.0, 0.3])
+def test_a_variable_rate_has_no_length_before_it_is_read(
+    tmp_path: Path, suffix: str, origin: float
+) -> None:
+    path = tmp_path / f"variable{suffix}"
+    write_timed_video(path, [time + origin for time in TIMES], options=counting(suffix))
     source = open_source(path)
+    assert source.length is None
+    assert (source.length_hint is None) == (suffix == ".webm")
+
+
+def counting(suffix: str) -> dict[str, str]:
+    """Return the options with which a WebM file states no count of frames."""
+    return {"live": "1"} if suffix == ".webm" else {}
+
+
+@pytest.fixture(params=[".avi", ".webm", ".mp4"])
+def constant(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A video of 9 frames at 29.97 frames a second, of each kind of file."""
+    path = tmp_path / f"constant{request.param}"
+    write_video(path, 9, fps=29.97)
+    return path
+
+
+def test_a_constant_rate_and_its_length_are_known_at_once(constant: Path) -> None:
+    source = open_source(constant)
+    assert source.fps == pytest.approx(29.97, abs=0.005)
+    assert source.length_hint == 9
+
+
+def test_frames_of_a_constant_rate_have_its_times_and_numbers(constant: Path) -> None:
+    frames = list(open_source(constant).frames())
+    times = [number / 29.97 for number in range(9)]
+    assert [frame.time for frame in frames] == pytest.approx(times, abs=0.001)
+    assert [frame.name for frame in frames] == [f"{number:06d}" for number in range(9)]
+    assert [frame.image.shape for frame in frames] == [(48, 64, 3)] * 9
+
+
+def test_frames_that_are_skipped_change_no_other(constant: Path) -> None:
+    source = open_source(constant)
     frames = list(source.frames())
-    assert [frame.time for frame in frames] == pytest.approx(
-        [i / 29.97 for i in range(9)], abs=0.001
-    )
-    assert [(frame.name, frame.image.shape) for frame in frames] == [
-        (f"{i:06d}", (48, 64, 3)) for i in range(9)
-    ]
-    assert (source.fps, source.length_hint) == (pytest.approx(29.97, abs=0.005), 9)
     part = list(source.frames(lambda index, name: index % 3 != 2))
     assert [frame.index for frame in part] == [2, 5, 8]
     for frame in part:
         np.testing.assert_array_equal(frame.image, frames[frame.index].image)
+
+
+def test_a_selection_behind_the_end_says_where_the_video_ends(constant: Path) -> None:
     with pytest.raises(InputError, match=r"ends at 0:00:00\.3"):
-        open_source(path, selection=Selection(start=3.0))
+        open_source(constant, selection=Selection(start=3.0))
 
 
-def test_a_selection_is_by_number_and_container_time(tmp_path: Path) -> None:
-    path = tmp_path / "variable.mkv"
-    write_timed_video(path, TIMES)
-    for selection, numbers in (
+@pytest.mark.parametrize(
+    ("selection", "numbers"),
+    [
         (Selection(3), [0, 3, 6, 9]),
         (Selection(start=0.2, end=0.54), [3, 4, 5]),  # the end itself is outside
         (Selection(2, start=0.05), [2, 4, 6, 8]),
         (Selection(end=0.01), [0]),
-    ):
-        source = open_source(path, selection=selection)
-        frames = list(source.frames())
-        assert [(frame.name, frame.time) for frame in frames] == [
-            (f"{n:06d}", TIMES[n]) for n in numbers
-        ]
-        assert [source.name_of(frame.index) for frame in frames] == [frame.name for frame in frames]
+    ],
+)
+def test_a_selection_is_by_number_and_container_time(
+    tmp_path: Path, selection: Selection, numbers: list[int]
+) -> None:
+    path = tmp_path / "variable.mkv"
+    write_timed_video(path, TIMES)
+    source = open_source(path, selection=selection)
+    frames = list(source.frames())
+    names = [frame.name for frame in frames]
+    assert names == [f"{number:06d}" for number in numbers]
+    assert [frame.time for frame in frames] == [TIMES[number] for number in numbers]
+    assert [source.name_of(frame.index) for frame in frames] == names
 
 
-LISTS = {"hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"}
-LISTS |= {"concat": "ffconcat version 1.0\nfile {}\n"}
+LISTS = {
+    "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n",
+    "concat": "ffconcat version 1.0\nfile {}\n",
+}
 
 
-@pytest.mark.parametrize("kind", [*LISTS, "caller"])
+@contextlib.contextmanager
+def listening() -> Iterator[tuple[str, socket.socket]]:
+    """Listen on a free port; give the address of a video there and the listener."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        yield f"http://127.0.0.1:{port}/a.mp4", listener
+
+
+@pytest.mark.parametrize("kind", LISTS)
 def test_a_list_of_addresses_that_calls_itself_a_video_opens_no_connection(
     tmp_path: Path, kind: str
 ) -> None:
     path = tmp_path / "drive.mp4"
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}/a.mp4"
-        path.write_text(LISTS.get(kind, "").format(address), encoding="utf-8")
+    with listening() as (address, listener):
+        path.write_text(LISTS[kind].format(address), encoding="utf-8")
         with contextlib.suppress(InputError, av.error.FFmpegError):
-            if kind == "caller":  # who would be counted
-                av.open(address, timeout=0.2)
             assert all(frame.image is None for frame in open_source(path).frames())
-        with contextlib.suppress(BlockingIOError) if kind != "caller" else contextlib.nullcontext():
-            listener.accept()[0].close()
-            assert kind == "caller"
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_a_connection_would_be_counted() -> None:
+    """Without this, the test above could not fail."""
+    with listening() as (address, listener):
+        with contextlib.suppress(av.error.FFmpegError):
+            av.open(address, timeout=0.2)
+        connection, _ = listener.accept()
+        connection.close()

@@ -127,7 +127,8 @@ def segunc(*words: object) -> Finished:
     """Run ``segunc`` with these words to its end in this process, with the warnings that a process
     shows.
     """
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

@@ -17,7 +17,7 @@ from tests.verbs.processes import refuse
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("data: {root: DATA, dataset: toy}\nnonsense: 1\n", "nonsense"),
         ("data: {root: DATA, dataset: toy, batchsize: 2}\n", "batchsize"),
@@ -33,48 +33,60 @@ from tests.verbs.processes import refuse
         ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION is None, not keys"),
     ],
 )
-@pytest.mark.parametrize("verb", ["train", "finetune"])
+@pytest.mark.parametrize(("verb", "section"), [("train", "network"), ("finetune", "abnn")])
 def test_a_bad_configuration_is_one_line(
-    trained: Job, tmp_path: Path, content: str, said: str, verb: str
+    trained: Job, tmp_path: Path, content: str, message: str, verb: str, section: str
 ) -> None:
     config = tmp_path / "config.yaml"
-    section = {"train": "network", "finetune": "abnn"}[verb]
-    config.write_text(
-        content.replace("DATA", str(trained.data)).replace("SECTION", section), encoding="utf-8"
-    )
-    base = ("--base", trained.base) if verb == "finetune" else ()
-    assert said.replace("SECTION", section) in refuse(
-        verb, *base, "--config", config, "--out", tmp_path / "out"
-    )
+    text = content.replace("DATA", str(trained.data)).replace("SECTION", section)
+    config.write_text(text, encoding="utf-8")
+    words = ["--config", config, "--out", tmp_path / "out"]
+    if verb == "finetune":
+        words += ["--base", trained.base]
+    assert message.replace("SECTION", section) in refuse(verb, *words)
+
+
+def write_odd_frames(folder: Path, whole: bytes) -> None:
+    """Write frames of which each once ended every run."""
+    names = [
+        "n" * 240 + ".png",
+        "n" * 251 + ".png",  # the longest name of an image
+        "two\nlines.png",
+        "C:drive.png",
+        "b.png",
+    ]
+    for name in names:
+        (folder / name).write_bytes(whole)
+    no_utf8 = Path(os.fsdecode(bytes(folder) + b"/latin-\xe9.png"))
+    no_utf8.write_bytes(whole)
+    (folder / "gone.png").symlink_to("nowhere")
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "huge.png").write_bytes(claiming(".png", 30_000, 30_000))
+    cv2.imwrite(str(folder / "thin.png"), np.zeros((40_000, 1, 3), np.uint8))
 
 
 def test_one_frame_never_ends_a_run(finetuned: Job, tmp_path: Path) -> None:
-    """Frames of which each once ended every run: the others are finished, these are said, and the
-    second run says them again.
-    """
-    given, out = tmp_path / "in", tmp_path / "out"
-    shutil.copytree(finetuned.frames, given)
-    good = sorted(path.stem for path in given.rglob("*.png"))
-    whole = next(given.rglob("*.png")).read_bytes()
-    (given / ("n" * 240 + ".png")).write_bytes(whole)
-    (given / ("n" * 251 + ".png")).write_bytes(whole)  # the longest name of an image
-    Path(os.fsdecode(bytes(given) + b"/latin-\xe9.png")).write_bytes(whole)
-    (given / "two\nlines.png").write_bytes(whole)
-    (given / "C:drive.png").write_bytes(whole)
-    (given / "b.png").write_bytes(whole)
-    (given / "gone.png").symlink_to("nowhere")
-    (given / "loop.png").symlink_to("loop.png")
-    (given / "huge.png").write_bytes(claiming(".png", 30_000, 30_000))
-    cv2.imwrite(str(given / "thin.png"), np.zeros((40_000, 1, 3), np.uint8))
-    words = "predict --draws 2 --device cpu --size 64x128 --overlay --model"
-    command = (words, finetuned.abnn, "--input", given, "--out", out)
+    """The others are finished, these are said, and the second run says them again."""
+    frames = tmp_path / "in"
+    shutil.copytree(finetuned.frames, frames)
+    good = list(frames.rglob("*.png"))
+    write_odd_frames(frames, good[0].read_bytes())
+    out = tmp_path / "out"
+    command = "predict --draws 2 --device cpu --size 64x128 --overlay --model"
     for _ in range(2):
-        assert "of 14 frames failed" in refuse(*command, code=1)
+        refusal = refuse(command, finetuned.abnn, "--input", frames, "--out", out, code=1)
+        assert "of 14 frames failed" in refusal
     assert len((out / "frames.jsonl").read_text().splitlines()) == len(good) + 3
-    failed = [
-        failure["name"] for failure in json.loads((out / "manifest.json").read_text())["failed"]
+    failures = json.loads((out / "manifest.json").read_text())["failed"]
+    assert [failure["name"] for failure in failures] == [
+        "C\\x3adrive",
+        "gone",
+        "huge",
+        "latin-\\udce9",
+        "loop",
+        "thin",
+        "two\\nlines",
     ]
-    assert failed == ["C\\x3adrive", "gone", "huge", "latin-\\udce9", "loop", "thin", "two\\nlines"]
     assert not list(out.rglob("*.segunc-partial"))
 
 
@@ -91,10 +103,9 @@ def test_unknown_label_values_end_an_evaluation_with_1(
     values[:3] = 99
     cv2.imwrite(str(label), values)
     out = tmp_path / "metrics.json"
-    words = ("--root", own_data, "--out", out, "--draws 2 --device cpu")
-    assert "values [99]" in refuse(
-        "evaluate --replicates 0 --dataset toy --model", finetuned.abnn, *words, code=1
-    )
+    words = ("--model", finetuned.abnn, "--root", own_data, "--out", out)
+    command = "evaluate --replicates 0 --dataset toy --draws 2 --device cpu"
+    assert "values [99]" in refuse(command, *words, code=1)
     result = json.loads(out.read_text())
     assert result["counts"]["frames_scored"] == 1
     assert result["segmentation"]["miou"] is not None
@@ -107,9 +118,11 @@ def test_a_run_that_fails_at_its_first_step_leaves_what_was_there(
     for image in (own_data / "leftImg8bit" / "train").rglob("*.png"):
         image.write_bytes(b"damaged")
     out = own_data.parent / "out"
-    config = trained.train_config if verb == "train" else trained.finetune_config
-    more = [] if verb == "train" else ["--base", trained.base, "--abnn.alpha", 0.1]
-    command = (verb, "--config", config, "--out", out, "--device cpu --data.root", own_data, *more)
+    command = [verb, "--device cpu --data.root", own_data, "--out", out, "--config"]
+    if verb == "train":
+        command += [trained.train_config]
+    else:
+        command += [trained.finetune_config, "--base", trained.base, "--abnn.alpha", 0.1]
     assert "leftImg8bit/train" in refuse(*command)
     assert not out.exists()
     out.mkdir()

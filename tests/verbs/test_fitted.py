@@ -24,123 +24,142 @@ SETTINGS = {
 
 
 def fit(method: str, base: Path, out: Path, data: Path) -> str:
-    words = (
-        (
-            f"finetune --device cpu --method {method} {SETTINGS[method]} --data.dataset toy"
-            " --data.root"
-        ),
-        data,
-    )
-    return succeed(*words, "--base", base, "--out", out).stdout
+    command = f"finetune --device cpu --method {method} {SETTINGS[method]}"
+    words = ("--data.dataset toy --data.root", data, "--base", base, "--out", out)
+    return succeed(command, *words).stdout
+
+
+def contents(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def fitted(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ABNN with all of them, the last two fitted in place."""
     out = tmp_path_factory.mktemp("fitted") / "model"
-    assert "temperature" in fit("temperature", overconfident.abnn, out, overconfident.data)
-    assert "features of 4 frames" in fit("features", out, out, overconfident.data)
-    assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit(
-        "anomaly", out, out, overconfident.data
-    )
-    assert "9 classes on average" in fit("class-sets", out, out, overconfident.data)
+    data = overconfident.data
+    assert "temperature" in fit("temperature", overconfident.abnn, out, data)
+    assert "features of 4 frames" in fit("features", out, out, data)
+    assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, data)
+    assert "9 classes on average" in fit("class-sets", out, out, data)
     return out
 
 
-def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
-    overconfident: Job, tmp_path: Path
+@pytest.fixture(scope="module")
+def calibrated(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The deterministic network with a temperature."""
+    out = tmp_path_factory.mktemp("calibrated") / "model"
+    fit("temperature", overconfident.base, out, overconfident.data)
+    return out
+
+
+def test_a_deterministic_model_is_calibrated_too(calibrated: Path) -> None:
+    model = load_model(calibrated)
+    assert not model.bayesian
+    assert model.calibrator is None
+    calibration = model.attachments["calibration"]
+    assert calibration.draws == 1
+    assert model.temperature == calibration.temperature != 1.0
+
+
+def test_a_temperature_lowers_the_validation_nll_and_moves_no_maximum(
+    overconfident: Job, calibrated: Path, tmp_path: Path
 ) -> None:
-    fit("temperature", overconfident.base, tmp_path / "model", overconfident.data)
-    model = load_model(tmp_path / "model")
-    assert (model.bayesian, model.calibrator, model.attachments["calibration"].draws) == (
-        False,
-        None,
-        1,
-    )
-    results = []
-    for folder in (overconfident.base, tmp_path / "model"):
-        words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
-        succeed("evaluate --replicates 0 --dataset toy --split val --model", folder, *words)
-        results.append(json.loads((tmp_path / "m.json").read_text()))
-    before, after = results
+    out = tmp_path / "metrics.json"
+    words = ("--root", overconfident.data, "--out", out, FAST)
+    command = "evaluate --replicates 0 --dataset toy --split val --model"
+    succeed(command, overconfident.base, *words)
+    before = contents(out)
+    succeed(command, calibrated, *words)
+    after = contents(out)
+    assert before["run"]["temperature"] == 1.0
+    assert after["run"]["temperature"] == load_model(calibrated).temperature
     assert after["calibration"]["nll"] < before["calibration"]["nll"]
-    assert (
-        after["segmentation"]["miou"] == before["segmentation"]["miou"]
-    )  # one temperature moves no maximum
-    assert (before["run"]["temperature"], after["run"]["temperature"]) == (1.0, model.temperature)
-    assert model.temperature == model.attachments["calibration"].temperature != 1.0
+    assert after["segmentation"]["miou"] == before["segmentation"]["miou"]
+
+
+EVERY_SCORE = ("--scores", ",".join(SCORES), "--draws 4", FAST)
+
+
+@pytest.fixture(scope="module")
+def maps(overconfident: Job, fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Maps of every score."""
+    out = tmp_path_factory.mktemp("fitted") / "maps"
+    words = ("--input", overconfident.frames, "--out", out)
+    succeed("predict --model", fitted, *words, *EVERY_SCORE)
+    return out
 
 
 def test_maps_and_model_give_the_same_numbers_for_every_score(
-    overconfident: Job, fitted: Path, tmp_path: Path
+    overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
 ) -> None:
-    maps = tmp_path / "maps"
-    words = ("--input", overconfident.frames, "--out", maps, "--scores", ",".join(SCORES), FAST)
-    succeed("predict --draws 4 --model", fitted, *words)
-    from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
-    objects, labels = "--components smiyc-obstacle", ("--anomaly-labels", overconfident.masks)
-    succeed("evaluate --replicates 0 --maps", maps, *labels, "--out", from_maps, objects)
-    words = (
-        "--scores",
-        ",".join(SCORES),
-        "--draws 4 --root",
-        overconfident.data,
-        "--out",
-        one_pass,
-        FAST,
-        objects,
-    )
-    succeed("evaluate --replicates 0 --dataset toy-anomaly --split anomaly --model", fitted, *words)
-    manifest, first, second = (
-        json.loads(p.read_text()) for p in (maps / "manifest.json", from_maps, one_pass)
-    )
-    assert (
-        manifest["run"]["temperature"]
-        == 1.0
-        != (temperature := manifest["model"]["calibration"]["temperature"])
-    )
-    assert (
-        manifest["run"]["calibrator"]
-        == second["run"]["calibrator"]
-        == f"temperature {temperature:.4f}"
-    )
-    assert manifest["run"]["calibrator_sha256"] == load_model(fitted).calibrator.sha256
-    assert set(manifest["maps"]) == {"prediction", *SCORES}
-    assert (
-        manifest["maps"]["anomaly"]["measured_to"]
-        == load_model(fitted).attachments["anomaly"].measured_to
-        > 0
-    )
-    assert manifest["model"]["feature_encoder"] == "own"
-    lines = map(json.loads, (maps / "frames.jsonl").read_text().splitlines())
-    assert all(bool(line["peaks"]["anomaly"]) == (line["region"]["anomaly"] > 0) for line in lines)
+    from_maps = tmp_path / "maps.json"
+    one_pass = tmp_path / "pass.json"
+    command = "evaluate --replicates 0 --components smiyc-obstacle --out"
+    succeed(command, from_maps, "--maps", maps, "--anomaly-labels", overconfident.masks)
+    data = ("--dataset toy-anomaly --split anomaly --root", overconfident.data)
+    succeed(command, one_pass, *data, "--model", fitted, *EVERY_SCORE)
+    first = contents(from_maps)
+    second = contents(one_pass)
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
-    asked: dict[str, Any] = {
-        "control": "flagged-pixels",
-        "level": 0.5,
-        "score": "anomaly",
-        "anomaly_labels": overconfident.masks,
-    }
-    made = segunc.threshold(maps=maps, out=tmp_path / "threshold.json", **asked)
+    manifest = contents(maps / "manifest.json")
+    assert manifest["run"]["calibrator"] == second["run"]["calibrator"]
+
+
+def test_a_manifest_names_the_calibrator_of_its_maps(fitted: Path, maps: Path) -> None:
+    manifest = contents(maps / "manifest.json")
+    run = manifest["run"]
+    temperature = manifest["model"]["calibration"]["temperature"]
+    assert run["temperature"] == 1.0 != temperature
+    assert run["calibrator"] == f"temperature {temperature:.4f}"
+    assert run["calibrator_sha256"] == load_model(fitted).calibrator.sha256
+
+
+def test_a_manifest_describes_its_maps(fitted: Path, maps: Path) -> None:
+    manifest = contents(maps / "manifest.json")
+    assert set(manifest["maps"]) == {"prediction", *SCORES}
+    measured_to = load_model(fitted).attachments["anomaly"].measured_to
+    assert manifest["maps"]["anomaly"]["measured_to"] == measured_to > 0
+    assert manifest["model"]["feature_encoder"] == "own"
+
+
+def test_a_frame_has_peaks_where_its_region_is_above_zero(maps: Path) -> None:
+    for text in (maps / "frames.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        assert bool(line["peaks"]["anomaly"]) == (line["region"]["anomaly"] > 0)
+
+
+def test_a_threshold_of_the_sum_is_exported_with_the_model(
+    overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
+) -> None:
+    chosen = segunc.threshold(
+        maps=maps,
+        out=tmp_path / "threshold.json",
+        control="flagged-pixels",
+        level=0.5,
+        score="anomaly",
+        anomaly_labels=overconfident.masks,
+    )
     segunc.export(
         model=fitted,
         to="pt2",
         size=(64, 128),
         draws=4,
         scores=["anomaly"],
-        threshold=made.path,
+        threshold=chosen.path,
         out=tmp_path,
     )
 
 
+@pytest.mark.parametrize("method", ["features", "temperature"])
 def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
-    overconfident: Job, fitted: Path, tmp_path: Path
+    overconfident: Job, fitted: Path, tmp_path: Path, method: str
 ) -> None:
-    for method in ("features", "temperature"):
-        out = Path(shutil.copytree(fitted, tmp_path / method))
-        said = fit(method, out, out, overconfident.data)
-        assert "anomaly.json, which was fitted with a former" in said
-        assert not {"anomaly", "class_sets"} & load_model(out).attachments.keys()
-        assert (fitted / "anomaly.json").exists()
+    out = tmp_path / method
+    shutil.copytree(fitted, out)
+    printed = fit(method, out, out, overconfident.data)
+    assert "anomaly.json, which was fitted with a former" in printed
+    assert not {"anomaly", "class_sets"} & load_model(out).attachments.keys()
+    assert (fitted / "anomaly.json").exists()

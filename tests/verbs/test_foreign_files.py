@@ -28,7 +28,11 @@ SIZE = (16, 24)
 
 def build(seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 3, 1))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.Conv2d(4, 3, 1),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +125,8 @@ def test_a_run_removes_its_own_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["checkpoints", "logs", "tensorboard"])
 def test_a_training_writes_behind_no_link(tmp_path: Path, name: str) -> None:
-    out, outside = tmp_path / "out", tmp_path / "outside"
+    out = tmp_path / "out"
+    outside = tmp_path / "outside"
     out.mkdir()
     outside.mkdir()
     (out / name).symlink_to(outside)
@@ -150,22 +155,29 @@ def test_an_export_replaces_nobodys_files(bases: list[Path], tmp_path: Path, nam
     assert folder_bytes(tmp_path) == {name: b"mine"}
 
 
-def test_an_export_takes_the_place_of_an_earlier_one_alone(
+def test_an_export_takes_the_place_of_an_earlier_one(bases: list[Path], tmp_path: Path) -> None:
+    segunc.export(model=bases[0], out=tmp_path, to="pt2", draws=2, draws_as_input=True)
+    record = json.loads((tmp_path / "model.json").read_text())
+    assert record["files"].keys() == {"model.pt2", "draws.npy"}
+    segunc.export(model=bases[0], out=tmp_path, to="pt2", draws=2)
+    assert folder_bytes(tmp_path).keys() == {"model.pt2", "model.json"}
+
+
+def test_an_export_leaves_a_file_that_no_earlier_one_wrote(
     bases: list[Path], tmp_path: Path
 ) -> None:
-    words: dict[str, Any] = {"model": bases[0], "out": tmp_path, "to": "pt2", "draws": 2}
-    segunc.export(**words, draws_as_input=True)
-    listed = json.loads((tmp_path / "model.json").read_text())["files"]
-    assert listed.keys() == {"model.pt2", "draws.npy"}
-    segunc.export(**words)
-    assert folder_bytes(tmp_path).keys() == {"model.pt2", "model.json"}
+    segunc.export(model=bases[0], out=tmp_path, to="pt2", draws=2)
     np.save(tmp_path / "draws.npy", np.zeros(3))
-    segunc.export(**words)
+    segunc.export(model=bases[0], out=tmp_path, to="pt2", draws=2)
     assert np.array_equal(np.load(tmp_path / "draws.npy"), np.zeros(3))
+
+
+def test_an_export_with_a_changed_record_is_not_replaced(bases: list[Path], tmp_path: Path) -> None:
+    segunc.export(model=bases[0], out=tmp_path, to="pt2", draws=2)
     record = tmp_path / "model.json"
     record.write_text(record.read_text().replace('"draws": 2', '"draws": 3'))
     with pytest.raises(InputError, match="is not the whole record of an export"):
-        segunc.export(**words)
+        segunc.export(model=bases[0], out=tmp_path, to="pt2", draws=2)
 
 
 @pytest.mark.parametrize("last", ["record", "finish"])

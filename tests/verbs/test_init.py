@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from PIL import Image
 import segunc
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
-from segunc.data.discover import discover
+from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.training.config import TrainConfig, parse_config, read_config
+from segunc.verbs.init import InitResult
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
 IDS = np.array([0, 1, 2, 3, 8, 11], np.uint8)
 """Of sky, building, pole, road, car and void."""
-PALETTE = np.pad(np.array(CAMVID.palette, np.uint8), ((0, 256 - CAMVID.num_classes), (0, 0)))
+PALETTE = np.zeros((256, 3), np.uint8)
+PALETTE[: CAMVID.num_classes] = CAMVID.palette
 
 
 OTHERS = ("abnn", "features", "anomaly", "temperature")
@@ -32,7 +35,8 @@ OTHERS = ("abnn", "features", "anomaly", "temperature")
 
 
 def label(seed: int) -> np.ndarray[Any, Any]:
-    return IDS[np.random.default_rng(seed).integers(0, len(IDS), (8, 6))].repeat(6, 0).repeat(8, 1)
+    places = np.random.default_rng(seed).integers(0, len(IDS), (8, 6))
+    return IDS[places].repeat(6, 0).repeat(8, 1)
 
 
 def as_ids(path: Path, ids: np.ndarray[Any, Any]) -> None:
@@ -80,12 +84,15 @@ def draw(
     """A data set; where the layout has no splits, of two drives."""
     for number in range(frames):
         split = "val" if number % 4 == 3 else "train"
-        names = {"split": split, "name": f"{'ab'[number >= 6]}_{number:04d}"}
+        drive = "b" if number >= 6 else "a"
+        name = f"{drive}_{number:04d}"
+        image_path = root / image.format(split=split, name=name)
+        label_path = root / LAYOUTS[image].format(split=split, name=name)
+        for path in (image_path, label_path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         picture = np.random.default_rng(number).integers(0, 256, (48, 48, 3), np.uint8)
-        for pattern in (image, LAYOUTS[image]):
-            (root / pattern.format(**names)).parent.mkdir(parents=True, exist_ok=True)
-        assert cv2.imwrite(str(root / image.format(**names)), picture)
-        write(root / LAYOUTS[image].format(**names), label(number))
+        assert cv2.imwrite(str(image_path), picture)
+        write(label_path, label(number))
     return root
 
 
@@ -93,43 +100,66 @@ def draw(
 def test_layouts_and_splits_are_found(tmp_path: Path, image: str) -> None:
     found = discover(draw(tmp_path / "data", image=image))
     assert found.counts() == {"train": 6, "val": 2}
-    held_out = {pair.image.stem[:6] for pair in found.pairs if pair.split == "val"}
-    if "{split}" in image:
-        assert held_out == {"a_0003", "b_0007"}
-        (note,) = found.notes
-        assert "train and val have frames whose names differ in the last number alone" in note
-    else:  # a whole drive, not neighbours of training frames
-        assert held_out == {"b_0006", "b_0007"}
-        assert "holds out 2 of 8 training frames to validate: 1 of 2 sequences" in found.notes[-1]
-    assert all(
-        pair.label.stem.startswith(re.sub("_leftImg8bit|_rgb_anon", "", pair.image.stem))
-        for pair in found.pairs
-    )
+    for pair in found.pairs:
+        name = re.sub("_leftImg8bit|_rgb_anon", "", pair.image.stem)
+        assert pair.label.stem.startswith(name)
 
 
-@pytest.mark.parametrize("write", [as_ids, as_colours, as_palette, as_three_channels])
-def test_labels_are_read_as_they_were_drawn_whatever_their_form(
-    tmp_path: Path, write: Write
-) -> None:
-    root = draw(tmp_path / "data", write)
-    of_camvid = write in (as_colours, as_palette)
-    result = segunc.init(root, out=tmp_path / "my.yaml", label_map="camvid" if of_camvid else None)
-    labels = read_label_map(result.label_map)
+def held_out(found: Found) -> set[str]:
+    return {pair.image.stem[:6] for pair in found.pairs if pair.split == "val"}
+
+
+@pytest.mark.parametrize("image", [image for image in LAYOUTS if "{split}" in image])
+def test_splits_of_neighbouring_frames_are_kept_and_noted(tmp_path: Path, image: str) -> None:
+    found = discover(draw(tmp_path / "data", image=image))
+    assert held_out(found) == {"a_0003", "b_0007"}
+    (note,) = found.notes
+    assert "train and val have frames whose names differ in the last number alone" in note
+
+
+@pytest.mark.parametrize("image", [image for image in LAYOUTS if "{split}" not in image])
+def test_a_whole_drive_is_held_out_where_there_are_no_splits(tmp_path: Path, image: str) -> None:
+    """Neighbours of training frames would look like what was learnt."""
+    found = discover(draw(tmp_path / "data", image=image))
+    assert held_out(found) == {"b_0006", "b_0007"}
+    assert "holds out 2 of 8 training frames to validate: 1 of 2 sequences" in found.notes[-1]
+
+
+def written_labels(root: Path, result: InitResult) -> list[tuple[int, Path]]:
+    """Return number and label file of each frame of what ``init`` wrote."""
     entry = dataset_entry("folder", labels=str(result.label_map), frames=result.frames)
-    names = [CAMVID.classes[i] for i in IDS[:-1]]
+    labels = []
     for split in ("train", "val"):
         for sample in entry.samples(root, split):
             assert sample.label is not None
-            number = int(sample.name[-4:])
-            trained = labels.read(sample.label)
-            for place, raw in enumerate(IDS[:-1]):
-                (train,) = np.unique(trained[label(number) == raw])
-                if of_camvid:
-                    assert labels.classes[train] == names[place]
-                else:
-                    assert labels.classes[train] == f"class {raw}"
-            if of_camvid:
-                assert (trained[label(number) == 11] == 255).all()
+            labels.append((int(sample.name[-4:]), sample.label))
+    return labels
+
+
+@pytest.mark.parametrize("write", [as_ids, as_three_channels])
+def test_labels_of_ids_are_read_as_they_were_drawn(tmp_path: Path, write: Write) -> None:
+    root = draw(tmp_path / "data", write)
+    result = segunc.init(root, out=tmp_path / "my.yaml")
+    labels = read_label_map(result.label_map)
+    for number, path in written_labels(root, result):
+        trained = labels.read(path)
+        for raw in IDS[:-1]:
+            (train,) = np.unique(trained[label(number) == raw])
+            assert labels.classes[train] == f"class {raw}"
+    assert result.picture.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("write", [as_colours, as_palette])
+def test_labels_of_colours_are_read_as_they_were_drawn(tmp_path: Path, write: Write) -> None:
+    root = draw(tmp_path / "data", write)
+    result = segunc.init(root, out=tmp_path / "my.yaml", label_map="camvid")
+    labels = read_label_map(result.label_map)
+    for number, path in written_labels(root, result):
+        trained = labels.read(path)
+        for raw in IDS[:-1]:
+            (train,) = np.unique(trained[label(number) == raw])
+            assert labels.classes[train] == CAMVID.classes[raw]
+        assert (trained[label(number) == 11] == 255).all()
     assert result.picture.stat().st_size > 1000
 
 
@@ -138,27 +168,32 @@ def test_a_proposed_colour_is_far_from_those_of_the_palette(tmp_path: Path) -> N
     is nearly its bicyclist's.
     """
     bicyclist = CAMVID.classes.index("bicyclist")
-    root = draw(
-        tmp_path / "data",
-        lambda path, ids: as_palette(path, np.where(ids == 8, bicyclist, ids).astype(np.uint8)),
+
+    def with_bicyclists(path: Path, ids: np.ndarray[Any, Any]) -> None:
+        as_palette(path, np.where(ids == 8, bicyclist, ids).astype(np.uint8))
+
+    root = draw(tmp_path / "data", with_bicyclists)
+    labels = read_label_map(segunc.init(root, out=tmp_path / "my.yaml").label_map)
+    palette = np.array(labels.palette, int)
+    distances = np.abs(palette[:, None] - palette).max(2)
+    others = ~np.eye(len(palette), dtype=bool)
+    assert distances[others].min() >= 60
+
+
+def test_masks_are_refused_with_what_can_be_asked_for(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_mask)
+    refusal = refuse("init", root, "--out", tmp_path / "my.yaml")
+    assert (
+        "the labels hold 0 and 255 alone: masks. Hint: --two-classes learns them; if they mark"
+        " anomalies:" in refusal
     )
-    palette = np.array(
-        read_label_map(segunc.init(root, out=tmp_path / "my.yaml").label_map).palette, int
-    )
-    between = np.abs(palette[:, None] - palette).max(2)
-    assert between[~np.eye(len(palette), dtype=bool)].min() >= 60
+    assert "--dataset folder-255" in refusal
 
 
 def test_masks_are_two_classes_where_that_is_asked_for(tmp_path: Path) -> None:
-    root, out = draw(tmp_path / "data", as_mask), tmp_path / "my.yaml"
-    said = refuse("init", root, "--out", out)
-    assert (
-        "the labels hold 0 and 255 alone: masks. Hint: --two-classes learns them; if they mark"
-        " anomalies:" in said
-    )
-    assert "--dataset folder-255" in said
-    labels = read_label_map(segunc.init(root, out=out, two_classes=True).label_map)
-    assert labels.raw_to_train == {0: 0, 255: 1}
+    root = draw(tmp_path / "data", as_mask)
+    result = segunc.init(root, out=tmp_path / "my.yaml", two_classes=True)
+    assert read_label_map(result.label_map).raw_to_train == {0: 0, 255: 1}
 
 
 def half(root: Path) -> None:
@@ -231,63 +266,108 @@ def test_what_is_not_clear_is_one_sentence(
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
+@pytest.fixture
+def two_kinds(tmp_path: Path) -> Path:
+    """A data set with a folder ``labels``, and a folder ``masks`` of half of its labels."""
     root = draw(tmp_path / "data \N{AUTOMOBILE}")
     both_sets(root)
     half(root)
-    assert discover(root, labels="labels").counts() == {"train": 6, "val": 2}
-    assert sum(discover(root, labels="masks", labelled_only=True).counts().values()) == 4
-    result = segunc.init(root, out=tmp_path / "x.yaml", labels="labels", void=["11"])
+    return root
+
+
+def test_the_option_that_is_named_decides(two_kinds: Path) -> None:
+    assert discover(two_kinds, labels="labels").counts() == {"train": 6, "val": 2}
+    labelled = discover(two_kinds, labels="masks", labelled_only=True)
+    assert sum(labelled.counts().values()) == 4
+
+
+def test_init_writes_what_was_named(two_kinds: Path, tmp_path: Path) -> None:
+    result = segunc.init(two_kinds, out=tmp_path / "x.yaml", labels="labels", void=["11"])
     assert read_label_map(result.label_map).raw_to_train[11] == 255
-    assert read_config(result.config)["data"]["root"] == f"./{root.name}"
+    assert read_config(result.config)["data"]["root"] == f"./{two_kinds.name}"
+
+
+def test_init_does_not_overwrite_a_configuration(two_kinds: Path, tmp_path: Path) -> None:
+    segunc.init(two_kinds, out=tmp_path / "x.yaml", labels="labels", void=["11"])
     with pytest.raises(InputError, match="already exists"):
-        segunc.init(root, out=tmp_path / "x.yaml", labels="labels")
+        segunc.init(two_kinds, out=tmp_path / "x.yaml", labels="labels")
 
 
-def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path: Path) -> None:
-    config = tmp_path / "my.yaml"
-    said = succeed(
-        "init", draw(tmp_path / "data", as_colours), "--label-map camvid --out", config
-    ).stdout
-    assert "8 pairs of image and label: 6 train, 2 val" in said
-    assert "then: segunc train --config" in said
+@dataclass(frozen=True)
+class Made:
+    """Data, the configuration that ``init`` wrote of them, and an ABNN of it."""
+
+    data: Path
+    config: Path
+    base: Path
+    abnn: Path
+
+
+def shorten(config: Path) -> None:
+    """Change a configuration to a small network and a short training."""
     content = yaml.safe_load(config.read_text())
-    content["network"] |= {
-        "encoder": "resnet18",
-        "encoder_weights": None,
-        "options": {"decoder_channels": 16},
-    }
+    content["network"]["encoder"] = "resnet18"
+    content["network"]["encoder_weights"] = None
+    content["network"]["options"] = {"decoder_channels": 16}
     content["data"]["batch_size"] = 2
-    content |= {"trainer": {"max_epochs": 1}, "temperature": {"frames": 2, "draws": 2}}
+    content["trainer"] = {"max_epochs": 1}
+    content["temperature"] = {"frames": 2, "draws": 2}
     config.write_text(yaml.safe_dump(content))
-    base, abnn = tmp_path / "base", tmp_path / "abnn"
-    succeed("train --device cpu --config", config, "--out", base)
-    succeed("finetune --device cpu --base", base, "--config", config, "--out", abnn)
-    done = succeed("finetune --device cpu --method temperature --base", abnn, "--out", abnn)
-    assert f"data: folder in {tmp_path / 'data'}, which {abnn} was made with" in done.stdout
-    done = succeed("evaluate --draws 2 --replicates 0", FAST, "--model", abnn)
-    assert f"note: data: folder in {tmp_path / 'data'}, from the record of the model" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    made = Made(folder / "data", folder / "my.yaml", folder / "base", folder / "abnn")
+    draw(made.data, as_colours)
+    printed = succeed("init", made.data, "--label-map camvid --out", made.config).stdout
+    assert "8 pairs of image and label: 6 train, 2 val" in printed
+    assert "then: segunc train --config" in printed
+    shorten(made.config)
+    succeed("train --device cpu --config", made.config, "--out", made.base)
+    words = ("--base", made.base, "--config", made.config, "--out", made.abnn)
+    succeed("finetune --device cpu", *words)
+    return made
+
+
+TEMPERATURE = "finetune --device cpu --method temperature"
+EVALUATE = "evaluate --draws 2 --replicates 0"
+
+
+def test_a_fine_tuning_takes_the_data_of_its_base(made: Made) -> None:
+    done = succeed(TEMPERATURE, "--base", made.abnn, "--out", made.abnn)
+    assert f"data: folder in {made.data}, which {made.abnn} was made with" in done.stdout
+
+
+def test_an_evaluation_takes_the_data_of_its_model(made: Made) -> None:
+    done = succeed(EVALUATE, FAST, "--model", made.abnn)
+    assert f"note: data: folder in {made.data}, from the record of the model" in done.stdout
     assert "split val of folder is evaluated" in done.stdout
-    done = succeed(
-        "evaluate --draws 2 --replicates 0 --split train", FAST, "--model", abnn, "--config", config
-    )
-    assert f"from {config}" in done.stdout
-    (tmp_path / "data").rename(tmp_path / "moved")
-    said = refuse("finetune --device cpu --method temperature --base", abnn, "--out", abnn)
-    assert "which is not there. Hint: --data.root DIR" in said
-    succeed(
-        "finetune --device cpu --method temperature --data.root",
-        tmp_path / "moved",
-        "--base",
-        abnn,
-        "--out",
-        abnn,
-    )
-    config.write_text(config.read_text() + "abn: {}\n")
-    said = refuse(
-        "train --config", config, "--data.root", tmp_path / "moved", "--out", tmp_path / "x"
-    )
-    assert "unknown key 'abn'" in said
+
+
+def test_an_evaluation_takes_the_data_of_a_configuration(made: Made) -> None:
+    words = ("--split train --model", made.abnn, "--config", made.config)
+    done = succeed(EVALUATE, FAST, *words)
+    assert f"from {made.config}" in done.stdout
+
+
+def test_data_that_moved_are_asked_for(made: Made) -> None:
+    moved = made.data.with_name("moved")
+    made.data.rename(moved)
+    try:
+        words = ("--base", made.abnn, "--out", made.abnn)
+        refusal = refuse(TEMPERATURE, *words)
+        assert "which is not there. Hint: --data.root DIR" in refusal
+        succeed(TEMPERATURE, "--data.root", moved, *words)
+    finally:
+        moved.rename(made.data)
+
+
+def test_an_unknown_section_is_refused(made: Made, tmp_path: Path) -> None:
+    config = made.config.with_name("other.yaml")
+    config.write_text(made.config.read_text() + "abn: {}\n")
+    words = ("--config", config, "--data.root", made.data, "--out", tmp_path / "out")
+    assert "unknown key 'abn'" in refuse("train", *words)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +426,8 @@ def test_labels_without_any_class_of_the_label_map_are_no_test_set(tmp_path: Pat
     class.
     """
     root = tmp_path / "data"
-    for split, ids in (("train", (7, 26)), ("val", (7, 26)), ("test", (0, 3))):
+    for split, ids in {"train": (7, 26), "val": (7, 26), "test": (0, 3)}.items():
+        labels = np.array(ids, np.uint8).repeat(512).reshape(32, 32)
         for number in range(2):
             image = root / "images" / split / f"{split}{number}.png"
             mask = root / "labels" / split / f"{split}{number}.png"
@@ -354,23 +435,33 @@ def test_labels_without_any_class_of_the_label_map_are_no_test_set(tmp_path: Pat
                 path.parent.mkdir(parents=True, exist_ok=True)
             picture = np.random.default_rng(number).integers(0, 256, (32, 32, 3), np.uint8)
             Image.fromarray(picture).save(image)
-            Image.fromarray(np.array(ids, np.uint8).repeat(512).reshape(32, 32)).save(mask)
+            Image.fromarray(labels).save(mask)
     result = segunc.init(root, out=tmp_path / "my.yaml", label_map="cityscapes")
     entry = dataset_entry("folder", labels=str(result.label_map), frames=result.frames)
     assert entry.splits == ("train", "val")
-    assert any("leaves out 2 pairs of test, whose labels hold no class" in n for n in result.notes)
+    left_out = "leaves out 2 pairs of test, whose labels hold no class"
+    assert any(left_out in note for note in result.notes)
 
 
-def test_masks_of_two_encodings_are_refused(tmp_path: Path) -> None:
-    """Where 255 marks in some masks what 1 marks in others, it would be ignored as void."""
+@pytest.fixture
+def two_encodings(tmp_path: Path) -> Path:
+    """Masks that mark with 1 and with 255 in turn."""
     root = draw(tmp_path / "data")
     for number, path in enumerate(sorted((root / "masks").rglob("*.png"))):
-        Image.fromarray(
-            np.where(label(number) == 3, (1, 255)[number % 2], 0).astype(np.uint8)
-        ).save(path)
-    with pytest.raises(
-        InputError, match=r"two kinds: .*0000.png holds 0 and 1, and .*0001.png 0 and 255"
-    ):
-        segunc.init(root, out=tmp_path / "my.yaml")
-    result = segunc.init(root, out=tmp_path / "my.yaml", void=["255"], two_classes=True)
+        marked = 1 if number % 2 == 0 else 255
+        mask = np.where(label(number) == 3, marked, 0).astype(np.uint8)
+        Image.fromarray(mask).save(path)
+    return root
+
+
+def test_masks_of_two_encodings_are_refused(two_encodings: Path, tmp_path: Path) -> None:
+    """Where 255 marks in some masks what 1 marks in others, it would be ignored as void."""
+    message = r"two kinds: .*0000.png holds 0 and 1, and .*0001.png 0 and 255"
+    with pytest.raises(InputError, match=message):
+        segunc.init(two_encodings, out=tmp_path / "my.yaml")
+
+
+def test_void_that_is_named_settles_two_encodings(two_encodings: Path, tmp_path: Path) -> None:
+    out = tmp_path / "my.yaml"
+    result = segunc.init(two_encodings, out=out, void=["255"], two_classes=True)
     assert read_label_map(result.label_map).raw_to_train == {0: 0, 1: 1, 255: 255}

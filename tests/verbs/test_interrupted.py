@@ -16,7 +16,6 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.cli.main import main
 from segunc.frames.sources import open_source
 from segunc.maps.manifest import read_manifest
 from segunc.maps.shards import Shard, write_state
@@ -26,7 +25,7 @@ from segunc.verbs.execution import choose_chunk
 from tests.conftest import Job
 from tests.maps.fakes import folder_bytes, write_pictures
 from tests.support.sampled import small_sampler
-from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
+from tests.verbs.processes import FAST, SMALL, Command, refuse, segunc, succeed
 
 
 def wait_for(command: Command, moment: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -43,14 +42,17 @@ def kill_when(command: Command, moment: Callable[[], bool]) -> None:
     assert command.kill().code == -9
 
 
+def count_lines(path: Path) -> int:
+    """Return the number of lines of a file, 0 where it is not there yet."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def kill_after_three(out: Path, *command: object) -> int:
     """Kill a prediction into ``out`` that has finished three frames or more of twelve; how many."""
     lines = out / "frames.jsonl"
-    kill_when(
-        Command(*command, "--out", out),
-        lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 3,
-    )
-    finished = lines.read_bytes().count(b"\n")
+    running = Command(*command, "--out", out)
+    kill_when(running, lambda: count_lines(lines) >= 3)
+    finished = count_lines(lines)
     assert finished < 12
     return finished
 
@@ -74,30 +76,32 @@ def test_training_ended_by_sigterm_and_continued_ends_where_it_should(
     trained: Job, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = (
-        "train --trainer.max_epochs 12 --device cpu --config",
-        trained.train_config,
-        "--out",
-        out,
-    )
-    wait_for(running := Command(*command), (out / "checkpoints" / "last.ckpt").exists)
+    train = "train --trainer.max_epochs 12 --device cpu --config"
+    command = (train, trained.train_config, "--out", out)
+    running = Command(*command)
+    wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
     assert running.stop(signal.SIGTERM).code == 143
     assert not (out / "network.safetensors").exists()
     # Checkpoints of other settings are not continued: no configuration would describe the network.
-    assert "optimisation.lr 0.001 there, 0.01 asked for" in refuse(
-        *command, "--optimisation.lr", 0.01
-    )
+    refusal = refuse(*command, "--optimisation.lr", 0.01)
+    assert "optimisation.lr 0.001 there, 0.01 asked for" in refusal
     assert (out / "logs" / "metrics.csv").exists(), "what is refused moves no log"
     succeed(*command)
     measured = json.loads((out / "training.json").read_text())
-    assert (measured["resumed"], measured["steps"], measured["epochs"]) == (True, 24, 12)
+    assert measured["resumed"] is True
+    assert measured["steps"] == 24
+    assert measured["epochs"] == 12
+    assert not load_model(out).bayesian
     # The log goes on after the first epoch, whose validation was at step 1, and that of the killed
     # run stays.
-    with (out / "logs" / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        logged = [int(row["step"]) for row in csv.DictReader(file) if row.get("val/miou")]
-    assert 1 < logged[0] < logged[-1] == 23
+    validated = validated_steps(out / "logs" / "metrics.csv")
+    assert 1 < validated[0] < validated[-1] == 23
     assert (out / "logs" / "metrics-1.csv").exists()
-    assert not load_model(out).bayesian
+
+
+def validated_steps(log: Path) -> list[int]:
+    with log.open(newline="", encoding="utf-8") as file:
+        return [int(row["step"]) for row in csv.DictReader(file) if row.get("val/miou")]
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
@@ -105,42 +109,41 @@ def test_a_signal_ends_a_prediction_with_its_code_and_it_goes_on(
     finetuned: Job, tmp_path: Path, kind: signal.Signals
 ) -> None:
     out = tmp_path / "out"
-    words = (
-        "predict --device cpu --draws 8 --model",
-        finetuned.abnn,
-        "--input",
-        finetuned.video,
-        "--out",
-        out,
-    )
-    running, lines = Command(*words), out / "frames.jsonl"
-    wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
+    lines = out / "frames.jsonl"
+    words = ("--model", finetuned.abnn, "--input", finetuned.video, "--out", out)
+    command = ("predict --device cpu --draws 8", *words)
+    running = Command(*command)
+    wait_for(running, lambda: count_lines(lines) >= 1)
     done = running.stop(kind)
-    said = (
+    assert done.code == 128 + kind, done.stderr
+    assert done.error_lines == [
         "segunc predict: interrupted; what is finished is kept, and the same command goes on from"
         " there"
-    )
-    assert (done.code, done.error_lines) == (128 + kind, [said]), done.stderr
-    finished = lines.read_bytes().count(b"\n")
+    ]
+    finished = count_lines(lines)
     assert 1 <= finished < 12
-    assert f"{finished} were finished before" in succeed(*words).stdout
+    assert f"{finished} were finished before" in succeed(*command).stdout
+
+
+def test_a_finished_finetuning_is_not_trained_again(finetuned: Job) -> None:
+    posterior = finetuned.abnn / "posterior.safetensors"
+    before = posterior.read_bytes()
+    words = ("--config", finetuned.finetune_config, "--out", finetuned.abnn, "--device cpu")
+    succeed("finetune", "--base", finetuned.base, *words)
+    assert posterior.read_bytes() == before
 
 
 def test_finetuning_continues_only_from_the_same_base(finetuned: Job, tmp_path: Path) -> None:
-    common = ("--config", finetuned.finetune_config, "--out", finetuned.abnn, "--device cpu")
-    before = (finetuned.abnn / "posterior.safetensors").read_bytes()
-    succeed(
-        "finetune", "--base", finetuned.base, *common
-    )  # a finished run: nothing is trained again
-    assert (finetuned.abnn / "posterior.safetensors").read_bytes() == before
     other = tmp_path / "other"
     succeed("train --seed 1 --device cpu --config", finetuned.train_config, "--out", other)
-    assert "holds another network" in refuse("finetune", "--base", other, *common)
-    (finetuned.abnn / "network.json").rename(
-        hidden := tmp_path / "network.json"
-    )  # as of a killed run
-    assert "base_sha256" in refuse("finetune", "--base", other, *common)
-    hidden.rename(finetuned.abnn / "network.json")
+    words = ("--config", finetuned.finetune_config, "--out", finetuned.abnn, "--device cpu")
+    assert "holds another network" in refuse("finetune", "--base", other, *words)
+    # As of a killed run.
+    description = finetuned.abnn / "network.json"
+    hidden = tmp_path / "network.json"
+    description.rename(hidden)
+    assert "base_sha256" in refuse("finetune", "--base", other, *words)
+    hidden.rename(description)
 
 
 @pytest.mark.slow
@@ -148,18 +151,11 @@ def test_finetuning_with_two_processes_gives_one_loadable_model(
     trained: Job, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    words = (
-        "--base",
-        trained.base,
-        "--config",
-        trained.finetune_config,
-        "--out",
-        out,
-        "--data.batch_size 2",
-    )
+    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", out)
     # The first process is forked here, the second is a fresh interpreter that Lightning starts.
     trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
-    done = succeed("finetune --abnn.alpha 0.1", *words, trainer, apart=True)
+    command = "finetune --abnn.alpha 0.1 --data.batch_size 2"
+    done = succeed(command, *words, trainer, apart=True)
     # Eight frames in batches of two on two processes are two steps an epoch, and two members have
     # an epoch each.
     model = load_model(out)
@@ -181,101 +177,115 @@ def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -
     assert choose_chunk(replace(PLAIN, chunk=1), small_sampler(), source, recorded) == 1
 
 
+def masked_prediction(job: Job, folder: Path) -> list[object]:
+    mask = write_mask(folder)
+    return ["predict --model", job.abnn, "--input", job.video, SMALL, "--mask", mask]
+
+
 def test_masked_frames_killed_and_continued_give_the_same_bytes(
     finetuned: Job, tmp_path: Path
 ) -> None:
-    base = (
-        "predict --model",
-        finetuned.abnn,
-        "--input",
-        finetuned.video,
-        SMALL,
-        "--mask",
-        write_mask(tmp_path),
-    )
-    whole, killed = (tmp_path / name for name in ("whole", "killed"))
-    succeed(*base, "--chunk 1 --out", whole)
-    before = kill_after_three(killed, *base, "--chunk 1")
-    done = succeed(*base, "--out", killed)  # the chunk comes from the manifest
+    command = masked_prediction(finetuned, tmp_path)
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
+    succeed(*command, "--chunk 1 --out", whole)
+    before = kill_after_three(killed, *command, "--chunk 1")
+    done = succeed(*command, "--out", killed)  # the chunk comes from the manifest
     assert f"{before} were finished before" in done.stdout
     assert tree(killed) == tree(whole)
     assert len(tree(whole)) == 12 * 4 + 2  # frames.jsonl and the mask
-    assert json.loads((whole / "manifest.json").read_text())["run"]["chunk"] == 1
-    assert "chunk = 1 (now 2)" in refuse(*base, "--chunk 2 --out", whole)
-    grouped = read_manifest(whole) or {}
+
+
+def test_finished_maps_refuse_another_chunk_and_frames_in_batches(
+    finetuned: Job, tmp_path: Path
+) -> None:
+    command = masked_prediction(finetuned, tmp_path)
+    out = tmp_path / "maps"
+    succeed(*command, "--chunk 1 --out", out)
+    assert json.loads((out / "manifest.json").read_text())["run"]["chunk"] == 1
+    assert "chunk = 1 (now 2)" in refuse(*command, "--chunk 2 --out", out)
+    grouped = read_manifest(out) or {}
     grouped["run"]["group"] = 5  # as an earlier version recorded frames in batches
-    write_state(whole, Shard(), grouped)
-    assert "group = 5 (now 1)" in refuse(*base, "--out", whole)
-    for path in sorted((whole / "entropy").glob("*.png")):
+    write_state(out, Shard(), grouped)
+    assert "group = 5 (now 1)" in refuse(*command, "--out", out)
+
+
+def test_what_a_mask_hides_has_no_entropy(finetuned: Job, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    succeed(*masked_prediction(finetuned, tmp_path), "--out", out)
+    paths = list((out / "entropy").glob("*.png"))
+    assert len(paths) == 12
+    for path in paths:
         assert not cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[48:].any()
 
 
 @pytest.mark.parametrize(
-    "parts", [["--seed 3 --size 64x128 --overlay"], ["--shard 1/2", "--shard 2/2"]]
+    "parts",
+    [
+        ["--seed 3 --size 64x128 --overlay"],
+        ["--shard 1/2", "--shard 2/2"],
+    ],
 )
 def test_a_flipped_bit_is_found_and_made_again(
-    finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: list[str]
+    finetuned: Job, tmp_path: Path, parts: list[str]
 ) -> None:
     out = tmp_path / "maps"
-    for more in parts:
-        words = (
-            f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu"
-            f" --draws 4 {more}"
-        )
-        assert main(words.split()) == 0
+    words = ("--model", finetuned.abnn, "--input", finetuned.frames, "--out", out)
+    for part in parts:
+        predict_part(*words, part)
     before = tree(out)
     victim = sorted((out / "entropy").rglob("*.png"))[1]
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 4
-    victim.write_bytes(data)
-    capsys.readouterr()
-    assert (
-        main(
-            [
-                "overlay",
-                "--maps",
-                str(out),
-                "--score",
-                "entropy",
-                "--out",
-                str(tmp_path / "overlays"),
-            ]
-        )
-        == 1
-    )
-    assert f"{victim} was changed since it was written" in (said := capsys.readouterr()).err, said
-    assert "make it again" in said.err
-    for more in parts:
-        words = (
-            f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu"
-            f" --draws 4 {more}"
-        )
-        assert main([*words.split(), "--verify"]) == 0
+    flip_a_bit(victim)
+    overlays = tmp_path / "overlays"
+    refusal = refuse("overlay --score entropy --maps", out, "--out", overlays, code=1)
+    assert f"{victim} was changed since it was written" in refusal
+    assert "make it again" in refusal
+    for part in parts:
+        predict_part(*words, part, "--verify")
     assert tree(out) == before
+
+
+def predict_part(*words: object) -> None:
+    done = segunc("predict --device cpu --draws 4", *words)
+    assert done.code == 0, done.stderr
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
 
 
 def test_shards_at_once_write_the_bytes_of_one_process(finetuned: Job, tmp_path: Path) -> None:
     slow = f"--draws 40 --scores entropy,epistemic --threads 1 {FAST}"
     command = ("predict --model", finetuned.abnn, "--input", finetuned.video, slow)
-    succeed(*command, "--out", tmp_path / "one", apart=True)
+    whole = tmp_path / "one"
+    succeed(*command, "--out", whole, apart=True)
     out = tmp_path / "many"
-    first, second = (Command(*command, "--out", out, "--shard", shard) for shard in ("1/2", "2/2"))
-    log, end = out / "frames.2-of-2.jsonl", time.monotonic() + 120
-    while not (log.exists() and log.read_bytes().count(b"\n") >= 1):
+    shard = (*command, "--out", out, "--shard")
+    first = Command(*shard, "1/2")
+    second = Command(*shard, "2/2")
+    log = out / "frames.2-of-2.jsonl"
+    end = time.monotonic() + 120
+    while count_lines(log) < 1:
         assert time.monotonic() < end, second.kill().stderr
         time.sleep(0.002)
     second.kill()
     assert first.wait().code == 0
-    again = succeed(*command, "--out", out, "--shard", "2/2", apart=True).stdout
-    assert not re.search(r"\b0 were finished before", again), (
-        "what was on disk is not computed again"
-    )
-    ours, theirs = tree(out), tree(tmp_path / "one")
-    logs = [name for name in ours if name.startswith("frames.") and name.endswith(".jsonl")]
-    assert logs == ["frames.1-of-2.jsonl", "frames.2-of-2.jsonl"]
-    assert sorted(b"".join(ours.pop(n) for n in logs).splitlines()) == sorted(
-        theirs.pop("frames.jsonl").splitlines()
-    )
-    assert len([ours.pop(name) for name in list(ours) if name.startswith("manifest.")]) == 2
-    assert ours == theirs
+    again = succeed(*shard, "2/2", apart=True).stdout
+    assert not re.search(r"\b0 were finished before", again), "a finished frame is made again"
+    assert_bytes_of_one_process(tree(out), tree(whole))
     assert "begun in 2 shards" in refuse(*command, "--out", out)
+
+
+def assert_bytes_of_one_process(sharded: dict[str, bytes], whole: dict[str, bytes]) -> None:
+    """Maps are equal; lines are in two logs, and each of the shards has a manifest."""
+    lines = []
+    for name in ("frames.1-of-2.jsonl", "frames.2-of-2.jsonl"):
+        lines += sharded.pop(name).splitlines()
+    assert sorted(lines) == sorted(whole.pop("frames.jsonl").splitlines())
+    manifests = [name for name in sharded if name.startswith("manifest.")]
+    assert len(manifests) == 2
+    for name in manifests:
+        del sharded[name]
+    assert sharded == whole

@@ -10,6 +10,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Job
 from tests.evaluation.runs import write_result
 from tests.verbs.processes import segunc
@@ -26,49 +28,65 @@ SHORTER = [
 """What another version of Python, another machine or another process says otherwise."""
 
 
-def test_every_refusal_is_one_line_of_these_words(predicted: Job, tmp_path: Path) -> None:
-    places = {
-        name.upper(): getattr(predicted, name)
-        for name in ("abnn", "base", "frames", "masks", "maps", "data")
-    }
-    places |= {
+@pytest.fixture
+def places(predicted: Job, tmp_path: Path) -> dict[str, Path]:
+    """The path that each word in capitals of a command stands for."""
+    unread = tmp_path / "nowhere.yaml"
+    unread.write_text(REESTIMATED)
+    # A network that came without its data, as an imported one does.
+    bare = tmp_path / "bare"
+    without_data = shutil.ignore_patterns("data.json", "train.yaml")
+    shutil.copytree(predicted.base, bare, ignore=without_data)
+    return {
+        "ABNN": predicted.abnn,
+        "BASE": predicted.base,
+        "FRAMES": predicted.frames,
+        "MASKS": predicted.masks,
+        "MAPS": predicted.maps,
+        "DATA": predicted.data,
         "TRAIN": predicted.train_config,
         "TUNE": predicted.finetune_config,
         "VIDEO": predicted.video,
-    }
-    places |= {
         "WEIGHTS": predicted.base / "network.safetensors",
         "OUT": tmp_path / "out",
         "TMP": tmp_path,
-    }
-    places |= {
         "RESULT": write_result(tmp_path / "a.json", {}),
-        "NOWHERE": tmp_path / "nowhere.yaml",
+        "NOWHERE": unread,
+        "BARE": bare,
     }
-    places["NOWHERE"].write_text(REESTIMATED)
-    # A network that came without its data, as an imported one does.
-    places["BARE"] = Path(
-        shutil.copytree(
-            predicted.base,
-            tmp_path / "bare",
-            ignore=shutil.ignore_patterns("data.json", "train.yaml"),
-        )
-    )
-    found = [TITLE]
+
+
+def words_of(command: str, places: dict[str, Path]) -> list[str]:
+    if command == "NOTHING":
+        return []
+    words = []
+    for word in command.split(" "):
+        text = str(places.get(word, word))
+        words.append(text.replace("\\0", "\0"))
+    return words
+
+
+def as_written(line: str, places: dict[str, Path]) -> str:
+    """Return a refusal with the words in capitals in the place of paths, the longest first."""
+    longest_first = sorted(places, key=lambda name: len(str(places[name])), reverse=True)
+    for name in longest_first:
+        line = line.replace(str(places[name]), name)
+    for pattern, shorter in SHORTER:
+        line = re.sub(pattern, shorter, line)
+    return line
+
+
+def test_every_refusal_is_one_line_of_these_words(places: dict[str, Path]) -> None:
+    blocks = [TITLE]
     for command in COMMANDS:
-        words = [str(places.get(word, word)).replace("\\0", "\0") for word in command.split(" ")]
-        done = segunc(*([] if command == "NOTHING" else words))
+        done = segunc(*words_of(command, places))
         assert len(done.error_lines) == 1, (command, done)
-        (line,) = done.error_lines
-        for name, path in sorted(places.items(), key=lambda item: -len(str(item[1]))):
-            line = line.replace(str(path), name)
-        for pattern, shorter in SHORTER:
-            line = re.sub(pattern, shorter, line)
         # Nothing was started: a later, right command finds no half-made folder that it would have
         # to explain.
-        assert not (tmp_path / "out").exists(), command
-        found.append(f"{command}\n{done.code}: {line}\n")
-    text = "\n$ ".join(found)
+        assert not places["OUT"].exists(), command
+        line = as_written(done.error_lines[0], places)
+        blocks.append(f"{command}\n{done.code}: {line}\n")
+    text = "\n$ ".join(blocks)
     if os.environ.get("SEGUNC_MESSAGES") == "write":
         MESSAGES.write_text(text, encoding="utf-8")
     assert text == MESSAGES.read_text(encoding="utf-8")

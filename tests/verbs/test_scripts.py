@@ -16,53 +16,81 @@ from tests.verbs.processes import FAST, segunc as run_segunc, succeed
 from tests.verbs.test_interrupted import tree
 
 
-def test_json_is_one_line_also_of_an_error_and_all_else_goes_to_standard_error(
-    predicted: Job, tmp_path: Path
-) -> None:
+def test_json_is_one_line_and_all_else_goes_to_standard_error(predicted: Job) -> None:
     done = run_segunc("summary --json --maps", predicted.maps)
     (line,) = done.stdout.splitlines()
     content = json.loads(line)
     assert content["statistic"] == "entropy.region"
     assert content["moments"][0]["folder"] == str(predicted.maps)
     assert "worst moments" in done.stderr
-    labels = (
-        "--anomaly-labels",
-        predicted.masks,
-        "--replicates 0 --scores entropy --out",
-        tmp_path / "m.json",
-    )
-    done = run_segunc("evaluate --json --maps", predicted.maps, *labels)
+
+
+def test_json_of_an_evaluation_is_that_of_its_file(predicted: Job, tmp_path: Path) -> None:
+    out = tmp_path / "m.json"
+    words = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--out", out)
+    done = run_segunc("evaluate --json --replicates 0 --scores entropy", *words)
     (line,) = done.stdout.splitlines()
-    assert json.loads(line)["numbers"] == json.loads((tmp_path / "m.json").read_text())
-    done = run_segunc("summary --json --maps", tmp_path / "gone")
+    assert json.loads(line)["numbers"] == json.loads(out.read_text())
+
+
+def test_json_of_an_error_is_one_line(tmp_path: Path) -> None:
+    missing = tmp_path / "gone"
+    done = run_segunc("summary --json --maps", missing)
     assert done.code == 2
     (line,) = done.stdout.splitlines()
     assert json.loads(line) == {
-        "error": f"--maps {tmp_path / 'gone'} does not exist",
+        "error": f"--maps {missing} does not exist",
         "hint": "check the path",
     }
 
 
-def test_a_run_goes_on_where_its_input_lies_now(finetuned: Job, tmp_path: Path) -> None:
-    given, moved, out = (tmp_path / name for name in ("given", "moved", "maps"))
-    shutil.copytree(finetuned.frames, given)
-    words = ("predict --model", finetuned.abnn, "--draws 2 --scores entropy", FAST)
-    succeed(*words, "--input", given, "--out", tmp_path / "whole")
-    succeed(*words, "--input", given, "--out", out)
-    log = out / "frames.jsonl"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))  # as after a kill
-    given.rename(moved)
-    done = run_segunc(*words, "--input", moved, "--out", out)
+@pytest.fixture
+def moved_frames(finetuned: Job, tmp_path: Path) -> Path:
+    """Frames that lay elsewhere when a prediction into ``maps`` was killed after two of them.
+
+    The folder ``whole`` has the maps of a prediction that was not killed.
+    """
+    first_place = tmp_path / "first"
+    shutil.copytree(finetuned.frames, first_place)
+    for name in ("whole", "maps"):
+        words = ("--input", first_place, "--out", tmp_path / name)
+        succeed(*predict_words(finetuned), *words)
+    log = tmp_path / "maps" / "frames.jsonl"
+    finished = log.read_bytes().splitlines(keepends=True)[:2]
+    log.write_bytes(b"".join(finished))
+    moved = tmp_path / "moved"
+    first_place.rename(moved)
+    return moved
+
+
+def predict_words(job: Job) -> list[object]:
+    return ["predict --model", job.abnn, "--draws 2 --scores entropy", FAST]
+
+
+def test_a_run_goes_on_where_its_input_lies_now(
+    finetuned: Job, moved_frames: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "maps"
+    done = run_segunc(*predict_words(finetuned), "--input", moved_frames, "--out", out)
     assert done.code == 0
     assert "2 were finished before" in done.stdout
     assert tree(out) == tree(tmp_path / "whole")
     reader = MapsReader(out)
     source, missing = open_images(reader, None, reader.frames)
     assert source is not None, missing
-    first = sorted(moved.rglob("*.png"))[0]
+
+
+def test_a_run_does_not_go_on_with_another_picture(
+    finetuned: Job, moved_frames: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "maps"
+    succeeded = run_segunc(*predict_words(finetuned), "--input", moved_frames, "--out", out)
+    assert succeeded.code == 0
+    first = sorted(moved_frames.rglob("*.png"))[0]
     cv2.imwrite(str(first), np.zeros((64, 128, 3), np.uint8))
-    moved.rename(given.with_name("other"))
-    done = run_segunc(*words, "--input", tmp_path / "other", "--out", out)
+    other = tmp_path / "other"
+    moved_frames.rename(other)
+    done = run_segunc(*predict_words(finetuned), "--input", other, "--out", out)
     assert done.code == 2
     assert "is another picture. Hint: give another --out, or --overwrite" in done.stderr
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -18,77 +19,111 @@ from tests.verbs.test_interrupted import kill_after_three, tree, write_mask
 
 
 def names(out: Path) -> list[str]:
-    return [json.loads(line)["name"] for line in (out / "frames.jsonl").read_text().splitlines()]
+    lines = (out / "frames.jsonl").read_text().splitlines()
+    return [json.loads(line)["name"] for line in lines]
 
 
-def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_path: Path) -> None:
+@pytest.fixture
+def two_videos(finetuned: Job, tmp_path: Path) -> Path:
+    """Maps of a part of two equal videos."""
     second = tmp_path / "second.webm"
     shutil.copy(finetuned.video, second)
-    out, table = tmp_path / "maps", tmp_path / "summary.csv"
+    out = tmp_path / "maps"
     words = ("--input", finetuned.video, second, "--overlay --every 3 --start 0:00.1 --end 0.9")
     done = succeed("predict --model", finetuned.abnn, *words, "--out", out, SMALL)
     assert "second: " in done.stderr  # progress says which
-    assert sorted(path.name for path in out.iterdir()) == ["crossing", "second"]
-    assert (out / "second" / "overlay.webm").stat().st_size > 1000
-    assert names(out / "crossing") == names(out / "second")
-    assert set(names(out / "second")) <= {f"{number:06d}" for number in range(0, 12, 3)} - {
-        "000000"
-    }
-    done = succeed("summary --top 3 --apart 0.2 --maps", out, "--out", table)
+    return out
+
+
+def test_several_inputs_each_have_a_folder(two_videos: Path) -> None:
+    assert sorted(path.name for path in two_videos.iterdir()) == ["crossing", "second"]
+    assert (two_videos / "second" / "overlay.webm").stat().st_size > 1000
+    frames = names(two_videos / "second")
+    assert names(two_videos / "crossing") == frames
+    assert set(frames) <= {"000003", "000006", "000009"}
+
+
+def test_several_inputs_have_one_summary(two_videos: Path, tmp_path: Path) -> None:
+    table = tmp_path / "summary.csv"
+    done = succeed("summary --top 3 --apart 0.2 --maps", two_videos, "--out", table)
     assert "worst moments by entropy.region" in done.stdout
-    rows = list(csv.DictReader(table.open(newline="")))
-    assert {row["list"] for row in rows} == {"moments", "label"}
     assert "crossing/0000" in done.stdout
-    assert "no mean of" in refuse("summary", "--maps", out, "--score deterministic-energy")
+    with table.open(newline="") as file:
+        lists = {row["list"] for row in csv.DictReader(file)}
+    assert lists == {"moments", "label"}
+
+
+def test_a_score_without_maps_has_no_summary(two_videos: Path) -> None:
+    words = ("--maps", two_videos, "--score deterministic-energy")
+    assert "no mean of" in refuse("summary", *words)
 
 
 def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -> None:
     command = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL)
-    succeed(*command, "--out", tmp_path / "one")
-    running = [
-        Command(*command, "--out", tmp_path / "two", "--shard", f"{number}/2") for number in (2, 1)
-    ]
-    for command_of_shard in running:
-        done = command_of_shard.wait()
-        assert (done.code, done.error_lines) == (0, [])
+    whole = tmp_path / "one"
+    sharded = tmp_path / "two"
+    succeed(*command, "--out", whole)
+    second = Command(*command, "--out", sharded, "--shard 2/2")
+    first = Command(*command, "--out", sharded, "--shard 1/2")
+    for shard in (second, first):
+        done = shard.wait()
+        assert done.code == 0
+        assert done.error_lines == []
         assert ": 6 in" in done.stdout
-    for path in (tmp_path / "one").rglob("*.png"):
-        assert (
-            tmp_path / "two" / path.relative_to(tmp_path / "one")
-        ).read_bytes() == path.read_bytes()
-    assert "begun in 2 shards" in refuse(*command, "--out", tmp_path / "two")
+    for path in whole.rglob("*.png"):
+        other = sharded / path.relative_to(whole)
+        assert other.read_bytes() == path.read_bytes()
+    assert "begun in 2 shards" in refuse(*command, "--out", sharded)
 
 
-def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
-    maps, labels, out = tmp_path / "maps", tmp_path / "labels", tmp_path / "metrics.json"
+@pytest.fixture
+def video_maps(finetuned: Job, tmp_path: Path) -> Path:
+    """Maps of the video; a folder ``labels`` beside them has a mask of each frame."""
+    maps = tmp_path / "maps"
     succeed("predict --model", finetuned.abnn, "--input", finetuned.video, "--out", maps, SMALL)
+    mask = np.zeros((64, 128), np.uint8)
+    mask[40:50, 30:60] = 1
+    labels = tmp_path / "labels"
     labels.mkdir()
     for name in names(maps):
-        mask = np.zeros((64, 128), np.uint8)
-        mask[40:50, 30:60] = 1
         cv2.imwrite(str(labels / f"{name}.png"), mask)
-    words = ("--anomaly-labels", labels, "--scores entropy --out", out, "--resample")
-    done = succeed("evaluate --maps", maps, *words, "0.5s")
-    about = json.loads(out.read_text())["bootstrap"]
-    assert (about["unit"], about["replicates"], about["units"]) == ("0.5s", 2000, 2)
-    assert set(about["no_interval"].values()) == {"too few resampled units: 2, of at least 15"}
-    assert "too few resampled units: 2, of at least 15" in done.stdout
-    shutil.copytree(maps / "entropy", tmp_path / "foreign" / "entropy")
-    said = refuse("evaluate --maps", tmp_path / "foreign", *words, "10s")
-    assert "needs maps of a video, but no time of the frame 000000 is known" in said
+    return maps
+
+
+def resample_words(folder: Path, length: str) -> list[object]:
+    labels = ("--anomaly-labels", folder / "labels")
+    return [*labels, "--scores entropy --out", folder / "metrics.json", "--resample", length]
+
+
+def test_blocks_of_time_are_resampled(video_maps: Path, tmp_path: Path) -> None:
+    done = succeed("evaluate --maps", video_maps, *resample_words(tmp_path, "0.5s"))
+    bootstrap = json.loads((tmp_path / "metrics.json").read_text())["bootstrap"]
+    assert bootstrap["unit"] == "0.5s"
+    assert bootstrap["replicates"] == 2000
+    assert bootstrap["units"] == 2
+    reason = "too few resampled units: 2, of at least 15"
+    assert set(bootstrap["no_interval"].values()) == {reason}
+    assert reason in done.stdout
+
+
+def test_blocks_of_time_need_the_times_of_frames(video_maps: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    shutil.copytree(video_maps / "entropy", foreign / "entropy")
+    refusal = refuse("evaluate --maps", foreign, *resample_words(tmp_path, "10s"))
+    assert "needs maps of a video, but no time of the frame 000000 is known" in refusal
 
 
 def test_a_failing_input_does_not_stop_the_others(finetuned: Job, tmp_path: Path) -> None:
-    inputs = [tmp_path / "first", tmp_path / "second"]
-    for folder in inputs:
-        shutil.copytree(finetuned.frames, folder)
-    for path in inputs[0].rglob("*.png"):
+    failing = tmp_path / "first"
+    shutil.copytree(finetuned.frames, failing)
+    for path in failing.rglob("*.png"):
         path.write_bytes(b"broken")
+    other = tmp_path / "second"
+    shutil.copytree(finetuned.frames, other)
     out = tmp_path / "maps"
-    message = refuse(
-        "predict", "--model", finetuned.abnn, "--input", *inputs, "--out", out, SMALL, code=1
-    )
-    assert "1 of 2 inputs failed; first: no frame of" in message
+    words = ("--input", failing, other, "--out", out, SMALL)
+    refusal = refuse("predict --model", finetuned.abnn, *words, code=1)
+    assert "1 of 2 inputs failed; first: no frame of" in refusal
     assert len(names(out / "second")) == 4
 
 
@@ -97,70 +132,109 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(
 ) -> None:
     words = ("--overlay", "--mask", write_mask(tmp_path))
     command = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, *words)
-    succeed(*command, "--out", tmp_path / "whole")
-    kill_after_three(tmp_path / "killed", *command)
-    succeed(*command, "--out", tmp_path / "killed")
-    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
-    reader = MapsReader(tmp_path / "whole")
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
+    succeed(*command, "--out", whole)
+    kill_after_three(killed, *command)
+    succeed(*command, "--out", killed)
+    assert tree(killed) == tree(whole)
+    reader = MapsReader(whole)
     assert len(reader.frames) == 12
     for score in ("prediction", "entropy", "aleatoric", "epistemic"):
         assert not reader.read_stored("000005", score)[48:].any()
 
 
-def test_overlays_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Path) -> None:
-    maps, out = tmp_path / "maps", tmp_path / "out"
-    words = (
-        "--input",
-        finetuned.video,
-        "--out",
-        maps,
-        "--scores entropy,epistemic --every 3",
-        FAST,
-    )
-    succeed("predict --draws 2 --model", finetuned.abnn, *words)
-    command = ("overlay", "--maps", maps, "--out", out)
-    done = succeed(*command, "--video --score epistemic --range epistemic=0:0.02")
-    assert f"4 pictures in {out / 'overlay-epistemic'}" in done.stdout
+@pytest.fixture
+def thinned_maps(finetuned: Job, tmp_path: Path) -> Path:
+    """Maps of every third frame of the video."""
+    maps = tmp_path / "maps"
+    words = ("--input", finetuned.video, "--out", maps)
+    scores = "--scores entropy,epistemic --every 3"
+    succeed("predict --draws 2 --model", finetuned.abnn, *words, scores, FAST)
+    return maps
+
+
+def test_overlays_and_their_video(thinned_maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = "--video --score epistemic --range epistemic=0:0.02"
+    done = succeed("overlay --maps", thinned_maps, "--out", out, options)
+    pictures = out / "overlay-epistemic"
+    assert f"4 pictures in {pictures}" in done.stdout
+    assert sorted(path.name for path in pictures.iterdir()) == [
+        "000000.png",
+        "000003.png",
+        "000006.png",
+        "000009.png",
+    ]
     video = out / f"overlay-epistemic{VIDEO_SUFFIX}"
     assert f"video: {video}" in done.stdout
-    assert [round(start, 2) for start in decoded(video)[0]] == [0.0, 0.24, 0.48, 0.72]
-    assert sorted(path.name for path in (out / "overlay-epistemic").iterdir()) == [
-        f"{n:06d}.png" for n in (0, 3, 6, 9)
-    ]
-    succeed(*command, "--frames 000003 --format jpg --flag entropy=0.2 --score entropy,epistemic")
-    made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.jpg"))
-    assert made == ["overlay-entropy/000003.jpg", "overlay-epistemic/000003.jpg"]
+    times, _ = decoded(video)
+    assert [round(time, 2) for time in times] == [0.0, 0.24, 0.48, 0.72]
 
 
-def test_compact_maps_go_through_every_verb(finetuned: Job, tmp_path: Path) -> None:
-    maps, out = tmp_path / "maps", tmp_path / "out"
+def test_overlays_of_one_frame_for_print(thinned_maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = "--frames 000003 --format jpg --flag entropy=0.2 --score entropy,epistemic"
+    succeed("overlay --maps", thinned_maps, "--out", out, options)
+    written = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.jpg"))
+    assert written == ["overlay-entropy/000003.jpg", "overlay-epistemic/000003.jpg"]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Maps of the same frames at both sizes, and the words that made them but for the folder."""
+
+    full: Path
+    compact: Path
+    command: tuple[object, ...]
+
+
+@pytest.fixture(scope="module")
+def sizes(finetuned: Job, tmp_path_factory: pytest.TempPathFactory) -> Sizes:
+    folder = tmp_path_factory.mktemp("sizes")
     scores = "--scores msp,entropy,epistemic,deterministic-energy"
-    command = (
-        "predict --draws 2 --model",
-        finetuned.abnn,
-        "--input",
-        finetuned.frames,
-        FAST,
-        scores,
-        "--out",
-    )
-    succeed(*command, tmp_path / "full")
-    succeed(*command, maps, "--compact")
-    assert "written with compact = True (now None)" in refuse(*command, maps)
-    labels = ("--dataset toy --anomaly-labels", finetuned.masks)
-    auroc = []
-    for folder in (tmp_path / "full", maps):
-        succeed("evaluate --replicates 0 --maps", folder, *labels, "--out", tmp_path / "m.json")
-        auroc += [
-            json.loads((tmp_path / "m.json").read_text())["scores"]["entropy"]["pooled"]["auroc"]
-        ]
-    assert auroc[1] == pytest.approx(auroc[0], abs=0.05)
+    words = ("--model", finetuned.abnn, "--input", finetuned.frames)
+    command = ("predict --draws 2", FAST, scores, *words, "--out")
+    sizes = Sizes(folder / "full", folder / "compact", command)
+    succeed(*command, sizes.full)
+    succeed(*command, sizes.compact, "--compact")
+    return sizes
+
+
+def entropy_auroc(maps: Path, masks: Path, out: Path) -> float:
+    labels = ("--dataset toy --anomaly-labels", masks)
+    succeed("evaluate --replicates 0 --maps", maps, *labels, "--out", out)
+    return json.loads(out.read_text())["scores"]["entropy"]["pooled"]["auroc"]
+
+
+def test_compact_maps_are_not_mixed_with_full_ones(sizes: Sizes) -> None:
+    refusal = refuse(*sizes.command, sizes.compact)
+    assert "written with compact = True (now None)" in refusal
+
+
+def test_compact_maps_have_nearly_the_same_numbers(
+    finetuned: Job, sizes: Sizes, tmp_path: Path
+) -> None:
+    out = tmp_path / "metrics.json"
+    full = entropy_auroc(sizes.full, finetuned.masks, out)
+    compact = entropy_auroc(sizes.compact, finetuned.masks, out)
+    assert compact == pytest.approx(full, abs=0.05)
+
+
+def test_numbers_of_compact_maps_are_compared(finetuned: Job, sizes: Sizes, tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.json"
+    entropy_auroc(sizes.compact, finetuned.masks, metrics)
     table = tmp_path / "tables" / "t.md"
-    done = succeed("compare", tmp_path / "m.json", "--keys *.auroc --names compact --out", table)
+    done = succeed("compare", metrics, "--keys *.auroc --names compact --out", table)
     assert table.read_text() == done.stdout.split("wrote ")[0]
-    assert (
-        succeed("summary --maps", maps).stdout
-        == succeed("summary --maps", tmp_path / "full").stdout
-    )
-    assert "4 pictures" in succeed("overlay --maps", maps, "--out", out).stdout
-    succeed("review --maps", maps, "--out", tmp_path / "page")
+
+
+def test_compact_maps_have_the_summary_of_full_ones(sizes: Sizes) -> None:
+    compact = succeed("summary --maps", sizes.compact).stdout
+    assert compact == succeed("summary --maps", sizes.full).stdout
+
+
+def test_compact_maps_are_drawn_and_reviewed(sizes: Sizes, tmp_path: Path) -> None:
+    done = succeed("overlay --maps", sizes.compact, "--out", tmp_path / "out")
+    assert "4 pictures" in done.stdout
+    succeed("review --maps", sizes.compact, "--out", tmp_path / "page")
