@@ -171,7 +171,7 @@ class ABNN(AffineTrainingConfig):
     random_class_weight: NonNegativeFloat = 4.0
 
     around: ClassVar[Callable[..., ABNNPosterior]] = ABNNPosterior.around
-    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.statistics frozen need none"
+    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.statistics frozen (needs no data)"
 
     @property
     def uses_data(self) -> dict[str, str]:
