@@ -385,7 +385,7 @@ class TruthOptions:
         root (DIR): folder of the data set; with --maps, give this or the folders of labels, but not
             both
         split: split of the data set (default: the first of test, val, validation and all that has
-            labels). selection is the split for the choice of settings: val, or its substitute if
+            labels). selection is the split on which settings are chosen: val, or its substitute if
             every frame of val holds an anomaly
         anomaly_class (A,B): classes of the data set that count as anomalies because the network was
             not trained on them (may be repeated)
@@ -420,7 +420,9 @@ class SamplingOptions(DeviceOptions):
         draws (S): number of sampled networks (default 8)
         seed: random seed of the draws (default 0)
         alpha (A): noise scale of an ABNN, at least 0 (default: the one in the model)
-        scheme: how the noise of the draws is spread (default latin-hypercube)
+        scheme: how the noise of the draws is chosen: independent of each other, antithetic (in
+            pairs of opposite sign), or latin-hypercube (spread evenly over its distribution, the
+            default)
         scope (SCOPE): sample only these normalisation layers: all, encoder, decoder, last:N,
             every:N or a regular expression for their names (default: those of the model)
         size (HxW): height and width to which frames are resized for the network; maps keep the size
@@ -694,23 +696,23 @@ class ThresholdOptions(Options, ClassTruthOptions):
     Args:
         maps (DIR): maps of the calibration frames
         out (JSON): file to write, with the threshold and its promise, e.g. threshold.json
-        control: risk to bound. missed-pixels: share of anomaly pixels that are not flagged;
-            missed-objects: share of objects that are not found; flagged-pixels: share of normal
-            pixels that are flagged; false-alarms: number of flagged regions on normal ground;
+        control: risk to bound. missed-pixels: share of anomaly pixels that are not flagged.
+            missed-objects: share of objects that are not found. flagged-pixels: share of normal
+            pixels that are flagged. false-alarms: number of flagged regions on normal ground.
             errors-kept: share of wrong predictions among pixels that are not flagged
         level: bound of the risk: a share. For false-alarms it is a number for each frame, or for
             each minute if units are blocks of seconds
-        method: what the guarantee bounds: conformal (the default) the expected risk; ltt (the
-            default with --confidence) the risk itself, with a confidence; clopper-pearson the share
-            of units with any loss, e.g. a missed object
+        method: what the guarantee bounds. conformal (the default): the expected risk. ltt (the
+            default with --confidence): the risk itself, with a confidence. clopper-pearson: the
+            share of units with any loss, e.g. a missed object
         confidence: confidence of ltt and clopper-pearson, above 0 and below 1 (default 0.9)
         also (CONTROL=LEVEL): bound a second risk with the same threshold, e.g. flagged-pixels=0.02
             (needs method ltt)
         score: score that gets the threshold (default: anomaly if there are maps of it, otherwise
             entropy)
         unit (UNIT): what counts as one independent observation (statistically: what is
-            exchangeable): frame, folder, blocks of seconds of a video (10s), or a regular
-            expression, whose match names the unit (default: 10s if frames have times, otherwise
+            exchangeable). UNIT is frame, folder, blocks of seconds of a video (10s), or a regular
+            expression whose match names the unit (default: 10s if frames have times, otherwise
             frame)
         fps: frame rate of the video that the images come from, before predict --every took some of
             its frames; images then have times, in the order of their names
@@ -792,9 +794,10 @@ class SummaryOptions(DeviceOptions):
         maps (DIR): maps folder, or a folder of several
         score: score of the worst moments (default: anomaly if there are maps of it, otherwise
             entropy)
-        statistic: number by which frames are ranked: the strongest region above the threshold (area
-            times mean excess), the mean, the 99th percentile, the maximum, or the pixels of the
-            largest region (default: region where the maps record it, otherwise mean)
+        statistic: number by which frames are ranked (default: region if the maps record it,
+            otherwise mean). mean, p99 and max are the mean, the 99th percentile and the maximum of
+            the score. region is the strength of the strongest region, which is its area times its
+            mean excess over the threshold. component is the pixels of the largest region
         top (N): number of moments and frames to list (default 10)
         apart (SECONDS): shortest time between two moments of a video (default 5)
         fps: frame rate of the video that the images come from, before predict --every took some of
@@ -831,9 +834,9 @@ class MonitorOptions(Options):
             before it)
         verdicts (JSON): verdicts on --maps that review pages exported; they also give bounds of the
             risk that the threshold promised to limit
-        statistic: number that is watched for each frame: the mean of the score, its 99th
-            percentile, its maximum, the strength of the strongest region, or the pixels of the
-            largest region (default mean)
+        statistic: number that is watched for each frame (default mean). mean, p99 and max are the
+            mean, the 99th percentile and the maximum of the score. region is the strength of the
+            strongest region. component is the pixels of the largest region
         level (A): largest probability that the monitor ever gives a false alarm, over all frames to
             come, above 0 and below 1 (default 0.01)
         apart (SECONDS): if units are frames of a video, compare only one frame in each period of

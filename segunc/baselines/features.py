@@ -170,7 +170,7 @@ class FeaturesConfig(Settings):
             timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder; each gives a map.
-        resolution: size to which frames are brought before the factors of sizes: network is the
+        resolution: size to which frames are brought before the factors of sizes. network is the
             size that the network sees; frame keeps the frame's own size, which shows more to a
             second encoder.
         bank: number of features that are kept for each layer and size: a random sample of all.

@@ -36,6 +36,13 @@ _ROLE = re.compile(r":\w+:`[~.]?([^`]*)`")
 """Markup of Sphinx for the name of a module, a class or a function."""
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Formatter of help that breaks no word at a hyphen, so that names stay whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """Parser that says in one line what is wrong, and exits with 2.
 
