@@ -380,11 +380,13 @@ class TruthOptions:
     Args:
         anomaly_labels (DIR): anomaly masks of the frames of --maps: 0 is normal, 1 is anomaly and
             255 is ignored, unless --dataset names other values
-        dataset (NAME): data set that the labels belong to: it says what their values mean, and with
+        dataset (NAME): data set that the labels belong to. It says what their values mean, and with
             --root it also gives the frames
-        root (DIR): folder of the data set; with --maps its labels replace the label folders
+        root (DIR): folder of the data set; with --maps, give this or the folders of labels, but not
+            both
         split: split of the data set (default: the first of test, val, validation and all that has
-            labels); selection names the frames on which settings are compared
+            labels). selection is the split on which settings are chosen: val, or its substitute if
+            every frame of val holds an anomaly
         anomaly_class (A,B): classes of the data set that count as anomalies because the network was
             not trained on them (may be repeated)
     """
@@ -401,7 +403,7 @@ class ClassTruthOptions(TruthOptions):
     """Class labels.
 
     Args:
-        label_map (NAME|CSV): what the values of class labels mean: the name of a label map
+        label_map (NAME|CSV): label map, which says what class each label value is: its name
             (cityscapes, camvid, ...) or a CSV file (default: as --dataset says)
         labels (DIR): class labels of the frames of --maps (needs --dataset or --label-map)
     """
@@ -418,17 +420,19 @@ class SamplingOptions(DeviceOptions):
         draws (S): number of sampled networks (default 8)
         seed: random seed of the draws (default 0)
         alpha (A): noise scale of an ABNN, at least 0 (default: the one in the model)
-        scheme: how the noise of the draws is spread (default latin-hypercube)
-        scope (SCOPE): draw fewer normalisation layers: all, encoder, decoder, last:N, every:N or a
-            regular expression
-        size (HxW): height and width at which the network sees frames; maps keep the size of the
-            frame
-        chunk (N): number of draws that run as one batch (default: what memory allows)
-        precision: number format of the network (default: bfloat16 where the hardware multiplies it,
-            otherwise float32)
+        scheme: how the noise of the draws is chosen: independent of each other, antithetic (in
+            pairs of opposite sign), or latin-hypercube (spread evenly over its distribution, the
+            default)
+        scope (SCOPE): sample only these normalisation layers: all, encoder, decoder, last:N,
+            every:N or a regular expression for their names (default: those of the model)
+        size (HxW): height and width to which frames are resized for the network; maps keep the size
+            of the frame (default: the inference size of the model, if it has one)
+        chunk (N): number of draws that run as one batch (default: as many as memory allows)
+        precision: number format of the network (default auto: bfloat16 if the hardware multiplies
+            in it and the network suits it, otherwise float32)
         threads (N): CPU threads of the network (default: all cores)
-        compile: compile the network for a GPU: faster, after one compilation for each size of
-            frames
+        compile: compile the network for a GPU. It then runs faster, after one compilation for each
+            size of frames
     """
 
     draws: Count = 8
@@ -445,7 +449,7 @@ class SamplingOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class DemoOptions(DeviceOptions):
-    """Show the whole job on toy scenes in a few minutes: train, predict, evaluate and review.
+    """Run all steps on toy scenes in a few minutes: train, predict, evaluate and review.
 
     The last line names a page to open in a browser.
 
@@ -468,15 +472,15 @@ class InitOptions(Options):
         data (DIR): folder that holds images and labels, in any usual layout
         out (YAML): configuration to write; a label map, a list of frames and a picture of eight
             pairs are written beside it
-        images (PATTERN): folder or pattern of the images below DIR, if their names do not tell them
-            from labels
-        labels (PATTERN): folder or pattern of the labels below DIR, e.g. masks or *_L.png
-        label_map (NAME|CSV): what the values of labels mean, if a label map exists: its name
+        images (PATTERN): folder or glob pattern of the images inside DIR; needed only if init
+            cannot tell images from labels by their names
+        labels (PATTERN): folder or glob pattern of the labels inside DIR, e.g. masks or *_L.png
+        label_map (NAME|CSV): label map, which says what class each label value is: its name
             (cityscapes, camvid, ...) or a CSV file
-        void (A,B): values of labels to ignore: ids, colours as #rrggbb, or none (default: 255, or
-            black if labels have more than 3 colours)
-        two_classes: learn labels of only two values as two classes (default: take them for anomaly
-            masks and stop)
+        void (A,B): label values to ignore: ids, colours as #rrggbb, or none (default: 255, or black
+            if labels have more than 3 colours)
+        two_classes: if labels have only two values, train on them as two classes (default: treat
+            them as anomaly masks and stop)
         labelled_only: leave out images that have no label
         overwrite: replace the files of an earlier init
     """
@@ -494,14 +498,15 @@ class InitOptions(Options):
 
 @dataclass(frozen=True)
 class TrainOptions(DeviceOptions):
-    """Train a deterministic segmentation network, from which finetune makes a Bayesian one.
+    """Train a deterministic segmentation network, which finetune then turns into a Bayesian one.
 
     Args:
-        config (YAML): configuration, see configs/; --KEY.SUBKEY VALUE changes one of its keys, and
-            --trainer.KEY VALUE sets any argument of Lightning's Trainer
+        config (YAML): configuration file; the folder configs holds examples. --KEY.SUBKEY VALUE
+            changes one of its keys, and --trainer.KEY VALUE sets any argument of Lightning's
+            Trainer
         out (DIR): model folder to write; the same command continues a run that was stopped
-        seeds (A,B): train one network for each seed, in DIR/seed-A and so on: the members of an
-            ensemble
+        seeds (A,B): train one network for each seed, in DIR/seed-A and so on; finetune --method
+            ensemble makes an ensemble of them
     """
 
     config: File
@@ -519,18 +524,20 @@ class ImportOptions(Options):
             python:package.module:function
         out (DIR): model folder to write
         weights (FILE): file with the state dict, if the source holds no weights
-        weights_key (KEY): where the weights stand in that file: a key, or the beginning of their
-            names, e.g. state_dict_ema
+        weights_key (KEY): key of the weights in that file, or the first part of their names, e.g.
+            state_dict_ema
         classes (NAME|CSV|A,B,...): classes in the order of the logits: the name of a label map
-            (cityscapes, ...), a CSV file of one, or the names of the classes
-        drop_classes (A,B,...): outputs of the network that are not classes, e.g. void: names of
-            --classes, or numbers from 0
+            (cityscapes, ...), the CSV file of a label map, or the names of the classes
+        drop_classes (A,B,...): outputs of the network that are not classes, e.g. void: names from
+            --classes, or numbers counted from 0
         mean (R,G,B): mean of the input normalisation, for images in 0..1
         std (R,G,B): standard deviation of the input normalisation, for images in 0..1
-        size (HxW): height and width of the frames that the network was made for
+        size (HxW): height and width to which frames are resized for the network; a frame of another
+            aspect ratio keeps its ratio
         arguments (NAME=VALUE,...): arguments of the function that builds the network; values are
             JSON
-        trust: run the code of a python: network, now and whenever it is loaded on this machine
+        trust: allow the code of a python: network to run, now and whenever this machine loads the
+            network
     """
 
     source: str = option(flags=("source",))
@@ -553,13 +560,13 @@ class FinetuneOptions(DeviceOptions):
     """Turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model.
 
     Args:
-        base (DIR): model folder to start from; abnn takes a deterministic network, ensemble takes
+        base (DIR): model folder to start from. abnn takes a deterministic network; ensemble takes
             several folders, or the folder of train --seeds
-        config (YAML): configuration, see configs/; --KEY.SUBKEY VALUE changes one of its keys;
-            ensemble takes none, and tta needs none
+        config (YAML): configuration file; the folder configs holds examples. --KEY.SUBKEY VALUE
+            changes one of its keys. ensemble takes no configuration, and tta needs none
         out (DIR): model folder to write
-        method: posterior to make (default abnn), or what to fit on a finished model; --method NAME
-            --help lists the keys of a method
+        method: posterior to make (default abnn), or what to fit on a finished model. segunc
+            finetune --method NAME --help lists the keys of a method
     """
 
     base: Folder | Sequence[Folder]
@@ -578,23 +585,23 @@ class PredictOptions(SamplingOptions):
         input (PATH): images, folders, glob patterns or videos; each of several inputs gets its own
             sub-folder of --out
         out (DIR): maps folder to write; the same command continues a run that was stopped
-        compact: write maps of half the height and width, with 8-bit codes of scores in 0..1: about
-            a tenth of the bytes
+        compact: write maps of half the height and width, with 8-bit codes of scores in 0..1; they
+            take about a tenth of the bytes
         overlay: also write overlays (and a video, for video input) of anomaly if it is written,
             otherwise of entropy
-        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and their
-            legend names it
-        scores (A,B): scores to write (default: those that need no further statistics, and anomaly
-            if the model has it)
+        flag (JSON): threshold.json for --overlay: overlays outline what this threshold flags, and
+            their legend names it
+        scores (A,B): scores to write (default: those that every model has, and anomaly if it was
+            fitted on the model)
         every (N): take every N-th frame (default 1)
-        start (TIME): first moment of a video, in seconds or as HH:MM:SS
-        end (TIME): moment of a video before which to stop, in seconds or as HH:MM:SS
-        shard (I/N): process only part I of N parts of the frames; all parts share --out, at once or
-            one after another
-        mask (PNG): region of interest; where it is black (e.g. the bonnet), maps are read as 0 and
-            count in no statistic
-        all_images: take every image of a folder as a frame, even those that look like labels
-        verify: read the maps of finished frames, and make damaged ones again (default: compare only
+        start (TIME): start at this moment of a video, in seconds or as HH:MM:SS
+        end (TIME): stop before this moment of a video, in seconds or as HH:MM:SS
+        shard (I/N): process only part I of N parts of the frames. All parts use the same --out, at
+            the same time or one after another
+        mask (PNG): image that is black where frames are left out (e.g. at the bonnet): there maps
+            are read as 0, and statistics do not count them
+        all_images: take every image of a folder as a frame, even if it looks like a label
+        verify: read the maps of finished frames, and make damaged maps again (default: compare only
             the sizes of their files)
         overwrite: replace the maps of an earlier run
     """
@@ -618,16 +625,16 @@ class PredictOptions(SamplingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(SamplingOptions, ClassTruthOptions):
-    """Measure how well scores find errors and anomalies, from maps or in one pass of a model.
+    """Measure how well scores find errors and anomalies, on maps or on a model that makes them.
 
     Args:
         maps (DIR): folder of score maps (png, tif, npy, hdf5) from segunc or any other tool
-        model (DIR): model folder: predict and evaluate in one pass, and write only the result
-            (default data: those that the model was made with)
-        config (YAML): configuration whose data are evaluated, instead of --dataset, --root and
-            --label-map
-        verdicts (FILE): verdicts on --maps that review pages exported (.json), instead of labels:
-            how many alarms are true, and what was missed
+        model (DIR): model folder: predict and evaluate together, and write only the result (default
+            data: the data set that the model was made with)
+        config (YAML): configuration file whose section data names the data set, instead of
+            --dataset, --root and --label-map
+        verdicts (FILE): verdicts on --maps that review pages exported (.json). They are used
+            instead of labels, to count true alarms and misses
         out (JSON): file of the result (default: only print it)
         frames (PATTERN): evaluate only frames whose names match this regular expression
         every (N): of these frames, evaluate every N-th (default 1)
@@ -635,25 +642,27 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
             writes)
         corruption (NAME:N): with --model, corrupt the images first: blur, noise, fog, darkness or
             jpeg, with a strength of 1 to 5, e.g. fog:3
-        protocols (A,B): how pixels with anomaly labels are pooled: pooled, smiyc (default pooled)
-        components (A,B): tracks that count anomalies as objects, in a second pass: smiyc-anomaly,
-            smiyc-obstacle
-        by (A,B): also give anomaly numbers by size or distance of connected objects, or none;
-            distance is the row of an object's lowest pixel (default size)
-        fps: frame rate of the video that the images come from, before predict --every: gives times
-            to images, in the order of their names
-        groups (PATTERN|CSV): also give anomaly numbers by groups of frames: a regular expression,
-            whose first group or whole match in a frame's name is its group, or a CSV file with the
-            columns frame,group; all other frames are the group other
+        protocols (A,B): protocols that pool the pixels with anomaly labels into one number: pooled
+            (all frames), smiyc (the SegmentMeIfYouCan benchmark) (default pooled)
+        components (A,B): also count anomalies as objects, in a second pass, by the rules of these
+            SegmentMeIfYouCan tracks: smiyc-anomaly, smiyc-obstacle
+        by (A,B): also give anomaly numbers by the size or the distance of connected objects, or
+            none for neither. Distance is the row of an object's lowest pixel (default size)
+        fps: frame rate of the video that the images come from, before predict --every took some of
+            its frames; images then have times, in the order of their names
+        groups (PATTERN|CSV): also give anomaly numbers by groups of frames. PATTERN is a regular
+            expression: a frame's group is the first group, or else the whole match, in its name.
+            CSV is a file with the columns frame,group. All other frames form the group other
         flag (SCORE=VALUE|JSON[:GROUP]): also count what this threshold flags; a threshold.json also
-            gives the risk that it achieves (may be repeated)
-        smallest_object (N): smallest labelled object in pixels; smaller regions of a label are
-            specks, unless its frame has no larger one (default: as threshold.json says, otherwise
-            10)
+            gives the risk that its threshold achieves (may be repeated)
+        smallest_object (N): smallest size of a labelled object, in pixels. Smaller labelled regions
+            are left out, but only if their frame has a larger one (default: as threshold.json says,
+            otherwise 10)
         replicates (R): number of bootstrap replicates for the intervals (default 2000; 0: no
             intervals)
-        resample (UNIT): what the bootstrap draws: frame (default), folder, blocks of seconds of a
-            video (10s), or a regular expression; frames with the same match stay together
+        resample (UNIT): unit that the bootstrap draws: frame (default), folder, blocks of seconds
+            of a video (10s), or a regular expression, which keeps frames with the same match
+            together
         plots (DIR): folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)
     """
 
@@ -682,37 +691,40 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
 class ThresholdOptions(Options, ClassTruthOptions):
     """Find a threshold with a guarantee, from maps and labels of calibration frames.
 
-    The file threshold.json that it writes is what --flag takes in other verbs.
+    Give the file that it writes (threshold.json) to --flag of other verbs.
 
     Args:
         maps (DIR): maps of the calibration frames
-        out (JSON): file of the threshold and its promise
-        control: risk to bound: the share of missed anomaly pixels or missed objects, of flagged
-            normal pixels, of wrong pixels that are kept, or the number of false alarms
-        level: bound of the risk: a share, or for false-alarms a number for each frame (for each
-            minute where units are blocks of seconds)
-        method: what the guarantee is about: the expected risk (conformal, the default), the risk
-            (ltt, the default with --confidence), or the share of units with any loss
-            (clopper-pearson)
+        out (JSON): file to write, with the threshold and its promise, e.g. threshold.json
+        control: risk to bound. missed-pixels: share of anomaly pixels that are not flagged.
+            missed-objects: share of objects that are not found. flagged-pixels: share of normal
+            pixels that are flagged. false-alarms: number of flagged regions on normal ground.
+            errors-kept: share of wrong predictions among pixels that are not flagged
+        level: bound of the risk: a share. For false-alarms it is a number for each frame, or for
+            each minute if units are blocks of seconds
+        method: what the guarantee bounds. conformal (the default): the expected risk. ltt (the
+            default with --confidence): the risk itself, with a confidence. clopper-pearson: the
+            share of units with any loss, e.g. a missed object
         confidence: confidence of ltt and clopper-pearson, above 0 and below 1 (default 0.9)
-        also (CONTROL=LEVEL): a second risk for the same threshold, with ltt, e.g.
-            flagged-pixels=0.02
-        score: score to find a threshold of (default: anomaly if there are maps of it, otherwise
+        also (CONTROL=LEVEL): bound a second risk with the same threshold, e.g. flagged-pixels=0.02
+            (needs method ltt)
+        score: score that gets the threshold (default: anomaly if there are maps of it, otherwise
             entropy)
-        unit (UNIT): what is exchangeable: frame, folder, blocks of seconds of a video (10s), or a
-            regular expression whose matches are units (default: 10s where frames have times,
-            otherwise frame)
-        fps: frame rate of the video that the images come from, before predict --every: gives times
-            to images, in the order of their names
-        groups (PATTERN|CSV): also find a threshold for each group of frames; groups are named as in
+        unit (UNIT): what counts as one independent observation (statistically: what is
+            exchangeable). UNIT is frame, folder, blocks of seconds of a video (10s), or a regular
+            expression whose match names the unit (default: 10s if frames have times, otherwise
+            frame)
+        fps: frame rate of the video that the images come from, before predict --every took some of
+            its frames; images then have times, in the order of their names
+        groups (PATTERN|CSV): also find a threshold for each group of frames; write groups as for
             evaluate --groups
         frames (PATTERN): use only frames whose names match this regular expression
         found_share: share of an object's pixels that must be flagged for the object to be found, 0
             to 1 (default 0.5)
-        smallest (N): smallest false alarm, in pixels of a flagged region on normal ground (default
-            50)
-        smallest_object (N): smallest labelled object in pixels; smaller regions of a label are
-            specks, unless its frame has no larger one (default 10)
+        smallest (N): smallest false alarm: pixels of a flagged region on normal ground; smaller
+            regions are not counted (default 50)
+        smallest_object (N): smallest size of a labelled object, in pixels. Smaller labelled regions
+            are left out, but only if their frame has a larger one (default 10)
     """
 
     maps: Folder
@@ -739,7 +751,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
 
 @dataclass(frozen=True)
 class ReviewOptions(DeviceOptions, ClassTruthOptions):
-    """Make a page on which people look at maps and judge alarms, and read their verdicts back.
+    """Make a page on which people judge alarms, or read the verdicts that they exported from it.
 
     The page is static HTML. It opens from disk, without a server.
 
@@ -750,8 +762,8 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
             of anomaly and entropy)
         apart (SECONDS): shortest time between two moments; the gallery shows one frame of each
             (default 5)
-        fps: frame rate of the video that the images come from, before predict --every: gives times
-            to images, in the order of their names
+        fps: frame rate of the video that the images come from, before predict --every took some of
+            its frames; images then have times, in the order of their names
         limit (N): show only the N worst frames: those with the strongest regions of anomaly, or of
             entropy where no map of anomaly exists
         blind: hide labels and the verdicts of others until a frame is judged: yes, no, or auto for
@@ -782,13 +794,14 @@ class SummaryOptions(DeviceOptions):
         maps (DIR): maps folder, or a folder of several
         score: score of the worst moments (default: anomaly if there are maps of it, otherwise
             entropy)
-        statistic: number by which frames are ranked: the strongest region above the threshold (area
-            times mean excess), the mean, the 99th percentile, the maximum, or the pixels of the
-            largest region (default: region where the maps record it, otherwise mean)
+        statistic: number by which frames are ranked (default: region if the maps record it,
+            otherwise mean). mean, p99 and max are the mean, the 99th percentile and the maximum of
+            the score. region is the strength of the strongest region, which is its area times its
+            mean excess over the threshold. component is the pixels of the largest region
         top (N): number of moments and frames to list (default 10)
         apart (SECONDS): shortest time between two moments of a video (default 5)
-        fps: frame rate of the video that the images come from, before predict --every: gives times
-            to images, in the order of their names
+        fps: frame rate of the video that the images come from, before predict --every took some of
+            its frames; images then have times, in the order of their names
         flag (SCORE=VALUE|JSON): threshold: count the frames with a region that it flags, and follow
             these regions over frames as events
         events (FILE): also write the events: NAME.csv or NAME.json with pictures of their peaks, or
@@ -811,25 +824,28 @@ class SummaryOptions(DeviceOptions):
 class MonitorOptions(Options):
     """Check whether new frames are still like the calibration frames of a threshold.
 
-    The promise of the threshold holds only while they are. An alarm ends with exit code 1.
+    The promise of the threshold holds only for such frames. If the monitor finds a change, the exit
+    code is 1.
 
     Args:
-        threshold (JSON): threshold.json of segunc threshold, whose score is watched
-        maps (DIR): maps folder, which may grow; each call looks at all of it
+        threshold (JSON): threshold.json of segunc threshold; the monitor watches its score
+        maps (DIR): maps folder, to which predict may still add frames; each call reads all of it
         reference (DIR): maps of the calibration frames (default: compare each frame only with those
             before it)
-        verdicts (JSON): verdicts on --maps that review pages exported: also bounds the risk that
-            was promised
-        statistic: number of each frame that is watched: the mean, the 99th percentile, the maximum,
-            the strongest region, or the pixels of the largest region (default mean)
-        level (A): probability of a false alarm over all frames to come, above 0 and below 1
-            (default 0.01)
-        apart (SECONDS): where units are frames of a video, compare one frame in this time, because
-            neighbours resemble each other (default 10)
-        fps: frame rate of the video that the images come from, before predict --every: gives times
-            to images, in the order of their names
-        out (JSON): file of the state
-        plot (FILE): figure of the martingale, written as FILE.pdf, FILE.svg and FILE.png
+        verdicts (JSON): verdicts on --maps that review pages exported; they also give bounds of the
+            risk that the threshold promised to limit
+        statistic: number that is watched for each frame (default mean). mean, p99 and max are the
+            mean, the 99th percentile and the maximum of the score. region is the strength of the
+            strongest region. component is the pixels of the largest region
+        level (A): largest probability that the monitor ever gives a false alarm, over all frames to
+            come, above 0 and below 1 (default 0.01)
+        apart (SECONDS): if units are frames of a video, compare only one frame in each period of
+            this length, because neighbouring frames are alike (default 10)
+        fps: frame rate of the video that the images come from, before predict --every took some of
+            its frames; images then have times, in the order of their names
+        out (JSON): file to write, with the state of the monitor; report --monitor reads it
+        plot (FILE): figure of the evidence for a change after each frame (the martingale), written
+            as FILE.pdf, FILE.svg and FILE.png
     """
 
     threshold: File
@@ -898,21 +914,21 @@ class CompareOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(Options, ClassTruthOptions):
-    """Put all that was measured of a model on one page, for those who release it.
+    """Write one page with all measurements of a model, for the people who decide on its release.
 
-    Writes report.json, and from it a page to read or to print.
+    The page is made from report.json, which is written beside it.
 
     Args:
         model (DIR): model folder; all other inputs must belong to this model
-        runs (JSON): results of evaluate: of plain frames, of corrupted frames, with --flag
-            threshold.json, or of verdicts
-        maps (DIR): maps folders; with labels they give pictures of failures
-        threshold (JSON): files of segunc threshold
-        monitor (JSON): state of segunc monitor
-        latency (JSON): seconds for each frame, as tools/latency.py measures them
-        domain (YAML): intended use, and the cells of the operating domain in which frames are
-            counted
-        out (DIR): folder of report.json and index.html
+        runs (JSON): results of segunc evaluate: on plain frames, on corrupted frames, with --flag
+            threshold.json, or from verdicts
+        maps (DIR): maps folders; with labels, the page shows pictures of failures from them
+        threshold (JSON): thresholds that segunc threshold wrote
+        monitor (JSON): state that segunc monitor --out wrote
+        latency (JSON): seconds for each frame, as measured and written by tools/latency.py
+        domain (YAML): file with the intended use and the operating domain; frames are counted in
+            each cell of the domain, such as rain at dusk
+        out (DIR): folder to write, with report.json and the page index.html
     """
 
     model: Folder
@@ -933,17 +949,18 @@ class ExportOptions(Options):
 
     Args:
         model (DIR): model folder
-        to: format: onnx for ONNX Runtime and others, triton for the same as a model of a Triton
-            repository, pt2 for torch.export
-        out (DIR): folder of the file and of model.json
+        to: format: onnx for ONNX Runtime and other runtimes; triton for the same file in a model
+            folder of Triton Inference Server; pt2 for torch.export
+        out (DIR): folder to write, with the file and model.json
         draws (S): number of sampled networks (default 8)
         seed: random seed of the draws (default 0)
         draws_as_input: make the draws a second input of the file, and write them to draws.npy
-        size (HxW|dynamic): height and width of the frames, fixed in the file (default: the
-            inference size of the network), or dynamic for any size
+        size (HxW|dynamic): height and width of the frames, which the file fixes (default: the
+            inference size of the network), or dynamic for frames of any size
         scores (A,B): scores that the file gives beside the prediction (default: those that predict
-            writes)
-        threshold (JSON): threshold.json of segunc threshold, kept in the file with its promise
+            writes by default)
+        threshold (JSON): threshold.json of segunc threshold, which model.json then holds with its
+            promise
     """
 
     model: Folder
@@ -959,7 +976,7 @@ class ExportOptions(Options):
 
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions):
-    """Check that the uncertainty of a model is alive and that its conversion is exact.
+    """Check that the draws of a model differ and that its conversion is exact.
 
     Args:
         model (DIR): model folder

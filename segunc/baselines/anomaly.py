@@ -207,20 +207,22 @@ class ScoreSum(Attachment):
 
 @dataclass(frozen=True)
 class AnomalyConfig(Settings):
-    """Which scores are added up, and which frames of normal scenes say how high is high: the split
-    val, or with data.validation leave-sequence-out each sequence of the training frames, compared
-    with features of the others alone. A base that was trained on all sequences has seen them.
+    """Which scores are added up, and which frames of normal scenes fix their scale.
+
+    Those frames are the split val. With data.validation leave-sequence-out they are all sequences
+    of the training frames; each is compared only with features of the other sequences. A base that
+    was trained on all sequences has seen them.
 
     Args:
-        parts: names of the scores to add up; none of them may be a sum.
+        parts: names of the scores to add up; a weighted sum cannot be a part.
         weights: weights of the parts, in their order; none for 1 each.
         frames: number of evenly spaced frames of val or of each sequence (0: all).
         draws: number of draws of the posterior, if a part needs them.
-        seed: random seed of the pixels that are looked at.
+        seed: random seed of the choice of pixels.
         images ([DATASET:]FOLDER): frames of your own road instead of the data set; each is compared
             only with features of the other frames.
-        drivable: classes of the drivable surface: the sum is 0 outside the convex hull of the
-            pixels with these predicted classes. It then finds obstacles on the road, and nothing
+        drivable: classes of the drivable surface. Outside the convex hull of the pixels that are
+            predicted as these classes, the sum is 0. So it finds obstacles on the road, and nothing
             beside it.
     """
 

@@ -89,7 +89,7 @@ class ClassSets(Attachment):
 
 @dataclass(frozen=True)
 class ClassSetsConfig(Settings):
-    """How prediction sets are calibrated, on frames that nothing else was trained or chosen on.
+    """How prediction sets are calibrated. Use frames on which nothing else was trained or chosen.
 
     Args:
         level: bound of the expected share of labelled pixels of a frame whose true class is outside

@@ -230,17 +230,19 @@ class Student(Ensemble):
 
 @dataclass(frozen=True)
 class DistilConfig(Settings):
-    """How a student is trained: the affine parameters of its normalisation layers, its last layer
-    and its head; all else stays.
+    """How a student is trained.
+
+    It learns the affine parameters of its normalisation layers, its last layer and its head. All
+    other weights stay as they are.
 
     Args:
         input: folder, pattern or video of frames without labels, instead of the training frames of
             the data set.
-        frames: number of evenly spaced frames (0: all). They stay in memory with the maps of the
-            teacher: with 19 classes 12 bytes a pixel.
+        frames: number of evenly spaced frames (0: all). The frames and the teacher's maps of them
+            stay in memory: 12 bytes for each pixel with 19 classes.
         corruptions: corruptions NAME:STRENGTH as in ``evaluate --corruption``; each frame is learnt
             clean and under one of these in turn.
-        epochs: how often the student learns each of these frames; the teacher sees them once.
+        epochs: number of times that the student sees each frame; the teacher sees it once.
         crop: share of the height and width of a frame that a step sees, at a random place; the
             teacher has seen the whole frame.
         batch_size: number of crops in a step.
@@ -251,7 +253,7 @@ class DistilConfig(Settings):
         head_channels: number of hidden channels of the head.
         draws: number of draws of a teacher with noise.
         start: model folder of the network that the student starts from; by default the teacher's
-            own, or the first of an ensemble.
+            network, or the first one of an ensemble.
         seed: random seed of the draws, the head and the order of the frames.
     """
 

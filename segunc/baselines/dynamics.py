@@ -50,16 +50,16 @@ class ChainConfig(Settings):
     """Settings of all chains: the posterior that they sample, and where they start.
 
     Args:
-        scope: normalisation layers whose affine parameters move: all, encoder, decoder, last:N,
-            every:N or a regular expression.
+        scope: normalisation layers whose affine parameters are sampled: all, encoder, decoder,
+            last:N, every:N or a regular expression.
         effective_pixels: N_eff, the number of independent pixels that the training set counts for.
         prior_scale: standard deviation s of the Gaussian prior N(theta; theta_base, s^2) on the
             affine parameters.
-        temperature: T of the posterior; a T below 1 is a cold posterior.
-        frames: number of evenly spaced training frames that are the data (0: all).
+        temperature: temperature T of the posterior; a T below 1 gives a cold posterior.
+        frames: number of evenly spaced training frames that the chains use as their data (0: all).
         chains: number of chains, run one after the other.
         start_spread: standard deviation of the starts around the trained values, in units of the
-            prior's; 0 starts at them.
+            prior's standard deviation; 0 starts at the trained values.
         seed: random seed of everything that is random.
     """
 
@@ -88,14 +88,14 @@ class SgldConfig(ChainConfig):
     ``exploration``.
 
     Args:
-        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics
-            is lr / N_eff. States are independent after about N_eff s^2 / lr steps where the data
-            say little: take lr as large as stays stable.
+        lr: largest learning rate, for the mean-pixel loss, as in a training by SGD; the step of the
+            dynamics is lr / N_eff. If the data say little, states are independent after about N_eff
+            s^2 / lr steps. So choose the largest lr that stays stable.
         cycles: number of cycles.
         cycle_steps: steps of one cycle.
         exploration: share of a cycle that descends without noise, 0..1 (1 excluded).
         states_per_cycle: states kept from each cycle, evenly spaced over its noisy part.
-        shape: cosine lets the steps of a cycle fall to 0, constant keeps them.
+        shape: schedule of the steps of a cycle: cosine lets them fall to 0, constant keeps them.
     """
 
     section = "sgld"
@@ -148,7 +148,7 @@ class SgldConfig(ChainConfig):
 
 @dataclass(frozen=True)
 class SghmcConfig(SgldConfig):
-    """How SGHMC runs: as SGLD, with a momentum.
+    """How SGHMC runs. It is SGLD with momentum.
 
     Args:
         momentum: share of the velocity that is kept from step to step, 0..1 (1 excluded); 0 is
@@ -207,14 +207,16 @@ def sample_langevin(
 
 @dataclass(frozen=True)
 class HmcConfig(ChainConfig):
-    """How HMC runs, on the whole data at every step.
+    """How HMC runs. Every step uses all training frames.
 
     Args:
-        samples: states kept from each chain, one after each trajectory.
-        warmup: trajectories before them, which adapt the step size.
-        trajectory: length of a trajectory, or none for pi s sqrt(T) / 2 with the prior's s.
-        step_size: of the leapfrog integrator, or none to adapt it.
-        target_acceptance: acceptance probability that it is adapted to, 0..1.
+        samples: number of states that are kept from each chain, one after each trajectory.
+        warmup: number of trajectories before the first kept state; they adapt the step size.
+        trajectory: length of a trajectory; none takes pi s sqrt(T) / 2 with the scale s of the
+            prior.
+        step_size: step size of the leapfrog integrator; none adapts it during the warm-up.
+        target_acceptance: acceptance probability that the adaptation of the step size aims at,
+            0..1.
     """
 
     section = "hmc"

@@ -164,22 +164,24 @@ class FeaturesConfig(Settings):
     """Which features are kept, and how.
 
     Args:
-        encoder: own for the network's encoder, or timm's name of a second encoder, e.g.
+        encoder: own for the encoder of the network, or the name of a second encoder in timm, e.g.
             tf_efficientnet_lite0.
         weights: weights of the second encoder: a file of timm or torchvision, or imagenet, which
             timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder; each gives a map.
-        resolution: size of frames before that: network is the size that the network sees; frame is
-            the frame's own size, which shows more to a second encoder.
+        resolution: size to which frames are brought before the factors of sizes. network is the
+            size that the network sees; frame keeps the frame's own size, which shows more to a
+            second encoder.
         bank: number of features that are kept for each layer and size: a random sample of all.
         frames: number of evenly spaced frames (0: all).
-        corruptions: corruptions NAME:STRENGTH, e.g. noise:2; features of frames under them are
-            stored, too, so that they are not flagged.
+        corruptions: corruptions NAME:STRENGTH, e.g. noise:2. Features of corrupted frames are
+            stored too, so that such corruptions count as normal.
         seed: random seed of the sample.
         images ([DATASET:]FOLDER): frames of your own road instead of the training set; they need no
-            labels. Anomaly labels leave places out: those of the data set, or in a folder labels or
-            labels_masks beside the frames (0 normal, 1 anomaly, 255 ignored).
+            labels. If there are anomaly labels, places that they mark are left out. They come from
+            the data set, or from a folder labels or labels_masks beside the frames (0 normal, 1
+            anomaly, 255 ignored).
     """
 
     section = "features"

@@ -232,16 +232,16 @@ class OwnDropout:
 
 @dataclass(frozen=True)
 class McDropoutConfig(Settings):
-    """What is dropped, and how much; no data are needed.
+    """What is dropped, and how often; this needs no data.
 
     Args:
-        sites: what is dropped: norm for channels at the normalisation layers, own for the network's
-            own dropout layers alone.
-        p: probability that an element or a channel is dropped, below 1; none for 0.003 at
-            normalisation layers, and for the trained probability of each own layer.
-        scope: stochastic normalisation layers, or own dropout layers: all, encoder, decoder,
-            last:N, every:N or a regular expression.
-        seed: for the record.
+        sites: where dropout acts: norm drops channels at the normalisation layers; own uses only
+            the dropout layers that the network already has.
+        p: probability that an element or a channel is dropped, below 1. none takes 0.003 at
+            normalisation layers, and its trained probability for each own dropout layer.
+        scope: normalisation layers, or own dropout layers, at which dropout acts: all, encoder,
+            decoder, last:N, every:N or a regular expression.
+        seed: random seed that is only recorded; predict --seed chooses the draws.
     """
 
     section = "mc_dropout"

@@ -76,7 +76,7 @@ class Swag(Posterior):
 
 @dataclass(frozen=True)
 class SwagConfig(AffineTrainingConfig):
-    """How the SWAG trajectory is run and what becomes of it.
+    """How SWAG trains, and which snapshots and covariance it keeps.
 
     Args:
         lr: constant learning rate of SGD (Nesterov momentum 0.9) after the warm-up.

@@ -49,7 +49,7 @@ class MeanField(Posterior):
 
 @dataclass(frozen=True)
 class VariationalConfig(AffineTrainingConfig):
-    """How the mean-field posterior is trained; 0 epochs leave the initial one.
+    """How the mean-field posterior is trained; 0 epochs keep the initial posterior.
 
     Args:
         lr: learning rate of the means.

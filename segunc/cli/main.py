@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from segunc import options
 from segunc.cli.parser import (
+    HelpFormatter,
     Parser,
     add_keys,
     add_options,
@@ -93,7 +94,7 @@ class ConfigurationHelp(argparse._HelpAction):
         from segunc.verbs.training import settings_of
 
         parser.print_help()
-        keys = Parser(add_help=False, usage=argparse.SUPPRESS)
+        keys = Parser(add_help=False, usage=argparse.SUPPRESS, formatter_class=HelpFormatter)
         for section in settings_of(getattr(namespace, "method", None)):
             add_keys(keys, section)
         say("\nkeys of the configuration, in a YAML file (--config) or as --KEY VALUE:\n")
@@ -128,7 +129,7 @@ def _add_verb(verbs: Any, verb: str, example: str, *, as_json: bool) -> None:
         help=summary[0].lower() + summary[1:].removesuffix("."),
         description=description_of(options_of(verb)),
         epilog=f"example:\n  segunc {verb} {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         add_help=verb not in TRAINING,
         as_json=as_json,
     )

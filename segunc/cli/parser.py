@@ -36,6 +36,13 @@ _ROLE = re.compile(r":\w+:`[~.]?([^`]*)`")
 """Markup of Sphinx for the name of a module, a class or a function."""
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Formatter of help that breaks no word at a hyphen, so that names stay whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """Parser that says in one line what is wrong, and exits with 2.
 
@@ -209,12 +216,23 @@ def check_options(options: Any) -> None:
             continue
         for name in several(getattr(options, field.name) or ()):
             if not (may_be_pattern and glob.has_magic(str(name))):
-                _check_input(flags_of(field)[0], Path(name).expanduser(), "folder" in parts)
+                must_be_folder = "folder" in parts
+                what = flags_of(field)[0]
+                if not what.startswith("-"):
+                    what = "folder" if must_be_folder else "file"
+                _check_input(what, Path(name).expanduser(), must_be_folder)
     check_device(getattr(options, "device", "auto"))
 
 
-def _check_input(flag: str, path: Path, must_be_folder: bool) -> None:
+def _check_input(what: str, path: Path, must_be_folder: bool) -> None:
+    """Raise InputError where an input does not exist or is not a folder.
+
+    Args:
+        what: the option that names it, or what a word without an option stands for.
+        path: the input.
+        must_be_folder: whether a file is refused.
+    """
     if not path.exists():
-        raise InputError(f"{flag} {path} does not exist", hint="check the path")
+        raise InputError(f"{what} {path} does not exist", hint="check the path")
     if must_be_folder and not path.is_dir():
-        raise InputError(f"{flag} {path} is not a folder", hint="check the path")
+        raise InputError(f"{what} {path} is not a folder", hint="check the path")

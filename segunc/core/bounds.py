@@ -231,6 +231,20 @@ def meanings(section: type) -> dict[str, tuple[str, str]]:
     return texts
 
 
+def _missing_value(key: str, holder: Any) -> str:
+    """Return what is wrong where a value is missing.
+
+    Args:
+        key: where it should be, such as ``root``, or ``crop.1`` for the second value of a list.
+        holder: the values that do not hold it.
+    """
+    name, _, position = key.rpartition(".")
+    if name and position.isdecimal():
+        values = ascii(holder)[:80]
+        return f"{name} {values} has too few values; expected at least {int(position) + 1}"
+    return f"{key} is missing"
+
+
 def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Return the dataclass that plain values by the names of its fields describe.
 
@@ -258,6 +272,8 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
             near = nearest(key, names)
             hint = "" if near else f"the keys are {', '.join(names)}"
             raise InputError(f"{where}: unknown key '{key}'{near}", hint=hint) from error
-        value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
+        if first["type"] == "missing":
+            raise InputError(f"{where}: {_missing_value(key, first['input'])}") from error
+        value = f" {ascii(first['input'])[:80]}"
         reason = first["msg"][0].lower() + first["msg"][1:]
         raise InputError(f"{where}: {key}{value}: {reason}") from error

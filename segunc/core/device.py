@@ -32,7 +32,7 @@ def resolve_device(text: str) -> torch.device:
         count = torch.cuda.device_count()
         if int(index or 0) >= count:
             raise InputError(
-                f"--device {text} is none of the {count} CUDA devices here",
+                f"--device {text} is not one of the {count} CUDA devices of this machine",
                 hint="use --device cpu",
             )
     return torch.device(text)

@@ -429,7 +429,7 @@ def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[s
     if not is_known:
         raise InputError(
             f"{path} is not a {kind} of segunc in version 1",
-            hint=f"give what {by} wrote, of this version",
+            hint=f"make the file again with {by} of this version",
         )
     missing = set(keys) - content.keys()
     if missing:

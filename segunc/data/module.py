@@ -143,34 +143,37 @@ class DataConfig(Settings):
     Args:
         dataset: name of a data set; docs/data-sets.md lists them.
         root: folder of the data set.
-        crop: height and width of training crops; frames that are smaller after scaling are padded,
-            and their labels with 255.
+        crop: height and width of training crops. A frame that is smaller after scaling is padded,
+            and its labels are padded with 255.
         size: height and width to which frames are resized; none keeps their own size.
         batch_size: number of crops in a training batch; validation uses ``eval_batch_size``.
         eval_batch_size: number of frames in a validation batch; it must be 1 if frames have several
             sizes and ``size`` is none.
         workers: number of loader processes; 0 loads in the training process.
         labels: name of a label map, or path of its CSV file, instead of the data set's own label
-            map (``folder`` has none).
+            map. The data set ``folder`` has none of its own, so it needs this key.
         frames: CSV file with the columns split,image,label and paths relative to ``root``, instead
-            of the data set's own layout; ``segunc init`` writes one.
+            of the data set's own folders; ``segunc init`` writes one.
         scale: range of the random factor by which training frames are scaled.
         flip: probability of a left-right flip.
         colour: strength of random changes of brightness, contrast, saturation and hue, 0..1.
         blur: probability of a slight Gaussian blur.
-        seed: random seed of the shuffle, and with ``workers`` also of the augmentation; without
-            workers the augmentation uses torch's global generator. ``train`` adds its own seed, and
-            ``finetune`` the seed of its method, so that members see other crops in another order.
-        anomaly_class: classes (a list, or names with commas between) that count as anomalies:
-            frames that hold one are not trained on, and the network does not know these classes.
-        validation: what the split ``val`` is: val is the data set's own split; leave-sequence-out
-            is one sequence of the training frames, which is then not trained on. Settings that are
-            chosen on neighbours of training frames are too certain for other frames.
-        sequence: regular expression that finds the sequence in the name of a frame: its first
-            group, or the whole match; ``^([^_]+)_`` for CamVid.
-        held_out: sequence that is ``val``. Without one, all training frames are ``train``, and
-            methods hold out each sequence in turn; to open ``val`` itself is then an error, so that
-            nothing is trained and chosen on the same frames.
+        seed: random seed of the shuffle. With ``workers`` it is also the seed of the augmentation;
+            without, the augmentation uses torch's global generator. ``train`` adds its own seed,
+            and ``finetune`` the seed of its method. So each member sees its own crops in its own
+            order.
+        anomaly_class: classes (a list, or names with commas between) that count as anomalies. The
+            network does not know these classes, and frames that hold one are not used for training.
+        validation: which frames the split ``val`` holds: val takes the data set's own split;
+            leave-sequence-out takes one sequence of the training frames, which is then not used for
+            training. Choose the second if the frames of ``val`` are neighbours of training frames,
+            because settings that are chosen on such frames are too certain for other frames.
+        sequence: regular expression that finds the sequence in the name of a frame. The sequence is
+            its first group, or the whole match if it has no group; e.g. ``^([^_]+)_`` for CamVid.
+        held_out: sequence that is the split ``val`` with leave-sequence-out. Without one, all
+            sequences are ``train``, and methods that need held-out frames leave out each sequence
+            in turn. Opening ``val`` is then an error, so nothing is trained and chosen on the same
+            frames.
     """
 
     section = "data"

@@ -163,7 +163,7 @@ def _check_flag(reader: MapsReader, flag: Mapping[str, Threshold], scores: Seque
     not_drawn = sorted(set(flag) - set(scores))
     if not_drawn:
         raise InputError(
-            f"'{not_drawn[0]}' is flagged but not drawn",
+            f"'{not_drawn[0]}' has a threshold but is not drawn",
             hint=f"--score {','.join((*scores, not_drawn[0]))}",
         )
 

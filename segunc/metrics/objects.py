@@ -109,7 +109,8 @@ class ObjectBins:
         """Return the bins of a kind."""
         if kind not in KINDS:
             raise InputError(
-                f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none"
+                f"objects cannot be sorted by '{kind}'",
+                hint=f"--by {', --by '.join(KINDS)} or --by none",
             )
         if kind == "distance":
             return cls(kind, BANDS, ("far", "middle", "near"))

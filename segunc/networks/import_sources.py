@@ -63,7 +63,7 @@ class Wishes:
             values["palette"] = self.palette
         for name, (meaning, option) in NEEDED.items():
             if name not in values:
-                message = f"{kind}:{architecture} says nothing about its {meaning}"
+                message = f"{kind}:{architecture} does not give its {meaning}"
                 raise InputError(message, hint=option)
         return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
 

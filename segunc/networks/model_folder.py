@@ -155,7 +155,10 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
         hint = "give the --out of train, finetune or import"
         raise InputError(f"model folder {folder} {fault}", hint=hint)
     if (folder / POSTERIOR).exists() and not ignore_posterior:
-        raise InputError(f"{folder} holds a Bayesian model", hint="load it with segunc.load_model")
+        raise InputError(
+            f"{folder} holds a Bayesian model, but a deterministic network is needed here",
+            hint="give the folder of its base; segunc.load opens a Bayesian model in Python",
+        )
     content = read_json(folder / DESCRIPTION, "the description of a network")
     recorded = content.pop("sha256", None)
     description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))

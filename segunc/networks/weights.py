@@ -49,7 +49,7 @@ def read_checkpoint(path: Path) -> Any:
     data.
     """
     if not path.is_file():
-        raise InputError(f"checkpoint {path} does not exist")
+        raise InputError(f"checkpoint {path} does not exist", hint="check the path")
     try:
         if path.suffix == ".safetensors":
             return _read_safetensors(path)

@@ -133,7 +133,7 @@ FIT_EPOCHS = 2
 
 @dataclass(frozen=True)
 class ABNN(AffineTrainingConfig):
-    """How ABNN members are made; epochs and steps are those of each member.
+    """How ABNN members are made. Epochs and steps count for each member.
 
     Training and re-estimated statistics need data, 0 epochs with frozen statistics need none.
     Without ``epochs``, ``fit`` trains two on a loader, and ``segunc finetune`` none. By default
@@ -141,16 +141,20 @@ class ABNN(AffineTrainingConfig):
     (docs/results.md). The publication trains: ``members=3, epochs=2, random_classes=3``.
 
     Args:
+        epochs: number of passes over the training set for each member. none trains nothing in
+            ``segunc finetune``, and two passes in ``fit`` with a loader.
         members: number M of members: sets of affine parameters.
         alpha: noise scale, at least 0.
-        statistics: running statistics of BatchNorm layers: frozen keeps those of the base;
-            reestimated re-estimates those of each member under its noise; auto freezes them where
-            members are trained, because what members learn holds only with the base's statistics,
-            and re-estimates them otherwise. Without a loader, ``fit`` keeps them frozen.
+        statistics: running statistics of BatchNorm layers. frozen keeps those of the base;
+            reestimated re-estimates those of each member under its noise. auto means frozen if
+            members are trained, because what they learn holds only with the base's statistics, and
+            otherwise reestimated. Without a loader, ``fit`` keeps the statistics frozen.
         optimizer: optimiser: sgd (Nesterov momentum 0.9) or adamw.
         schedule: schedule of the learning rate: onecycle, poly or constant.
-        prior_mean: mean of the prior: base (the trained values) or zero (plain weight decay).
-        random_classes: number of randomly chosen classes to which each member gives more weight.
+        prior_mean: mean of the prior: base (the trained values of the base) or zero (plain weight
+            decay).
+        random_classes: number of randomly chosen classes that get more weight in the training of a
+            member.
         random_class_weight: weight of these classes in the cross-entropy of the member.
     """
 
@@ -167,7 +171,7 @@ class ABNN(AffineTrainingConfig):
     random_class_weight: NonNegativeFloat = 4.0
 
     around: ClassVar[Callable[..., ABNNPosterior]] = ABNNPosterior.around
-    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.statistics frozen need none"
+    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.statistics frozen (needs no data)"
 
     @property
     def uses_data(self) -> dict[str, str]:

@@ -391,7 +391,9 @@ def train_network(
         settings = trainer_settings(dict(config.trainer), out, device, network)
         if settings.get("max_epochs") == 0 and not config.network.weights:
             raise InputError(
-                "trainer.max_epochs is 0 and there are no network.weights to take over"
+                "trainer.max_epochs is 0, so nothing would be trained, "
+                "and network.weights is not set",
+                hint="--trainer.max_epochs 1, or --network.weights FILE",
             )
         check_result(out / MEASURED, is_measured, "what a training measured")
         data.prepare_data()

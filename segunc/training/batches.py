@@ -91,7 +91,10 @@ def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
     module = SegmentationDataModule(**data)
     count = module.label_map.num_classes
     if count != classes:
-        raise InputError(f"data set {data['dataset']} has {count} classes, the network {classes}")
+        raise InputError(
+            f"data set {data['dataset']} has {count} classes, but the network has {classes}",
+            hint="give the data set of its training, or data.labels with its classes",
+        )
     return module
 
 

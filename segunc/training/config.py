@@ -54,15 +54,17 @@ class NetworkConfig(Settings):
         architecture: architecture of segmentation-models-pytorch (smp).
         encoder: encoder of smp.
         options: further keyword arguments of the architecture.
-        weights: checkpoint to start from: a file with the state dict of the whole network; none for
-            no checkpoint.
+        weights: checkpoint to start from: a file with the state dict of the whole network; none
+            starts without a checkpoint.
         encoder_weights: weights of the encoder: a name of smp (imagenet), or a file of smp, timm or
-            torchvision; none for random weights. If ``weights`` is given, it holds the encoder, and
-            this only names the normalisation.
-        mean, std: normalisation of the input, for images in 0..1; none takes that of the encoder's
-            weights, or ImageNet's.
-        inference_size: height and width of frames that the network is made for; none keeps each
-            frame's own size.
+            torchvision; none for random weights. If ``weights`` is given, the encoder's weights
+            come from that file, and this key only chooses the normalisation of the input.
+        mean: mean of the input normalisation, for images in 0..1; none takes the mean of the
+            encoder's weights, or ImageNet's.
+        std: standard deviation of the input normalisation, for images in 0..1; none takes that of
+            the encoder's weights, or ImageNet's.
+        inference_size: height and width to which frames are resized for the network; a frame of
+            another aspect ratio keeps its ratio. none keeps each frame's own size.
     """
 
     section = "network"
@@ -83,10 +85,11 @@ class OptimisationConfig(Settings):
     Args:
         optimizer: optimiser: adamw or sgd.
         lr: peak learning rate.
-        weight_decay: weight decay of weights; normalisation parameters and biases have none.
+        weight_decay: weight decay of convolution and linear weights; normalisation parameters and
+            biases get none.
         schedule: schedule of the learning rate: onecycle, poly or constant.
-        class_weight_power: power of the class weights, which are frequency ** -power; 0 is plain
-            cross-entropy.
+        class_weight_power: power of the class weights, which are frequency ** -power; 0 gives all
+            classes the same weight.
     """
 
     section = "optimisation"
@@ -105,15 +108,15 @@ class AffineTrainingConfig(Settings):
         scope: stochastic normalisation layers: all, encoder, decoder, last:N, every:N or a regular
             expression.
         epochs: number of passes over the training set.
-        max_steps: largest number of steps (0: no limit).
+        max_steps: largest number of training steps (0: no limit).
         lr: learning rate.
         prior_scale: standard deviation s of the Gaussian prior N(theta; theta_prior, s^2) on the
             affine parameters.
-        effective_pixels: N_eff, the number of independent pixels that the training set counts for.
-        class_weight_power: power of the class weights, as in the training of the base; 0 for no
-            weights.
-        seed: random seed of the noise, and together with data.seed of the shuffle and the
-            augmentation.
+        effective_pixels: number N_eff of independent pixels that the whole training set counts as.
+        class_weight_power: power of the class weights, which are frequency ** -power, as for the
+            base; 0 gives all classes the same weight.
+        seed: random seed of the noise. Together with data.seed it is also the seed of the shuffle
+            and the augmentation.
     """
 
     scope: str = "all"

@@ -205,7 +205,10 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 def _measures_of(options: EvaluateOptions) -> Measures:
     """Return what is measured, whatever is evaluated."""
     if options.fps and not options.maps:
-        raise InputError("--fps needs --maps: it gives times to the frames of maps")
+        raise InputError(
+            "--fps needs --maps, because it gives times to the frames of maps",
+            hint="give --maps, or leave out --fps",
+        )
     resampling = Resampling(options.replicates)
     flag = read_thresholds(options.flag)
     return Measures(
@@ -406,7 +409,10 @@ def _failure(result: Result) -> str:
 def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
     options = data.options
     if options.corruption is not None:
-        raise InputError("--corruption needs --model: maps are of images as they were predicted")
+        raise InputError(
+            "--corruption needs --model, because maps on disk cannot be corrupted afterwards",
+            hint="--model DIR instead of --maps",
+        )
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError(
             "--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root"
@@ -496,7 +502,9 @@ def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
     regular = compiled(pattern or "", f"--frames '{pattern}' is not a regular expression")
     chosen = [name for name in names if regular.search(composed(name))]
     if not chosen:
-        raise InputError(f"--frames '{pattern}' matches no frame; the first is {names[0]}")
+        raise InputError(
+            f"--frames '{pattern}' matches no frame; the first frame is named {names[0]}"
+        )
     return chosen
 
 

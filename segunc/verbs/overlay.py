@@ -37,7 +37,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     """
     if options.fps is not None and not options.video:
         raise InputError(
-            f"--fps {options.fps:g} is the rate of a video, which was not asked for",
+            f"--fps {options.fps:g} sets the frame rate of a video, but no video is made",
             hint="add --video",
         )
     maps = Path(options.maps)

@@ -206,7 +206,7 @@ def _check_events(options: SummaryOptions, folders: Sequence[Path]) -> None:
     """Raise InputError where no events can be written as they are asked for."""
     if not options.flag:
         raise InputError(
-            "--events needs a threshold from which on regions are flagged",
+            "--events needs a threshold that says which regions are flagged",
             hint="--flag entropy=0.5",
         )
     if len(folders) > 1:

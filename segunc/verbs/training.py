@@ -177,7 +177,7 @@ def _read_settings(
     if file is None and not overrides and not recorded and looks_at_data:
         hint = "give a YAML file or its keys as --key VALUE; see configs/"
         raise InputError(
-            f"--method {method.name} needs a configuration, but there is no --config",
+            f"--method {method.name} needs a configuration or data, but there is neither",
             hint=getattr(method.config, "without_data", hint),
         )
     config = parse_config(

@@ -103,6 +103,15 @@ def test_the_list_of_verbs_shows_whole_sentences(
         assert re.search(rf"\n    {verb}\s+{re.escape(shown)}\n", text)
 
 
+def test_help_breaks_no_name_at_a_hyphen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = help_of(capsys, "threshold")
+    for control in ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms"):
+        assert f"{control}:" in text
+
+
 def test_the_description_of_a_verb_shows_all_its_paragraphs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

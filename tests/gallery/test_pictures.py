@@ -326,7 +326,7 @@ def test_with_images_of_other_frames_every_frame_fails(scene: Scene, tmp_path: P
         ({"score": ["entropie"]}, "'entropie' has no maps"),
         ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
         ({"ranges": {"deterministic-energy": (0, 1)}}, "'deterministic-energy' has no maps"),
-        ({"flag": {"epistemic": 0.1}}, "'epistemic' is flagged but not drawn"),
+        ({"flag": {"epistemic": 0.1}}, "'epistemic' has a threshold but is not drawn"),
     ],
 )
 def test_what_the_maps_do_not_hold_is_refused(

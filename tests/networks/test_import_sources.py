@@ -212,7 +212,7 @@ def forget(*names: str) -> None:
             "is not a function of its module",
         ),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
-        ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
+        ({"trust": True, "classes": None}, "does not give its class names.*`classes`"),
         ({"trust": True, "classes": "road,car"}, "3 output channels, but 2"),
         (
             {"trust": True, "result": "self.layers(images)[..., ::2]"},
