@@ -106,9 +106,16 @@ class Body(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 5, 4, 2), nn.BatchNorm2d(8), nn.ReLU())
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, 8, 5, 4, 2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+        )
         self.decoder = nn.Sequential(
-            nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Dropout(0.2)
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.GroupNorm(2, 8),
+            nn.ReLU(),
+            nn.Dropout(0.2),
         )
         self.head = nn.Conv2d(8, CLASSES, 1)
 
@@ -405,9 +412,14 @@ def test_statistics_are_estimated_again() -> None:
         assert set(waits.taken()) <= REESTIMATION | COPY_CHECK
 
 
+def definition(tree: ast.AST, name: str) -> ast.AST:
+    """Return the only definition of this name."""
+    (found,) = [node for node in ast.walk(tree) if getattr(node, "name", None) == name]
+    return found
+
+
 def test_places_that_are_written_down_are_there() -> None:
-    written = {*FRAME_LOOP, *FIRST_USE, *TRAINING}
-    for file, name in written:
-        tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    for file, name in {*FRAME_LOOP, *FIRST_USE, *TRAINING}:
+        node: ast.AST = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
         for part in name.split("."):
-            (tree,) = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]  # type: ignore[assignment]
+            node = definition(node, part)

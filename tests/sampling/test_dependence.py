@@ -39,7 +39,8 @@ class Net(nn.Module):
         randomise(self.eval())
 
     def forward(self, images: Tensor) -> Tensor:
-        low = self.change(self.head(self.norm(self.encoder(images))))
+        features = self.norm(self.encoder(images))
+        low = self.change(self.head(features))
         return F.interpolate(low, images.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -237,19 +238,25 @@ def test_a_function_of_autograd_is_followed() -> None:
     assert_branch_is_seen(network)
 
 
+def ask_for_sizes(low: Tensor) -> None:
+    assert low.dim() == low.ndim == len(low.shape) == 4
+    sizes = (
+        low.size(0),
+        low.numel(),
+        low.stride(),
+        low.storage_offset(),
+        low.element_size(),
+        len(low),
+    )
+    for size in sizes:
+        assert size is not None
+
+
 def looked_at(low: Tensor) -> Tensor:
     """Ask for everything of a tensor but its values."""
+    ask_for_sizes(low)
     assert low.is_floating_point()
     assert not low.is_sparse
-    assert low.dim() == 4
-    assert low.ndim == 4
-    assert len(low.shape) == 4
-    assert low.size(0) is not None
-    assert low.numel() is not None
-    assert low.stride() is not None
-    assert low.storage_offset() is not None
-    assert low.element_size() is not None
-    assert len(low) is not None
     assert low.type() == "torch.FloatTensor"
     assert low.is_contiguous() or low.is_contiguous(memory_format=torch.channels_last)
     counts = torch.tensor([0, 1, 2, 3])

@@ -49,6 +49,7 @@ CASES = {
     "strips": (11, Upsampling.none((23, 3000))),  # of a few rows
     "shrinking": (3, Upsampling((20, 20), (9, 150), (9, 150), False)),
 }
+"""Number of classes, and the upsampling of their logits."""
 
 
 def logits_for(name: str, draws: int = 3) -> tuple[Tensor, Upsampling]:
