@@ -181,14 +181,16 @@ def test_overwrite_removes_our_maps(out: Path) -> None:
     killed.close("interrupted")
     with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
         assert len(writer.lines) == 0
-        assert sorted(path.name for path in out.iterdir()) == [
-            ".lock",
-            "frames.jsonl",
-            "manifest.json",
-        ]
+        left = sorted(path.name for path in out.iterdir())
+    assert left == [".lock", "frames.jsonl", "manifest.json"]
+
+
+def test_an_overwritten_folder_holds_the_new_run(out: Path) -> None:
+    settings = manifest(draws=8)
+    with MapsWriter(out, settings, overwrite=True) as writer:
         writer.write("new", maps())
     assert MapsReader(out).frames == ["new"]
-    assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
+    assert (read_manifest(out) or {})["run"] == settings["run"]
 
 
 def test_an_overwriting_that_was_killed_goes_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -677,20 +679,23 @@ def test_images_get_times_from_a_rate(six: Path) -> None:
         assert moment.time == 0.5 * (names.index(moment.name) % 3)
 
 
-def test_a_summary_lists_the_worst_moments_and_all_of_them_to_label(six: Path) -> None:
-    table = six.with_name("summary.csv")
-    summary = segunc.summary(six, score="epistemic", statistic="mean", top=20, out=table)
+def test_a_summary_lists_the_worst_moments(six: Path) -> None:
+    summary = segunc.summary(six, score="epistemic", statistic="mean", top=20)
     worst = worst_moments([six], "epistemic", count=20)
     assert [moment.name for moment in summary.moments] == [moment.name for moment in worst]
+
+
+def test_the_table_of_a_summary_lists_its_moments_and_all_of_them_to_label(six: Path) -> None:
+    table = six.with_name("summary.csv")
+    summary = segunc.summary(six, score="epistemic", statistic="mean", top=20, out=table)
     expected = []
     for part in ("moments", "label"):
         for rank, moment in enumerate(summary.moments, start=1):
             expected.append((part, str(rank), moment.name, moment.value))
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [
-        (row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows
-    ] == expected
+    listed = [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows]
+    assert listed == expected
 
 
 def test_a_summary_without_times_notes_that_neighbours_may_be_listed(six: Path) -> None:
