@@ -221,6 +221,19 @@ def test_reestimated_statistics_fold_into_the_affine(alpha: float) -> None:
     assert torch.allclose(by_hand, folded, atol=1e-4)
 
 
+class BatchInputs:
+    """What layers get while they are in training mode."""
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self.of_layer: dict[Any, list[torch.Tensor]] = {layer: [] for layer in layers}
+        for layer in layers:
+            layer.register_forward_pre_hook(self.keep)
+
+    def keep(self, layer: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+        if layer.training:
+            self.of_layer[layer].append(arguments[0])
+
+
 @torch.no_grad()
 def with_statistics_by_hand(
     layout: AffineLayout, posterior: ABNNPosterior, batches: Sequence[torch.Tensor]
@@ -229,20 +242,13 @@ def with_statistics_by_hand(
     over all batches, each drawn anew and normalised with its batch, as one sample.
     """
     plain = small_network()
-    layers = (plain.encoder[1], plain.decoder[1])
-    inputs: dict[Any, list[torch.Tensor]] = {layer: [] for layer in layers}
-
-    def keep(layer: Any, arguments: tuple[torch.Tensor, ...]) -> None:
-        if layer.training:
-            inputs[layer].append(arguments[0])
-
-    for layer in layers:
-        layer.register_forward_pre_hook(keep)
+    inputs = BatchInputs((plain.encoder[1], plain.decoder[1]))
     for number, batch in enumerate(batches):
         draw = posterior.affine(layout, [number], 5)
-        with_affine(plain, draw.weight[0], draw.bias[0]).train()(batch)
-    for layer in layers:
-        sample = torch.cat(inputs[layer])
+        drawn = with_affine(plain, draw.weight[0], draw.bias[0])
+        drawn.train()(batch)
+    for layer, layer_inputs in inputs.of_layer.items():
+        sample = torch.cat(layer_inputs)
         layer.running_mean.copy_(sample.mean((0, 2, 3)))
         layer.running_var.copy_(sample.var((0, 2, 3), unbiased=False))
     return with_affine(plain, posterior.gamma[0], posterior.beta[0]).eval()
@@ -251,11 +257,12 @@ def with_statistics_by_hand(
 def test_statistics_outside_of_the_scope_stay_those_of_the_base() -> None:
     network, layout = converted()
     posterior = ABNNPosterior.around(layout, 0.5, scope="decoder")
-    rescale, reshift = reestimate(network, posterior, 0, [torch.randn(4, 3, 16, 16) * 3])
+    batch = torch.randn(4, 3, 16, 16) * 3
+    rescale, reshift = reestimate(network, posterior, 0, [batch])
     inside = layout.mask("decoder")
-    assert torch.equal(rescale[~inside], torch.ones_like(rescale[~inside]))
-    assert not reshift[~inside].any()
-    assert not torch.equal(rescale[inside], torch.ones_like(rescale[inside]))
+    assert (rescale[~inside] == 1).all()
+    assert (reshift[~inside] == 0).all()
+    assert (rescale[inside] != 1).any()
 
 
 def gradients(chosen: list[bool]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -41,13 +41,18 @@ class Net(nn.Module):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+        )
         self.drop = nn.Dropout(0.5)
         self.head = nn.Conv2d(8, 4, 1)
         randomise(self.eval())
 
     def forward(self, images: Tensor) -> Tensor:
-        low = self.head(self.drop(self.encoder(images)))
+        features = self.drop(self.encoder(images))
+        low = self.head(features)
         return F.interpolate(low, images.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -68,9 +73,8 @@ def drawn(**settings: Any) -> Sampler:
 def ensemble() -> Sampler:
     first = Net()
     second = Net(1)
-    return Sampler(
-        first, Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())])
-    )
+    branches = [Branch(first, Deterministic()), Branch(second, Deterministic())]
+    return Sampler(first, Ensemble(branches))
 
 
 KINDS: dict[str, Callable[[], Sampler]] = {
@@ -248,8 +252,12 @@ def test_what_stays_in_training_mode_is_a_warning(layer: nn.Module, said: str) -
 
 
 def test_what_a_norm_does_in_eval_mode_is_no_warning() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.InstanceNorm2d(4), nn.Dropout(0.5)).eval()
-    sampler = Sampler(network)
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 1),
+        nn.InstanceNorm2d(4),
+        nn.Dropout(0.5),
+    )
+    sampler = Sampler(network.eval())
     sampler(IMAGES)
     assert sampler.report.messages == []
 
@@ -402,7 +410,8 @@ def test_a_default_type_of_torch_changes_no_map() -> None:
     with torch.no_grad():
         expected = network(images).softmax(1)
     with default_type(torch.float64):
-        found = Sampler(network)(images, keep_probabilities=True).probabilities
+        sampler = Sampler(network)
+        found = sampler(images, keep_probabilities=True).probabilities
     torch.testing.assert_close(found, expected)
 
 
