@@ -39,10 +39,12 @@ class Reshaped(nn.Module):
 
     def __init__(self, norm: nn.Module, *shape: int) -> None:
         super().__init__()
-        self.norm, self.shape = norm, shape
+        self.norm = norm
+        self.shape = shape
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x.reshape(*x.shape[:2], *self.shape)).view_as(x)
+        reshaped = x.reshape(*x.shape[:2], *self.shape)
+        return self.norm(reshaped).view_as(x)
 
 
 def shared() -> nn.Module:
@@ -59,9 +61,10 @@ class WindowFolding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
-        windows = x.view(n, c, 2, h // 2, 2, w // 2).permute(0, 2, 4, 3, 5, 1).reshape(n * 4, -1, c)
-        out = self.norm(windows).view(n, 2, 2, h // 2, w // 2, c).permute(0, 5, 1, 3, 2, 4)
-        return out.reshape(n, c, h, w)
+        windows = x.view(n, c, 2, h // 2, 2, w // 2)
+        tokens = windows.permute(0, 2, 4, 3, 5, 1).reshape(n * 4, -1, c)
+        windows = self.norm(tokens).view(n, 2, 2, h // 2, w // 2, c)
+        return windows.permute(0, 5, 1, 3, 2, 4).reshape(n, c, h, w)
 
 
 class SequenceFirst(nn.Module):
@@ -101,25 +104,31 @@ LAYERS = {
 """Every form of normalisation layer that is converted, in a module from 8 to 8 channels."""
 
 
+RANGES = (
+    ("weight", 0.5, 1.5),
+    ("bias", -0.5, 0.5),
+    ("running_mean", -0.5, 0.5),
+    ("running_var", 0.3, 3.0),
+)
+"""Of the parameters and statistics of a normalisation layer: name, smallest and largest value."""
+
+
 def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
     """Random affine parameters and statistics; fresh ones would hide a lost statistic or bias."""
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
         if "norm" not in type(module).__name__.lower():
             continue
-        ranges = (
-            ("weight", 0.5, 1.5),
-            ("bias", -0.5, 0.5),
-            ("running_mean", -0.5, 0.5),
-            ("running_var", 0.3, 3.0),
-        )
-        for name, low, high in ranges:
+        for name, low, high in RANGES:
             tensor = getattr(module, name, None)
             if isinstance(tensor, Tensor):
-                tensor.data.copy_(
-                    torch.rand(tensor.shape, generator=generator) * (high - low) + low
-                )
+                values = torch.rand(tensor.shape, generator=generator)
+                tensor.data.copy_(values * (high - low) + low)
     return network
+
+
+def block(channels: int, norm: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, 8, 3, padding=1), norm, nn.ReLU())
 
 
 def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
@@ -128,13 +137,8 @@ def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
     """
     torch.manual_seed(seed)
     network = nn.Sequential()
-    network.add_module(
-        "encoder", nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
-    )
-    network.add_module(
-        "decoder",
-        nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), norm or nn.BatchNorm2d(8), nn.ReLU()),
-    )
+    network.add_module("encoder", block(3, nn.BatchNorm2d(8)))
+    network.add_module("decoder", block(8, norm or nn.BatchNorm2d(8)))
     network.add_module("head", nn.Conv2d(8, 4, 1))
     return randomise(network.eval())
 
@@ -142,9 +146,12 @@ def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
 @torch.no_grad()
 def with_affine(network: nn.Module, gamma: Tensor, beta: Tensor) -> nn.Module:
     """A :func:`small_network` with other affine parameters ``[16]``."""
-    for layer, part in ((network.encoder[1], slice(0, 8)), (network.decoder[1], slice(8, 16))):  # type: ignore[index]
-        layer.weight.copy_(gamma[part])
-        layer.bias.copy_(beta[part])
+    encoder = network.get_submodule("encoder.1")
+    encoder.get_parameter("weight").copy_(gamma[:8])
+    encoder.get_parameter("bias").copy_(beta[:8])
+    decoder = network.get_submodule("decoder.1")
+    decoder.get_parameter("weight").copy_(gamma[8:])
+    decoder.get_parameter("bias").copy_(beta[8:])
     return network
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,144 +32,259 @@ SIZE = (40, 56)
 EIGHT = np.ones((3, 3))
 
 
-def frame(form: str, seed: int = 0) -> tuple[Any, Any, dict[str, Any]]:
-    """A map in a stored form, its values, and labels; smooth, so that it has regions of
-    many sizes.
+FORMS = ["unit-code", "uint8", "float16", "float32"]
+CONTROLS = ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+FOUND_SHARE = 0.3
+SMALLEST_REGION = 40
+SMALLEST_OBJECT = 5
+
+
+@dataclass
+class ScoredFrame:
+    """A frame with its score map.
+
+    Args:
+        stored: The score map as a file holds it, height x width.
+        values: The same map as numbers that a threshold compares.
+        truth: Label maps and the prediction by name, height x width each.
+        bins: The bins that rank the scores of a float32 map; None for all other forms.
+        kind: The stored form as a threshold names it.
     """
-    random = np.random.default_rng(seed)
-    values = ndimage.gaussian_filter(random.normal(size=SIZE), 2.5)
-    values = (values - values.min()) / (values.max() - values.min())
-    anomaly = (ndimage.gaussian_filter(random.normal(size=SIZE), 2) > 0.12).astype(np.uint8)
+
+    stored: Any
+    values: Any
+    truth: dict[str, Any]
+    bins: Any
+    kind: str
+
+    def scene(self) -> Scene:
+        truth = self.truth
+        frame = LabelledFrame("f", {}, truth["prediction"], labels=truth["labels"])
+        return Scene(self.stored, truth["anomaly"], truth["labels"], frame.wrong, self.bins)
+
+    def losses(self, control: str) -> Any:
+        """Return the loss of this frame as a unit, at each key of a threshold."""
+        counts = self.scene().counts(control, FOUND_SHARE, SMALLEST_REGION, SMALLEST_OBJECT)
+        assert counts is not None
+        unit = Pool(control)
+        unit.add(counts)
+        losses = unit.losses()
+        assert losses is not None
+        return losses
+
+    def tested_keys(self, control: str) -> Any:
+        """Return the keys at which the test counts by hand."""
+        ranked, size = rank(self.stored, self.bins)
+        keys = np.unique(ranked[self.scene().known]).astype(int)
+        if control != "false-alarms":
+            step = max(1, len(keys) // 60)
+            return keys[::step]
+        lowest = keys[0] - 40
+        highest = keys[-1] + 40
+        return np.array([key for key in alarm_keys(size) if lowest <= key <= highest])
+
+    def thresholds(self, keys: Any) -> Any:
+        """Return the threshold of each of these keys."""
+        _, size = rank(self.stored, self.bins)
+        form = self.kind if self.bins is None else self.bins
+        return values_of(form, size)[keys]
+
+
+def smooth(random: np.random.Generator, sigma: float) -> Any:
+    """Return smooth noise, which has regions of many sizes."""
+    return ndimage.gaussian_filter(random.normal(size=SIZE), sigma)
+
+
+def random_truth(random: np.random.Generator) -> dict[str, Any]:
+    """Return an anomaly map, labels and a prediction; of the first two, some pixels are void."""
+    anomaly = (smooth(random, 2) > 0.12).astype(np.uint8)
     anomaly[random.random(SIZE) < 0.05] = 255
-    labels, prediction = random.integers(0, 3, SIZE), random.integers(0, 3, SIZE)
+    labels = random.integers(0, 3, SIZE)
+    prediction = random.integers(0, 3, SIZE)
     labels[random.random(SIZE) < 0.1] = 255
-    truth = {
+    return {
         "anomaly": anomaly,
         "labels": labels.astype(np.uint8),
         "prediction": prediction.astype(np.uint8),
     }
+
+
+def gap_bins(stored: Any, truth: dict[str, Any]) -> Any:
+    """Return the bins of the known pixels of a float32 map."""
+    known = known_pixels(truth["anomaly"], truth["labels"])
+    finder = BinFinder()
+    finder.add(stored, np.where(known, 0, 255).astype(np.uint8))
+    return finder.bins(gaps=True)
+
+
+def scored_frame(form: str, seed: int = 0) -> ScoredFrame:
+    """Return a random frame whose score map has this stored form."""
+    random = np.random.default_rng(seed)
+    values = smooth(random, 2.5)
+    values = (values - values.min()) / (values.max() - values.min())
+    truth = random_truth(random)
     if form == "unit-code":
-        return encode_unit(values), decode_unit(encode_unit(values)), truth
+        codes = encode_unit(values)
+        return ScoredFrame(codes, decode_unit(codes), truth, None, form)
     if form == "uint8":
         stored = np.rint(255 * values).astype(np.uint8)
-        return stored, stored.astype(np.float32) / np.float32(255), truth
-    floats = (20 * values - 12).astype(np.float32 if form == "float32" else np.float16)
-    return floats, floats, truth
+        shares = stored.astype(np.float32) / np.float32(255)
+        return ScoredFrame(stored, shares, truth, None, form)
+    logits = 20 * values - 12
+    if form == "float16":
+        halves = logits.astype(np.float16)
+        return ScoredFrame(halves, halves, truth, None, "float")
+    floats = logits.astype(np.float32)
+    return ScoredFrame(floats, floats, truth, gap_bins(floats, truth), "float")
+
+
+def missed_objects(flagged: Any, anomaly: Any) -> float:
+    """Return the share of the objects that are large enough and are not found."""
+    numbers, count = ndimage.label(anomaly == 1, EIGHT)
+    missed = []
+    for number in range(1, count + 1):
+        pixels = numbers == number
+        if pixels.sum() >= SMALLEST_OBJECT:
+            missed.append(flagged[pixels].mean() < FOUND_SHARE)
+    return float(np.mean(missed))
+
+
+def false_alarms(flagged: Any, anomaly: Any) -> float:
+    """Return the number of large flagged regions without an anomaly, at most `MAX_ALARMS`."""
+    regions, _ = ndimage.label(flagged & (anomaly == 0), EIGHT)
+    sizes = np.bincount(regions.ravel())[1:]
+    alarms = (sizes >= SMALLEST_REGION).sum()
+    return float(min(alarms, MAX_ALARMS))
+
+
+def errors_kept(flagged: Any, labels: Any, prediction: Any) -> float:
+    """Return the share of wrong pixels among the known ones that are not flagged."""
+    known = labels != 255
+    kept = known & ~flagged
+    wrong = (labels != prediction) & kept
+    return float(wrong.sum() / max(kept.sum(), MIN_KEPT_SHARE * known.sum()))
 
 
 def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
-    anomaly, known = truth["anomaly"], truth["labels"] != 255
+    anomaly = truth["anomaly"]
     if control == "missed-pixels":
         return float(1 - flagged[anomaly == 1].mean())
     if control == "flagged-pixels":
         return float(flagged[anomaly == 0].mean())
     if control == "missed-objects":
-        numbers, count = ndimage.label(anomaly == 1, EIGHT)
-        objects = [numbers == i for i in range(1, count + 1)]
-        objects = [pixels for pixels in objects if pixels.sum() >= 5]  # there are larger ones
-        return float(np.mean([flagged[pixels].mean() < 0.3 for pixels in objects]))
+        return missed_objects(flagged, anomaly)
     if control == "false-alarms":
-        sizes = np.bincount(ndimage.label(flagged & (anomaly == 0), EIGHT)[0].ravel())[1:]
-        return float(min((sizes >= 40).sum(), MAX_ALARMS))
-    kept = known & ~flagged
-    wrong = (truth["labels"] != truth["prediction"]) & kept
-    return float(wrong.sum() / max(kept.sum(), MIN_KEPT_SHARE * known.sum()))
+        return false_alarms(flagged, anomaly)
+    return errors_kept(flagged, truth["labels"], truth["prediction"])
 
 
-@pytest.mark.parametrize("form", ["unit-code", "uint8", "float16", "float32"])
-@pytest.mark.parametrize(
-    "control", ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
-)
+def all_by_hand(control: str, frame: ScoredFrame, thresholds: Any) -> list[float]:
+    """Return the loss at each threshold, before the running maximum of false alarms."""
+    return [by_hand(control, frame.values >= threshold, frame.truth) for threshold in thresholds]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("control", CONTROLS)
 def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
-    stored, values, truth = frame(form)
-    wrong = LabelledFrame("f", {}, truth["prediction"], labels=truth["labels"]).wrong
-    bins = None
-    if form == "float32":
-        known = known_pixels(truth["anomaly"], truth["labels"])
-        finder = BinFinder()
-        finder.add(stored, np.where(known, 0, 255).astype(np.uint8))
-        bins = finder.bins(gaps=True)
-    scene = Scene(stored, truth["anomaly"], truth["labels"], wrong, bins)
-    counts = scene.counts(control, 0.3, 40, 5)
-    assert counts is not None
-    unit = Pool(control)
-    unit.add(counts)
-    of_unit = unit.losses()
-    assert of_unit is not None
-    ranked, size = rank(stored, bins)
-    keys = np.unique(ranked[scene.known]).astype(int)
-    grid = np.array([key for key in alarm_keys(size) if keys[0] - 40 <= key <= keys[-1] + 40])
-    chosen = grid if control == "false-alarms" else keys[:: max(1, len(keys) // 60)]
-    kind = "float" if form.startswith("float") else form
-    thresholds = values_of(kind if bins is None else bins, size)[chosen]
-    expected = [by_hand(control, values >= threshold, truth) for threshold in thresholds]
+    frame = scored_frame(form)
+    keys = frame.tested_keys(control)
+    expected = all_by_hand(control, frame, frame.thresholds(keys))
     if control == "false-alarms":
-        assert max(expected) > expected[0], (
-            "regions must merge, so that the running maximum matters"
-        )
         expected = np.maximum.accumulate(expected[::-1])[::-1].tolist()
-    assert of_unit[chosen].tolist() == pytest.approx(expected, abs=1e-12)
-    value = float(
-        thresholds[len(thresholds) // 2]
-    )  # what is achieved is counted at the threshold itself
-    asked: Any = SimpleNamespace(
+    assert len(set(expected)) > 3
+    assert frame.losses(control)[keys].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_regions_of_the_frame_merge_so_that_the_running_maximum_matters(form: str) -> None:
+    frame = scored_frame(form)
+    thresholds = frame.thresholds(frame.tested_keys("false-alarms"))
+    alarms = all_by_hand("false-alarms", frame, thresholds)
+    assert max(alarms) > alarms[0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("control", CONTROLS)
+def test_the_safest_threshold_has_no_loss(control: str, form: str) -> None:
+    safest = 0 if control in RISING else -1
+    assert scored_frame(form).losses(control)[safest] == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("control", CONTROLS)
+def test_the_achieved_risk_is_counted_at_the_threshold_itself(control: str, form: str) -> None:
+    frame = scored_frame(form)
+    thresholds = frame.thresholds(frame.tested_keys(control))
+    threshold = float(thresholds[len(thresholds) // 2])
+    guarantee: Any = SimpleNamespace(
         levels={control: 0.5},
         control=control,
-        form=kind,
+        form=frame.kind,
         unit="frame",
-        found_share=0.3,
-        smallest=40,
-        smallest_object=5,
+        found_share=FOUND_SHARE,
+        smallest=SMALLEST_REGION,
+        smallest_object=SMALLEST_OBJECT,
         method="ltt",
     )
-    achieved = Achieved("s", Threshold(value, guarantee=asked), control, True, lambda name: None)
-    of_frame = achieved.count(
-        LabelledFrame("f", {"s": stored}, unit_codes={"s"} if form == "unit-code" else (), **truth)
+    achieved = Achieved(
+        "s", Threshold(threshold, guarantee=guarantee), control, True, lambda name: None
     )
-    assert achieved.numbers(of_frame, {})["risk",] == pytest.approx(
-        by_hand(control, values >= value, truth), abs=1e-12
-    )
-    assert len(set(expected)) > 3
-    safe = 0 if control in RISING else -1
-    assert of_unit[safe] == 0
+    unit_codes = {"s"} if form == "unit-code" else ()
+    labelled = LabelledFrame("f", {"s": frame.stored}, unit_codes=unit_codes, **frame.truth)
+    numbers = achieved.numbers(achieved.count(labelled), {})
+    expected = by_hand(control, frame.values >= threshold, frame.truth)
+    assert numbers["risk",] == pytest.approx(expected, abs=1e-12)
 
 
-def test_units_add_their_frames_and_an_alarm_counts_where_it_begins() -> None:
-    one, two = (np.array([[a, 0], [4, 4]]) for a in (1, 3))
-    shares = Pool("missed-pixels")
-    shares.add(one)
-    shares.add(two)
-    values = shares.losses()
-    assert values is not None
-    assert values.tolist() == [0.5, 0]
-    minutes = Pool("false-alarms", "30s")
+def test_the_losses_of_a_unit_add_its_frames() -> None:
+    unit = Pool("missed-pixels")
+    unit.add(np.array([[1, 0], [4, 4]]))
+    unit.add(np.array([[3, 0], [4, 4]]))
+    losses = unit.losses()
+    assert losses is not None
+    assert losses.tolist() == [0.5, 0]
+
+
+def test_an_alarm_counts_where_it_begins() -> None:
+    """Three begin in half a minute: six a minute, of which five count."""
+    unit = Pool("false-alarms", "30s")
     for regions in (1, 2, 2, 0, 1):
-        minutes.add(np.array([[regions, 0], [1, 1]]))
-    values = minutes.losses()
-    assert values is not None
-    assert values.tolist() == [MAX_ALARMS, 0], (
-        "three begin in half a minute, six a minute, of which five count"
-    )
-    without = Pool("missed-objects", "30s")
-    without.add(np.zeros((2, 2), np.int64))
-    assert without.losses() is None, "a unit without an anomaly says nothing of misses"
+        unit.add(np.array([[regions, 0], [1, 1]]))
+    losses = unit.losses()
+    assert losses is not None
+    assert losses.tolist() == [MAX_ALARMS, 0]
 
 
-def test_sums_are_monotone_whatever_the_losses() -> None:
-    random, sums = (
-        np.random.default_rng(1),
-        {c: LossSums(c, 50) for c in ("errors-kept", "false-alarms")},
-    )
-    rows = random.random((30, 50)) * (random.random((30, 50)) < 0.3)
-    for control, of in sums.items():
-        for row in rows:
-            assert (monotone(row, control) >= row).all()
-            of.add(row)
-        steps = np.diff(of.total)
-        assert (steps >= 0).all() if control in RISING else (steps <= 0).all()
-        assert (of.total >= rows.sum(0) - 1e-9).all()
-        assert (of.failed >= (rows > 0).sum(0)).all()
-        assert of.units == 30
+def test_a_unit_without_an_anomaly_has_no_loss_of_misses() -> None:
+    unit = Pool("missed-objects", "30s")
+    unit.add(np.zeros((2, 2), np.int64))
+    assert unit.losses() is None
+
+
+def random_losses() -> Any:
+    """Return losses of 30 units at 50 thresholds; most are 0."""
+    random = np.random.default_rng(1)
+    losses = random.random((30, 50))
+    return losses * (random.random((30, 50)) < 0.3)
+
+
+@pytest.mark.parametrize("control", ["errors-kept", "false-alarms"])
+def test_monotone_losses_are_no_smaller(control: str) -> None:
+    for losses in random_losses():
+        assert (monotone(losses, control) >= losses).all()
+
+
+@pytest.mark.parametrize("control", ["errors-kept", "false-alarms"])
+def test_sums_are_monotone_whatever_the_losses(control: str) -> None:
+    rows = random_losses()
+    sums = LossSums(control, 50)
+    for losses in rows:
+        sums.add(losses)
+    steps = np.diff(sums.total)
+    assert (steps >= 0).all() if control in RISING else (steps <= 0).all()
+    assert (sums.total >= rows.sum(0) - 1e-9).all()
+    assert (sums.failed >= (rows > 0).sum(0)).all()
+    assert sums.units == 30
 
 
 def test_a_bin_flags_exactly_the_floats_at_or_above_its_edge() -> None:
@@ -177,8 +293,10 @@ def test_a_bin_flags_exactly_the_floats_at_or_above_its_edge() -> None:
     finder.add(values[::2], np.zeros(250, np.uint8))
     bins = finder.bins(gaps=True)
     assert bins is not None
+    ranked, _ = rank(values, bins)
     for key, threshold in enumerate(bins.edges):
-        assert ((rank(values, bins)[0] >= key) == (values >= threshold)).all()
+        by_bin = ranked >= key
+        assert (by_bin == (values >= threshold)).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

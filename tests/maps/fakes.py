@@ -22,6 +22,7 @@ from segunc.maps.store import Maps, MapsWriter
 SCORES = ("entropy", "epistemic", "deterministic-max-logit")
 CLASSES = ("road", "car", "sky")
 PALETTE = ((128, 64, 128), (0, 0, 142), (70, 130, 180))
+MILLISECOND = Fraction(1, 1000)
 
 
 def write_pictures(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -> list[str]:
@@ -29,10 +30,12 @@ def write_pictures(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -
     generator = np.random.default_rng(3)
     names = []
     for index in range(count):
-        name = f"{'a' if index < count // 2 else 'b'}/frame_{index:03d}"
+        parent = "a" if index < count // 2 else "b"
+        name = f"{parent}/frame_{index:03d}"
         path = folder / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(path), generator.integers(0, 256, (*size, 3), np.uint8))
+        pixels = generator.integers(0, 256, (*size, 3), np.uint8)
+        cv2.imwrite(str(path), pixels)
         names.append(name)
     return names
 
@@ -52,6 +55,16 @@ def write_video(
     writer.release()
 
 
+def add_stream(container: Any, codec: str, size: tuple[int, int]) -> Any:
+    """Return a stream whose times are milliseconds."""
+    stream = container.add_stream(codec, rate=25)
+    stream.height, stream.width = size
+    stream.pix_fmt = "yuv420p"
+    stream.time_base = MILLISECOND
+    stream.codec_context.time_base = MILLISECOND
+    return stream
+
+
 def write_timed_video(
     path: Path,
     times: Sequence[float],
@@ -63,18 +76,18 @@ def write_timed_video(
     """
     av = pytest.importorskip("av")
     codec = {".webm": "libvpx", ".mkv": "mpeg4", ".mp4": "mpeg4"}[path.suffix]
-    generator = np.random.default_rng(0)
-    texture = cv2.resize(generator.integers(0, 256, (6, 8, 3), np.uint8), size[::-1])
+    noise = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+    texture = cv2.resize(noise, size[::-1])
+    third = size[0] // 3
     with av.open(str(path), "w", options=options or {}) as container:
-        stream = container.add_stream(codec, rate=25)
-        stream.width, stream.height, stream.pix_fmt = size[1], size[0], "yuv420p"
-        stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+        stream = add_stream(container, codec, size)
         for index, time in enumerate(times):
             picture = texture.copy()
-            picture[: size[0] // 3] = 0
-            picture[: size[0] // 3, : 4 * index + 4] = 255
+            picture[:third] = 0
+            picture[:third, : 4 * index + 4] = 255
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts, frame.time_base = round(1000 * time), Fraction(1, 1000)
+            frame.pts = round(1000 * time)
+            frame.time_base = MILLISECOND
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
 
@@ -87,16 +100,22 @@ def edit_manifest(maps: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     (maps / "manifest.json").write_text(json.dumps(seal(content)))
 
 
-def edit_log(maps: Path, change: Callable[[dict[str, Any]], Any], lines: slice = slice(1)) -> None:
+def edit_log(
+    maps: Path,
+    change: Callable[[dict[str, Any]], Any],
+    lines: slice = slice(1),
+) -> None:
     """Change lines of a log as a forger does, with their sums."""
-    content = (maps / "frames.jsonl").read_bytes().splitlines(keepends=True)
+    log = maps / "frames.jsonl"
+    content = log.read_bytes().splitlines(keepends=True)
     for number in range(len(content))[lines]:
         record = json.loads(content[number])
         del record["sum"]
         change(record)
         text = json.dumps(record).encode()  # also what is no UTF-8
-        content[number] = text[:-1] + b',"sum":"%s"}\n' % file_sum(text)[1].encode()
-    (maps / "frames.jsonl").write_bytes(b"".join(content))
+        _, digest = file_sum(text)
+        content[number] = text[:-1] + b',"sum":"%s"}\n' % digest.encode()
+    log.write_bytes(b"".join(content))
 
 
 def process(frame: Frame) -> Maps:
@@ -126,7 +145,12 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
 
 
 def predict(
-    given: Path, out: Path, *, run: Any = (), on_note: Any = None, **writer: Any
+    given: Path,
+    out: Path,
+    *,
+    run: Any = (),
+    on_note: Any = None,
+    **writer: Any,
 ) -> Summary:
-    to = MapsWriter(out, manifest(**dict(run)), **writer)
-    return run_pipeline(open_source(given), process, to, on_note=on_note)
+    maps_writer = MapsWriter(out, manifest(**dict(run)), **writer)
+    return run_pipeline(open_source(given), process, maps_writer, on_note=on_note)

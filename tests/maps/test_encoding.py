@@ -2,7 +2,6 @@
 and unfit ones in one line each.
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,23 +50,37 @@ MAPS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        (f"map{ending}", dtype)
-        for dtypes, endings in KINDS.items()
-        for dtype in dtypes.split()
-        for ending in endings
-    ],
-)
+def names_and_dtypes() -> list[tuple[str, str]]:
+    """Return a file name and a type for each kind of file."""
+    cases = []
+    for dtypes, endings in KINDS.items():
+        for dtype in dtypes.split():
+            cases.extend((f"map{ending}", dtype) for ending in endings)
+    return cases
+
+
+def ramp(dtype: str) -> np.ndarray:
+    """Return :data:`RAMP` in this type, without its sign where the type has none."""
+    values = np.abs(RAMP) if "uint" in dtype else RAMP
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize(("name", "dtype"), names_and_dtypes())
 def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: str) -> None:
-    values = np.abs(RAMP).astype(dtype) if "uint" in dtype else RAMP.astype(dtype)
+    values = ramp(dtype)
     stored = read_score_file(write_map(tmp_path / name, values))
     assert stored.dtype == values.dtype
     np.testing.assert_array_equal(stored, values)
-    for shape in ((1, 3, 4), (3, 4, 1)):  # an axis of length one is dropped
-        stored = read_score_file(write_map(tmp_path / "map.npy", values.reshape(shape)))
-        np.testing.assert_array_equal(stored, values)
+
+
+@pytest.mark.parametrize("dtype", sorted({*" ".join(KINDS).split()}))
+@pytest.mark.parametrize("shape", [(1, 3, 4), (3, 4, 1)])
+def test_an_axis_of_length_one_is_dropped(
+    tmp_path: Path, shape: tuple[int, ...], dtype: str
+) -> None:
+    values = ramp(dtype)
+    stored = read_score_file(write_map(tmp_path / "map.npy", values.reshape(shape)))
+    np.testing.assert_array_equal(stored, values)
 
 
 @pytest.mark.parametrize("name", ["map.png", "map.tif", "map.npy", "map.hdf5"])
@@ -85,26 +98,32 @@ def test_a_truncated_file_is_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values", "reason"),
     [
-        ("map.png", np.zeros((3, 4, 3), np.uint8), r"has the shape \(3, 4, 3\)"),
         ("map.npy", np.zeros(7), r"has the shape \(7,\)"),
         ("map.npy", np.zeros((2, 2), np.complex64), "is of type complex64"),
         ("map.npy", np.array([["a"]]), "is of type <U1"),
         ("map.npy", np.array([{"no": "map"}]), "cannot be read"),  # a pickle
         ("map.npz", RAMP, "is of an unknown kind"),
-        ("none.npy", None, r"cannot be read \(No such file"),
     ],
 )
-def test_what_is_no_map_is_refused(
-    tmp_path: Path, name: str, values: np.ndarray | None, said: str
+def test_an_array_that_is_no_map_is_refused(
+    tmp_path: Path, name: str, values: np.ndarray, reason: str
 ) -> None:
-    if values is not None:
-        np.save(tmp_path / name, values) if name != "map.png" else write_map(
-            tmp_path / name, values
-        )
-    with pytest.raises(InputError, match=f"{name} {said}"):
+    np.save(tmp_path / name, values)
+    with pytest.raises(InputError, match=f"{name} {reason}"):
         read_score_file(tmp_path / name)
+
+
+def test_a_colour_picture_is_no_map(tmp_path: Path) -> None:
+    path = write_map(tmp_path / "map.png", np.zeros((3, 4, 3), np.uint8))
+    with pytest.raises(InputError, match=r"map.png has the shape \(3, 4, 3\)"):
+        read_score_file(path)
+
+
+def test_a_missing_map_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.npy cannot be read \(No such file"):
+        read_score_file(tmp_path / "none.npy")
 
 
 def _virtual(file: Any) -> None:
@@ -114,7 +133,7 @@ def _virtual(file: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "reason"),
     [
         (lambda f: f.create_dataset("group/value", data=RAMP), "holds no data set 'value'"),
         (lambda f: f.create_group("value"), "holds no data set 'value'"),
@@ -137,21 +156,27 @@ def _virtual(file: Any) -> None:
         ),
     ],
 )
-def test_an_hdf5_map_is_held_by_its_file_and_may_be_compressed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], said: str
+def test_an_hdf5_map_is_held_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("secret.raw").write_bytes(b"root:x:0:0:root:")
     write_map(Path("secret.h5"), np.ones((4, 4)))
     with h5py.File("map.hdf5", "w") as file:
         write(file)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=reason):
         read_score_file(Path("map.hdf5"))
-    for compression in ("gzip", "lzf"):
-        with h5py.File("map.hdf5", "w") as file:
-            file.create_dataset("stored", data=RAMP, compression=compression, shuffle=True)
-            file["value"] = h5py.SoftLink("/stored")
-        np.testing.assert_array_equal(read_score_file(Path("map.hdf5")), RAMP)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+def test_an_hdf5_map_may_be_compressed_and_linked_within_its_file(
+    tmp_path: Path, compression: str
+) -> None:
+    path = tmp_path / "map.hdf5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("stored", data=RAMP, compression=compression, shuffle=True)
+        file["value"] = h5py.SoftLink("/stored")
+    np.testing.assert_array_equal(read_score_file(path), RAMP)
 
 
 def written(out: Path, region: Region | None = None, **run: Any) -> MapsReader:
@@ -160,80 +185,129 @@ def written(out: Path, region: Region | None = None, **run: Any) -> MapsReader:
     return MapsReader(out)
 
 
-def test_a_compact_map_is_the_mean_of_four_pixels_at_8_bits() -> None:
-    values = np.array([[0.0, 0.04, 1.0], [0.04, 0.16, 1.0], [0.5, 0.5, 0.25]], np.float32)
+def test_a_compact_map_has_a_code_of_8_bits_for_four_pixels() -> None:
+    """Odd sizes are rounded up."""
+    codes = encode_compact(encode_unit(np.full((3, 3), 0.5, np.float32)))
+    assert codes.dtype == np.uint8
+    assert codes.shape == (2, 2)
+
+
+def test_a_compact_code_is_the_root_of_the_mean() -> None:
+    values = np.array([[0.0, 0.04], [0.04, 0.16]], np.float32)
     codes = encode_compact(encode_unit(values))
-    assert (codes.dtype, codes.shape) == (np.uint8, (2, 2))
-    even = encode_compact(encode_unit(values[:2, :2]))
-    np.testing.assert_array_equal(even, np.rint(255 * np.sqrt([[0.06]])))
-    np.testing.assert_allclose(decode_unit(even), 0.06, atol=0.002)
-    back = decode_compact(np.full((2, 3), 51, np.uint8), 3, 6, floats=False)
-    np.testing.assert_array_equal(
-        back, np.full((3, 6), 51 * 257, np.uint16)
-    )  # (51 / 255)^2 exactly
+    np.testing.assert_array_equal(codes, np.rint(255 * np.sqrt([[0.06]])))
+    np.testing.assert_allclose(decode_unit(codes), 0.06, atol=0.002)
+
+
+def test_a_compact_code_is_decoded_to_its_square() -> None:
+    codes = np.full((2, 3), 51, np.uint8)
+    decoded = decode_compact(codes, 3, 6, floats=False)
+    exact = 51 * 257  # of 65535: (51 / 255)^2
+    np.testing.assert_array_equal(decoded, np.full((3, 6), exact, np.uint16))
+
+
+def test_compact_floats_keep_their_values() -> None:
     halves = np.array([[-20.0, -20.0], [3.5, 3.5]], np.float16).repeat(2, axis=1)
-    back = decode_compact(encode_compact(halves.repeat(2, axis=0)), 4, 4, floats=True)
-    np.testing.assert_array_equal(back[[0, 3]], halves)
+    codes = encode_compact(halves.repeat(2, axis=0))
+    decoded = decode_compact(codes, 4, 4, floats=True)
+    np.testing.assert_array_equal(decoded[[0, 3]], halves)
 
 
-def test_compact_files_are_small_and_every_reader_gets_the_frames_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("score", "dtype"),
+    [
+        ("entropy", np.uint8),
+        ("deterministic-max-logit", np.uint16),
+    ],
+)
+def test_compact_files_are_small(tmp_path: Path, score: str, dtype: Any) -> None:
+    written(tmp_path, compact=True)
+    file = cv2.imread(str(tmp_path / score / "a/one.png"), cv2.IMREAD_UNCHANGED)
+    assert file.dtype == dtype
+    assert file.shape == (24, 32)
+
+
+@pytest.mark.parametrize("score", ["entropy", "deterministic-max-logit"])
+def test_compact_maps_end_at_the_mask(tmp_path: Path, score: str) -> None:
     mask = np.full((HEIGHT, WIDTH), 255, np.uint8)
     mask[31:] = 0
     region = Region(write_map(tmp_path / "mask.png", mask))
-    full, compact = written(tmp_path / "full"), written(tmp_path / "compact", compact=True)
-    masked = written(tmp_path / "masked", region, compact=True)
-    for score, dtype in (("entropy", np.uint8), ("deterministic-max-logit", np.uint16)):
-        file = cv2.imread(str(tmp_path / f"compact/{score}/a/one.png"), cv2.IMREAD_UNCHANGED)
-        assert (file.dtype, file.shape) == (dtype, (24, 32))
-        values = masked.read("a/one", score)
-        assert not values[31:].any()
-        np.testing.assert_array_equal(values[:31], compact.read("a/one", score)[:31])
+    compact = written(tmp_path / "compact", compact=True).read("a/one", score)
+    masked = written(tmp_path / "masked", region, compact=True).read("a/one", score)
+    assert not masked[31:].any()
+    np.testing.assert_array_equal(masked[:31], compact[:31])
+
+
+def test_compact_class_ids_are_exact(tmp_path: Path) -> None:
+    compact = written(tmp_path, compact=True)
     np.testing.assert_array_equal(compact.prediction("a/one"), MAPS["prediction"])
-    bounds = (
+
+
+@pytest.mark.parametrize("score", ["entropy", "epistemic", "deterministic-max-logit"])
+def test_a_reader_gets_compact_maps_in_the_form_and_size_of_the_frame(
+    tmp_path: Path, score: str
+) -> None:
+    full = written(tmp_path / "full")
+    compact = written(tmp_path / "compact", compact=True)
+    expected = full.read_stored("a/one", score)
+    stored = compact.read_stored("a/one", score)
+    assert stored.dtype == expected.dtype
+    assert stored.shape == expected.shape
+    assert compact.form(score) == full.form(score)
+
+
+@pytest.mark.parametrize(
+    ("score", "inside", "edge"),
+    [
         ("entropy", 0.005, 0.02),
         ("epistemic", 0.0011, 0.005),
         ("deterministic-max-logit", 0.03, 0.4),
-    )
-    for score, inside, edge in bounds:
-        one, other = full.read_stored("a/one", score), compact.read_stored("a/one", score)
-        assert (one.dtype, one.shape, full.form(score)) == (
-            other.dtype,
-            other.shape,
-            compact.form(score),
-        )
-        off = np.abs(full.read("a/one", score) - compact.read("a/one", score))
-        assert (
-            0 < off[2:-2, 2:-2].max() < inside
-        )  # a map moved by half a pixel would be further off
-        assert off.max() < edge
-    # What a frame amounts to is said of the maps before.
-    lines = [
-        json.loads((tmp_path / name / "frames.jsonl").read_text()) for name in ("full", "compact")
-    ]
-    assert (lines[0]["max"], lines[0]["component"]) == (lines[1]["max"], lines[1]["component"])
+    ],
+)
+def test_compact_maps_are_near_the_full_ones(
+    tmp_path: Path, score: str, inside: float, edge: float
+) -> None:
+    """A map that is moved by half a pixel is further off."""
+    full = written(tmp_path / "full").read("a/one", score)
+    compact = written(tmp_path / "compact", compact=True).read("a/one", score)
+    error = np.abs(full - compact)
+    assert 0 < error[2:-2, 2:-2].max() < inside
+    assert error.max() < edge
 
 
-def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    described = written(out, compact=True).manifest["maps"]  # type: ignore[index]
-    assert (described["entropy"]["dtype"], described["entropy"]["value"]) == (
-        "uint8",
-        "(code / 255)^2",
-    )
+def test_statistics_of_a_compact_frame_are_of_the_maps_before(tmp_path: Path) -> None:
+    full = written(tmp_path / "full").records["a/one"]
+    compact = written(tmp_path / "compact", compact=True).records["a/one"]
+    assert compact["max"] == full["max"]
+    assert compact["component"] == full["component"]
+
+
+def test_the_manifest_names_the_compact_codes(tmp_path: Path) -> None:
+    described = written(tmp_path, compact=True).manifest["maps"]  # type: ignore[index]
+    assert described["entropy"]["dtype"] == "uint8"
+    assert described["entropy"]["value"] == "(code / 255)^2"
     assert described["deterministic-max-logit"]["value"].startswith("float16 whose bits")
     assert "value" not in described["prediction"]
+
+
+def test_a_compact_folder_is_not_continued_with_full_maps(tmp_path: Path) -> None:
+    written(tmp_path, compact=True)
     with pytest.raises(InputError, match="written with compact = True \\(now None\\)"):
-        MapsWriter(out, manifest())
-    edit_manifest(out, lambda content: content["maps"]["entropy"].update(value="code / 7"))
-    with pytest.raises(
-        InputError, match="the values of 'entropy' are code / 7, which this segunc does not know"
-    ):
-        MapsReader(out)
+        MapsWriter(tmp_path, manifest())
+
+
+def test_unknown_codes_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, compact=True)
+    edit_manifest(tmp_path, lambda content: content["maps"]["entropy"].update(value="code / 7"))
+    unknown = "the values of 'entropy' are code / 7, which this segunc does not know"
+    with pytest.raises(InputError, match=unknown):
+        MapsReader(tmp_path)
 
 
 VALUES = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
 CODES = encode_unit(VALUES)
-FLAT, PICTURE = np.zeros((3, 4), np.float32), np.zeros((3, 4, 3), np.uint8)
+FLAT = np.zeros((3, 4), np.float32)
+PICTURE = np.zeros((3, 4, 3), np.uint8)
 OURS = {
     "prediction": CODES // 65535,
     "entropy": VALUES,
@@ -270,28 +344,40 @@ def test_linked_folders_of_maps_are_said(tmp_path: Path) -> None:
 
 def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> None:
     reader = MapsReader(lay(tmp_path, "energy/a/1.npy", "energy/a/2.h5", "void/a/1.tif"))
-    assert (reader.scores, reader.frames) == (["energy", "void"], ["a/1", "a/2"])
-    assert [reader.has("a/2", score) for score in reader.scores] == [True, False]
-    assert (reader.manifest, reader.unfinished) == (None, None)
+    assert reader.scores == ["energy", "void"]
+    assert reader.frames == ["a/1", "a/2"]
+    assert reader.has("a/2", "energy")
+    assert not reader.has("a/2", "void")
     for name, score in (("a/1", "energy"), ("a/2", "energy"), ("a/1", "void")):
         np.testing.assert_array_equal(reader.read(name, score), VALUES)
-    # Whole numbers without a range of their own are values.
-    for kept in (
-        np.float64,
-        np.uint8,
-        np.uint16,
-        np.float16,
-        np.int16,
-        np.int64,
-        np.uint32,
-        np.bool_,
-    ):
-        write_map(tmp_path / "void/a/2.npy", np.array([[0, 1]], kept))
-        stored = MapsReader(tmp_path).read_stored("a/2", "void")
-        assert stored.dtype == (
-            np.float64 if kept in (np.int16, np.int64, np.uint32, np.bool_) else kept
-        )
-        np.testing.assert_array_equal(stored, [[0, 1]])
+
+
+def test_score_folders_need_no_manifest(tmp_path: Path) -> None:
+    reader = MapsReader(lay(tmp_path, "energy/a/1.npy"))
+    assert reader.manifest is None
+    assert reader.unfinished is None
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        (np.float64, np.float64),
+        (np.uint8, np.uint8),
+        (np.uint16, np.uint16),
+        (np.float16, np.float16),
+        (np.int16, np.float64),
+        (np.int64, np.float64),
+        (np.uint32, np.float64),
+        (np.bool_, np.float64),
+    ],
+)
+def test_whole_numbers_without_a_range_of_their_own_are_values(
+    tmp_path: Path, stored: Any, read: Any
+) -> None:
+    write_map(tmp_path / "void/a/2.npy", np.array([[0, 1]], stored))
+    values = MapsReader(tmp_path).read_stored("a/2", "void")
+    assert values.dtype == read
+    np.testing.assert_array_equal(values, [[0, 1]])
 
 
 @pytest.mark.parametrize("level", [".", "anomaly_p"])
@@ -299,106 +385,188 @@ def test_the_benchmark_layout(tmp_path: Path, level: str) -> None:
     values = VALUES.astype(np.float16)
     lay(tmp_path / "anomaly_p", "A/One/f.hdf5", "B/One/f.hdf5", "B/Two/f.hdf5", values=values)
     reader = MapsReader(tmp_path / level)
-    assert (reader.scores, reader.frames) == (["A", "B"], ["One/f", "Two/f"])
+    assert reader.scores == ["A", "B"]
+    assert reader.frames == ["One/f", "Two/f"]
     assert not reader.has("Two/f", "A")
     np.testing.assert_array_equal(reader.read_stored("Two/f", "B"), values)
 
 
-def test_class_ids_alone_are_enough_and_palettes_are_indices(tmp_path: Path) -> None:
-    ids = {"a.png": np.array([[0, 255]], np.uint8), "b.npy": np.array([[3, 18]], np.int64)}
-    for name, values in ids.items():
-        write_map(tmp_path / "prediction" / name, values)
+CLASS_IDS = np.array([[0, 255]], np.uint8)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_class_ids_alone_are_enough(tmp_path: Path, dtype: Any) -> None:
+    write_map(tmp_path / "prediction/a.npy", np.array([[3, 18]], dtype))
     reader = MapsReader(tmp_path)
-    assert (reader.scores, reader.frames) == ([], ["a", "b"])
-    for name, values in zip(reader.frames, ids.values(), strict=True):
-        assert reader.prediction(name).dtype == np.uint8
-        np.testing.assert_array_equal(reader.prediction(name), values)
-    indices = np.array([[2, 0, 1], [0, 1, 2]], np.uint8)
-    palette = Image.fromarray(indices, "P")
-    palette.putpalette([128, 64, 128, 244, 35, 232, 70, 70, 70])
+    assert reader.scores == []
+    assert reader.frames == ["a"]
+    assert reader.prediction("a").dtype == np.uint8
+    np.testing.assert_array_equal(reader.prediction("a"), [[3, 18]])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_class_ids_are_grey_pictures(tmp_path: Path, channels: int) -> None:
+    picture = CLASS_IDS if channels == 1 else np.dstack([CLASS_IDS] * 3)
+    write_map(tmp_path / "prediction/a.png", picture)
+    prediction = MapsReader(tmp_path).prediction("a")
+    assert prediction.dtype == np.uint8
+    np.testing.assert_array_equal(prediction, CLASS_IDS)
+
+
+INDICES = np.array([[2, 0, 1], [0, 1, 2]], np.uint8)
+
+
+@pytest.fixture
+def palette() -> Image.Image:
+    picture = Image.fromarray(INDICES, "P")
+    picture.putpalette([128, 64, 128, 244, 35, 232, 70, 70, 70])
+    return picture
+
+
+def test_class_ids_of_a_palette_are_its_indices(tmp_path: Path, palette: Image.Image) -> None:
+    (tmp_path / "prediction").mkdir()
     palette.save(tmp_path / "prediction/a.png")
-    np.testing.assert_array_equal(reader.prediction("a"), indices)
+    np.testing.assert_array_equal(MapsReader(tmp_path).prediction("a"), INDICES)
+
+
+def test_colours_are_no_class_ids(tmp_path: Path, palette: Image.Image) -> None:
+    (tmp_path / "prediction").mkdir()
     palette.convert("RGB").save(tmp_path / "prediction/a.png")
     with pytest.raises(InputError, match=r"a.png has the shape \(2, 3, 3\)"):
-        reader.prediction("a")
-    write_map(tmp_path / "prediction/a.png", np.dstack([ids["a.png"]] * 3))
-    np.testing.assert_array_equal(reader.prediction("a"), ids["a.png"])
-    for unfit in (np.array([[0, 256]]), np.array([[-1, 2]]), np.array([[0.0, 1.0]])):
-        write_map(tmp_path / "prediction/b.npy", unfit)
-        with pytest.raises(InputError, match="prediction of frame b"):
-            reader.prediction("b")
+        MapsReader(tmp_path).prediction("a")
 
 
-def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unfit", [[[0, 256]], [[-1, 2]], [[0.0, 1.0]]])
+def test_class_ids_beyond_8_bits_and_floats_are_refused(
+    tmp_path: Path, unfit: list[list[float]]
+) -> None:
+    write_map(tmp_path / "prediction/b.npy", np.array(unfit))
+    with pytest.raises(InputError, match="prediction of frame b"):
+        MapsReader(tmp_path).prediction("b")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> MapsReader:
+    """Whole numbers of another tool, under the name of a score of ours."""
     write_map(tmp_path / "theirs/entropy/1.png", CODES)
-    (tmp_path / "theirs/manifest.json").write_text('{"name": "a web page"}')  # of another tool
-    theirs = MapsReader(tmp_path / "theirs")
-    assert (theirs.manifest, theirs.form("entropy")) == (None, "linear")
-    np.testing.assert_allclose(theirs.read("1", "entropy"), CODES / 65535, rtol=1e-6)
-    np.testing.assert_allclose(
-        decode_stored(np.array([[51]], np.uint8), "linear"), [[0.2]], rtol=1e-6
-    )
+    (tmp_path / "theirs/manifest.json").write_text('{"name": "a web page"}')
+    return MapsReader(tmp_path / "theirs")
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> MapsReader:
     with MapsWriter(tmp_path / "ours", manifest()) as writer:
         writer.write("1", OURS)
-    ours = MapsReader(tmp_path / "ours")
-    forms = [ours.form(score) for score in ("entropy", "deterministic-max-logit", "unknown")]
-    assert forms == ["unit-code", "linear", "linear"]
+    return MapsReader(tmp_path / "ours")
+
+
+def test_whole_numbers_of_another_tool_are_a_share_of_their_range(theirs: MapsReader) -> None:
+    assert theirs.manifest is None
+    assert theirs.form("entropy") == "linear"
+    np.testing.assert_allclose(theirs.read("1", "entropy"), CODES / 65535, rtol=1e-6)
+    fifth = decode_stored(np.array([[51]], np.uint8), "linear")
+    np.testing.assert_allclose(fifth, [[0.2]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("score", "form"),
+    [
+        ("entropy", "unit-code"),
+        ("deterministic-max-logit", "linear"),
+        ("unknown", "linear"),
+    ],
+)
+def test_the_form_of_our_maps_is_that_of_their_score(
+    ours: MapsReader, score: str, form: str
+) -> None:
+    assert ours.form(score) == form
+
+
+def test_whole_numbers_of_ours_are_codes(ours: MapsReader, theirs: MapsReader) -> None:
     np.testing.assert_array_equal(ours.read("1", "entropy"), decode_unit(CODES))
-    np.testing.assert_array_equal(
-        ours.read_stored("1", "entropy"), theirs.read_stored("1", "entropy")
-    )
+    stored = theirs.read_stored("1", "entropy")
+    np.testing.assert_array_equal(ours.read_stored("1", "entropy"), stored)
 
 
-def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> None:
+def test_a_folder_of_pictures_and_labels_holds_no_map(tmp_path: Path) -> None:
     lay(tmp_path, "images/1.png", "labels/1.png", values=PICTURE)
     with pytest.raises(InputError, match=r"holds no finished map, SCORE/FRAME of .*\.hdf5"):
         MapsReader(tmp_path)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         MapsReader(tmp_path / "nowhere")
-    lay(tmp_path, "entropy/1.png", values=PICTURE)
+
+
+def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> None:
+    lay(tmp_path, "images/1.png", "labels/1.png", "entropy/1.png", values=PICTURE)
     reader = MapsReader(lay(tmp_path, "entropy/2.png", "overlay/1.png", values=CODES))
-    assert (reader.scores, reader.frames) == (["entropy"], ["1", "2"])
+    assert reader.scores == ["entropy"]
+    assert reader.frames == ["1", "2"]
     with pytest.raises(InputError, match=r"entropy/1.png has the shape \(3, 4, 3\)"):
         reader.read("1", "entropy")
 
 
-def test_two_files_of_one_frame_are_both_named_and_hidden_files_none(tmp_path: Path) -> None:
+COMPOSED = "caf\u00e9"
+DECOMPOSED = "cafe\u0301"
+
+
+@pytest.fixture
+def of_a_mac(tmp_path: Path) -> Path:
     """A Mac decomposes accents and lays a hidden file beside each of its own on a foreign disk."""
-    composed, decomposed = "caf\u00e9", "cafe\u0301"
-    lay(
+    return lay(
         tmp_path,
-        f"a/{composed}.npy",
-        f"b/{decomposed}.npy",
-        f"a/._{composed}.npy",
+        f"a/{COMPOSED}.npy",
+        f"b/{DECOMPOSED}.npy",
+        f"a/._{COMPOSED}.npy",
         "a/.cache/x.npy",
     )
-    reader = MapsReader(tmp_path)
-    assert (reader.frames, reader.has(composed, "b")) == ([composed], True)
-    for second in (f"{decomposed}.npy", f"{composed}.tif"):
-        with pytest.raises(InputError, match=r"a/caf.*and .*a/caf.* are both frame 'caf"):
-            MapsReader(lay(tmp_path, f"a/{second}"))
-        (tmp_path / "a" / second).unlink()
 
 
-def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) -> None:
-    with MapsWriter(tmp_path, manifest()) as writer:
-        writer.write("1", OURS)
-    path = tmp_path / "manifest.json"
+def test_hidden_files_and_decomposed_accents_are_no_other_frames(of_a_mac: Path) -> None:
+    reader = MapsReader(of_a_mac)
+    assert reader.frames == [COMPOSED]
+    assert reader.has(COMPOSED, "b")
+
+
+@pytest.mark.parametrize("second", [f"{DECOMPOSED}.npy", f"{COMPOSED}.tif"])
+def test_two_files_of_one_frame_are_both_named(of_a_mac: Path, second: str) -> None:
+    lay(of_a_mac, f"a/{second}")
+    with pytest.raises(InputError, match=r"a/caf.*and .*a/caf.* are both frame 'caf"):
+        MapsReader(of_a_mac)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"format_version": 2', '"format_version": 3', "is of format version 3, not 2"),
+        ('"sha256"', '"sha257"', "was changed since it was written"),
+        ("(code / 65535)^2", "(code / 65534)^2", "was changed since it was written"),
+    ],
+)
+def test_a_manifest_of_another_version_or_a_changed_one_is_refused(
+    ours: MapsReader, tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    path = tmp_path / "ours/manifest.json"
     whole = path.read_text()
-    other = whole.replace('"format_version": 2', '"format_version": 3')
-    for text, said in (
-        (other, "is of format version 3, not 2"),
-        (other[:-30], "is not valid JSON"),
-        (whole.replace('"sha256"', '"sha257"'), "was changed since it was written"),
-        (whole.replace("(code / 65535)^2", "(code / 65534)^2"), "was changed since it was written"),
-    ):
-        assert text != whole
-        path.write_text(text)
-        with pytest.raises(InputError, match=said):
-            MapsReader(tmp_path)
-    path.unlink()
+    assert old in whole
+    path.write_text(whole.replace(old, new))
+    with pytest.raises(InputError, match=reason):
+        MapsReader(tmp_path / "ours")
+
+
+def test_a_truncated_manifest_is_refused(ours: MapsReader, tmp_path: Path) -> None:
+    path = tmp_path / "ours/manifest.json"
+    path.write_text(path.read_text()[:-30])
+    with pytest.raises(InputError, match="is not valid JSON"):
+        MapsReader(tmp_path / "ours")
+
+
+def test_a_missing_manifest_is_named(ours: MapsReader, tmp_path: Path) -> None:
+    (tmp_path / "ours/manifest.json").unlink()
     with pytest.raises(InputError, match=r"holds frames\.jsonl but no manifest\.json"):
-        MapsReader(tmp_path)
+        MapsReader(tmp_path / "ours")
 
 
 def test_maps_are_read_without_torch() -> None:

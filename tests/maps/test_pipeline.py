@@ -13,6 +13,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,78 +38,131 @@ class EndlessSource(FrameSource):
     kind: Literal["image", "folder", "glob", "video"] = "video"
 
     def __init__(self, end: int | None = None) -> None:
-        self.given, self.end = 0, end
+        self.given = 0
+        self.end = end
 
     def name_of(self, index: int) -> str | None:
         return f"{index:06d}"
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-        while True:
-            if self.given == self.end:
-                raise InputError("the camera is gone")
+        while self.given != self.end:
+            index = self.given
             self.given += 1
-            yield Frame(f"{self.given - 1:06d}", self.given - 1, np.zeros((8, 8, 3), np.uint8))
+            yield Frame(f"{index:06d}", index, np.zeros((8, 8, 3), np.uint8))
+        raise InputError("the camera is gone")
 
 
 def lines(out: Path) -> list[str]:
-    return [json.loads(line)["name"] for line in (out / "frames.jsonl").read_text().splitlines()]
+    """Return the names of the frames of a folder, in the order of their lines."""
+    log = (out / "frames.jsonl").read_text().splitlines()
+    return [json.loads(line)["name"] for line in log]
+
+
+def manifest_of(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / "manifest.json").read_text())
+    return content
 
 
 def run(tmp_path: Path, process: Any = process, **settings: Any) -> Summary:
-    return run_pipeline(
-        open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()), **settings
-    )
+    source = open_source(tmp_path / "in")
+    writer = MapsWriter(tmp_path / "out", manifest())
+    return run_pipeline(source, process, writer, **settings)
 
 
-def test_frames_are_in_source_order_whatever_their_size(tmp_path: Path) -> None:
+@pytest.fixture
+def two_sizes(tmp_path: Path) -> list[str]:
+    """Nine pictures, of which one in each folder has another size; their names in order."""
     names = write_pictures(tmp_path / "in", 9)
-    write_pictures(tmp_path / "in", 2, (30, 20))  # one in each folder has another size
-    seen: list[str] = []
+    others = write_pictures(tmp_path / "in", 2, (30, 20))
+    assert others == ["a/frame_000", "b/frame_001"]
+    return sorted({*names, *others})
+
+
+def test_frames_are_in_source_order_whatever_their_size(
+    tmp_path: Path, two_sizes: list[str]
+) -> None:
+    computed: list[str] = []
 
     def watch(frame: Frame) -> Maps:
-        seen.append(frame.name)
+        computed.append(frame.name)
         return process(frame)
 
+    summary = run(tmp_path, watch, writers=3)
+    assert lines(tmp_path / "out") == two_sizes
+    assert computed == two_sizes
+    assert summary.finished == len(two_sizes)
+    assert summary.skipped == 0
+    assert summary.failed == {}
+
+
+def test_a_short_run_shows_one_line_of_progress(tmp_path: Path, two_sizes: list[str]) -> None:
     stream = io.StringIO()
     with ConsoleProgress(stream, interval=3600) as show:
-        summary = run(tmp_path, watch, writers=3, on_progress=show.count)
-    everything = sorted({*names, "a/frame_000", "b/frame_001"})
-    assert lines(tmp_path / "out") == everything
-    assert seen == everything
-    assert (summary.finished, summary.skipped, summary.failed) == (len(everything), 0, {})
+        run(tmp_path, on_progress=show.count)
+    count = len(two_sizes)
     (only,) = stream.getvalue().splitlines()
-    assert only.startswith(f"{len(everything)} of {len(everything)} frames")
+    assert only.startswith(f"{count} of {count} frames")
 
 
-def test_frames_fail_alone_and_are_retried_into_their_place(tmp_path: Path) -> None:
-    names, out = write_pictures(tmp_path / "in", 6), tmp_path / "out"
+@dataclass
+class FailedRun:
+    """A run of six pictures, of which three failed.
+
+    Args:
+        names: The frames in order. The second fails in the network, the third is truncated,
+            the fourth has NaN in a map.
+        truncated: The picture of the third frame.
+        whole: The bytes of this picture before.
+        summary: What the run returned.
+    """
+
+    names: list[str]
+    truncated: Path
+    whole: bytes
+    summary: Summary
+
+
+@pytest.fixture
+def failed_run(tmp_path: Path) -> FailedRun:
+    names = write_pictures(tmp_path / "in", 6)
     predict(tmp_path / "in", tmp_path / "whole")
-    broken = tmp_path / "in" / f"{names[2]}.png"
-    data = broken.read_bytes()
-    broken.write_bytes(data[:-20])
+    truncated = tmp_path / "in" / f"{names[2]}.png"
+    whole = truncated.read_bytes()
+    truncated.write_bytes(whole[:-20])
 
     def partly(frame: Frame) -> Maps | Exception:
         if frame.name == names[1]:
             return ValueError("smaller than the network's stride")
-        broken = (
-            {"entropy": np.full((24, 32), np.nan, np.float32)} if frame.name == names[3] else {}
-        )
-        return {**process(frame), **broken}
+        maps = process(frame)
+        if frame.name == names[3]:
+            maps["entropy"] = np.full((24, 32), np.nan, np.float32)
+        return maps
 
-    summary = run(tmp_path, partly)
-    assert summary.failure.startswith(f"3 of 6 frames failed, first {names[1]}")
-    reasons = {
-        entry["name"]: entry["reason"]
-        for entry in json.loads((out / "manifest.json").read_text())["failed"]
-    }
-    for name, reason in zip(names[1:4], ("stride", "truncated or damaged", "NaN"), strict=True):
-        assert reason in reasons[name]
-    assert lines(out) == [names[0], names[4], names[5]]
-    broken.write_bytes(data)
+    return FailedRun(names, truncated, whole, run(tmp_path, partly))
+
+
+def test_frames_fail_alone(tmp_path: Path, failed_run: FailedRun) -> None:
+    names = failed_run.names
+    assert failed_run.summary.failure.startswith(f"3 of 6 frames failed, first {names[1]}")
+    assert lines(tmp_path / "out") == [names[0], names[4], names[5]]
+
+
+def test_the_manifest_says_why_frames_failed(tmp_path: Path, failed_run: FailedRun) -> None:
+    reasons = {}
+    for entry in manifest_of(tmp_path / "out")["failed"]:
+        reasons[entry["name"]] = entry["reason"]
+    assert "stride" in reasons[failed_run.names[1]]
+    assert "truncated or damaged" in reasons[failed_run.names[2]]
+    assert "NaN" in reasons[failed_run.names[3]]
+
+
+def test_failed_frames_are_retried_into_their_place(tmp_path: Path, failed_run: FailedRun) -> None:
+    failed_run.truncated.write_bytes(failed_run.whole)
     summary = run(tmp_path)
-    assert (summary.finished, summary.skipped) == (3, 3)
-    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
-    assert json.loads((out / "manifest.json").read_text())["failed"] == []
+    assert summary.finished == 3
+    assert summary.skipped == 3
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+    assert manifest_of(tmp_path / "out")["failed"] == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
@@ -117,7 +171,8 @@ def test_failure_of_the_network_keeps_what_was_finished(
 ) -> None:
     write_pictures(tmp_path / "in", 8)
     predict(tmp_path / "in", tmp_path / "whole")
-    out, calls = tmp_path / "out", iter(range(8))
+    out = tmp_path / "out"
+    calls = iter(range(8))
 
     def fails(frame: Frame) -> Maps:
         if next(calls) == 4:
@@ -126,7 +181,7 @@ def test_failure_of_the_network_keeps_what_was_finished(
 
     with pytest.raises(type(error)):
         run(tmp_path, fails)
-    assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
+    assert manifest_of(out)["status"] == "interrupted"
     assert len(lines(out)) == 4
     run(tmp_path)
     assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
@@ -134,7 +189,8 @@ def test_failure_of_the_network_keeps_what_was_finished(
 
 def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pictures(tmp_path / "in", 6)
-    replace, count = os.replace, iter(range(10**6))
+    replace = os.replace
+    count = iter(range(10**6))
 
     def full(old: Any, new: Any) -> None:
         if next(count) > 14:
@@ -151,25 +207,39 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
     assert summary.finished + summary.skipped == 6
 
 
-def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_behind_its_first_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Eight pictures, and a disk that does not hold the maps of seven."""
     write_pictures(tmp_path / "in", 8)
-    out = tmp_path / "out"
-    predict(tmp_path / "in", tmp_path / "whole")
-    first = json.loads((tmp_path / "whole/frames.jsonl").read_text().splitlines()[0])
-    took = sum((tmp_path / "whole" / file).stat().st_size for file in first["files"].values())
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 7 * took - 1))
-    with pytest.raises(
-        InputError,
-        match=r"of 7 more frames take .* GB, but .* GB are free .*Hint: .*`compact` or fewer",
-    ):
-        predict(tmp_path / "in", out)
-    assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
+    whole = tmp_path / "whole"
+    predict(tmp_path / "in", whole)
+    first = json.loads((whole / "frames.jsonl").read_text().splitlines()[0])
+    sizes = [(whole / file).stat().st_size for file in first["files"].values()]
+    usage = Usage(0, 0, 7 * sum(sizes) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    return tmp_path
+
+
+LACK_OF_DISK = r"of 7 more frames take .* GB, but .* GB are free .*Hint: .*`compact` or fewer"
+
+
+def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_behind_its_first_frame(
+    small_disk: Path,
+) -> None:
+    out = small_disk / "out"
+    with pytest.raises(InputError, match=LACK_OF_DISK):
+        predict(small_disk / "in", out)
+    assert manifest_of(out)["status"] == "interrupted"
     assert 1 <= len(lines(out)) < 8
-    # What is finished counts no more: the rest fits where the whole would not.
-    predict(tmp_path / "in", out)
-    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
+
+
+def test_finished_frames_need_no_more_disk(small_disk: Path) -> None:
+    """The rest fits where the whole would not."""
+    out = small_disk / "out"
+    with pytest.raises(InputError, match=LACK_OF_DISK):
+        predict(small_disk / "in", out)
+    predict(small_disk / "in", out)
+    assert folder_bytes(out) == folder_bytes(small_disk / "whole")
 
 
 class Slow(MapsWriter):
@@ -183,37 +253,71 @@ class Slow(MapsWriter):
         return super().store(name, maps, overlay, place=place)
 
 
-@pytest.mark.parametrize("slow", ["network", "writer"])
-def test_nothing_runs_ahead(tmp_path: Path, slow: str) -> None:
-    source, ahead, computed = EndlessSource(30), list[int](), list[int]()
+# Three frames queued, one being made, one waiting to be queued, and the one that is computed.
+PREFETCHED = 3
+MOST_AHEAD = PREFETCHED + 3
+
+
+def assert_ended_with_the_camera(source: FrameSource, process: Any, writer: MapsWriter) -> None:
+    with pytest.raises(InputError, match="camera"):
+        run_pipeline(source, process, writer, prefetch=PREFETCHED, writers=1)
+
+
+def test_no_frame_is_read_far_ahead_of_a_slow_network(tmp_path: Path) -> None:
+    source = EndlessSource(30)
+    ahead: list[int] = []
+
+    def slow(frame: Frame) -> Maps:
+        time.sleep(0.02)
+        ahead.append(source.given - frame.index)
+        return process(frame)
+
+    assert_ended_with_the_camera(source, slow, MapsWriter(tmp_path / "out", manifest()))
+    assert max(ahead) <= MOST_AHEAD
+
+
+def test_no_frame_is_computed_far_ahead_of_a_slow_writer(tmp_path: Path) -> None:
+    computed: list[int] = []
+    ahead: list[int] = []
 
     def watch(frame: Frame) -> Maps:
         computed.append(frame.index)
-        if slow == "network":
-            time.sleep(0.02)
-            ahead.append(source.given - frame.index)
         return process(frame)
 
     def wait(place: int) -> None:
-        if slow == "writer":
-            time.sleep(0.01)
-            ahead.append(len(computed) - place)
+        time.sleep(0.01)
+        ahead.append(len(computed) - place)
 
     writer = Slow(tmp_path / "out", manifest(), wait=wait)
-    with pytest.raises(InputError, match="camera"):
-        run_pipeline(source, watch, writer, prefetch=3, writers=1)
-    # Three frames queued, one being made, one waiting to be queued, and the one that is computed.
-    assert max(ahead) <= 3 + 3
-    assert lines(tmp_path / "out") == [
-        f"{number:06d}" for number in range(len(lines(tmp_path / "out")))
-    ]
-    assert not [
-        t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))
-    ]
+    assert_ended_with_the_camera(EndlessSource(30), watch, writer)
+    assert max(ahead) <= MOST_AHEAD
+
+
+@pytest.mark.parametrize(
+    ("computing", "writing"),
+    [
+        (0.02, 0.0),
+        (0.0, 0.01),
+    ],
+)
+def test_a_source_that_fails_leaves_whole_lines_and_no_thread(
+    tmp_path: Path, computing: float, writing: float
+) -> None:
+    def compute(frame: Frame) -> Maps:
+        time.sleep(computing)
+        return process(frame)
+
+    writer = Slow(tmp_path / "out", manifest(), wait=lambda _: time.sleep(writing))
+    assert_ended_with_the_camera(EndlessSource(30), compute, writer)
+    names = lines(tmp_path / "out")
+    assert names == [f"{number:06d}" for number in range(len(names))]
+    for thread in threading.enumerate():
+        assert not thread.name.startswith(("decode-frames", "write-maps"))
 
 
 def test_progress_lines_hold_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, stream = iter((0.0, 12.0, 14.0)), io.StringIO()
+    clock = iter((0.0, 12.0, 14.0))
+    stream = io.StringIO()
     monkeypatch.setattr("segunc.core.progress.time.monotonic", lambda: next(clock))
     with ConsoleProgress(stream) as show:
         show.count(20, 100, "2 failed", 8)
@@ -232,59 +336,76 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def kill(source: Path, out: Path, run: dict[str, Any], moment: str, count: int) -> None:
+    """Run in another process until its ``count``-th ``moment``, which kills it."""
+    words = [str(source), str(out), moment, str(count), json.dumps(run)]
+    command = [sys.executable, str(SCRIPT), *words]
+    killed = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert manifest_of(out)["status"] == "running"
+    # A killer that misses its moment would leave neither a torn line nor a partial file.
+    if moment == "line":
+        assert not (out / "frames.jsonl").read_bytes().endswith(b"\n")
+    if moment == "rename":
+        assert list(out.rglob("*.segunc-partial"))
+
+
 @pytest.mark.parametrize(
-    ("given", "compact", "kills"),
+    ("source", "run", "kills"),
     [
-        ("pictures", False, [("rename", 4)]),  # before the first file of all
-        ("pictures", False, [("rename", 14)]),  # between the maps of one frame
-        ("pictures", False, [("line", 1)]),
-        ("pictures", True, [("compute", 5)]),
-        ("pictures", True, [("rename", 12), ("line", 2)]),
-        ("drive.avi", False, [("line", 6)]),
+        ("pictures", {}, [("rename", 4)]),  # before the first file of all
+        ("pictures", {}, [("rename", 14)]),  # between the maps of one frame
+        ("pictures", {}, [("line", 1)]),
+        ("pictures", {"compact": True}, [("compute", 5)]),
+        ("pictures", {"compact": True}, [("rename", 12), ("line", 2)]),
+        ("drive.avi", {}, [("line", 6)]),
     ],
 )
 def test_killed_run_continues_to_the_same_bytes(
-    pictures: Path, tmp_path: Path, given: str, compact: bool, kills: list[tuple[str, int]]
+    pictures: Path,
+    tmp_path: Path,
+    source: str,
+    run: dict[str, Any],
+    kills: list[tuple[str, int]],
 ) -> None:
-    source, out, run = (
-        pictures.with_name(given),
-        tmp_path / "killed",
-        {"compact": True} if compact else {},
-    )
-    predict(source, tmp_path / "unbroken", run=run)
+    frames = pictures.with_name(source)
+    out = tmp_path / "killed"
+    predict(frames, tmp_path / "unbroken", run=run)
     expected = folder_bytes(tmp_path / "unbroken")
     for moment, count in kills:
-        words = [str(source), str(out), moment, str(count), json.dumps(run)]
-        killed = subprocess.run(
-            [sys.executable, str(SCRIPT), *words], capture_output=True, timeout=60, check=False
-        )
-        assert killed.returncode == -signal.SIGKILL
-        assert json.loads((out / "manifest.json").read_text())["status"] == "running"
+        kill(frames, out, run, moment, count)
         assert folder_bytes(out) != expected
-        # A killer that misses its moment would leave neither.
-        assert moment != "line" or not (out / "frames.jsonl").read_bytes().endswith(b"\n")
-        assert moment != "rename" or list(out.rglob("*.segunc-partial"))
-    summary = predict(source, out, run=run)
+    summary = predict(frames, out, run=run)
     assert summary.finished + summary.skipped == expected["frames.jsonl"].count(b"\n")
     assert folder_bytes(out) == expected
-    assert json.loads((out / "manifest.json").read_text())["status"] == "finished"
+    assert manifest_of(out)["status"] == "finished"
 
 
-def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(
-    pictures: Path, tmp_path: Path
-) -> None:
-    out, fewer = tmp_path / "out", tmp_path / "fewer"
-    predict(pictures, out)
-    write_pictures(fewer, 7)
-    (fewer / "a/frame_001.png").unlink()
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(
-        InputError, match=r"holds maps of frame a/frame_001 as number 1 of .*fewer, where"
-    ):
-        predict(fewer, out)
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    # Images that come behind the others are added.
-    write_pictures(fewer, 7)
-    shutil.copytree(fewer / "a", fewer / "c")
-    summary = predict(fewer, out)
-    assert (summary.finished, summary.skipped) == (3, 7)
+def all_bytes(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def one_less(pictures: Path, tmp_path: Path) -> Path:
+    """The pictures without the second; the maps of all of them lie in ``out`` beside them."""
+    predict(pictures, tmp_path / "out")
+    write_pictures(tmp_path / "one_less", 7)
+    (tmp_path / "one_less/a/frame_001.png").unlink()
+    return tmp_path / "one_less"
+
+
+def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(one_less: Path) -> None:
+    out = one_less.with_name("out")
+    before = all_bytes(out)
+    refusal = r"holds maps of frame a/frame_001 as number 1 of .*one_less, where"
+    with pytest.raises(InputError, match=refusal):
+        predict(one_less, out)
+    assert all_bytes(out) == before
+
+
+def test_images_that_come_behind_the_others_are_added(one_less: Path) -> None:
+    write_pictures(one_less, 7)
+    shutil.copytree(one_less / "a", one_less / "c")
+    summary = predict(one_less, one_less.with_name("out"))
+    assert summary.finished == 3
+    assert summary.skipped == 7

@@ -5,6 +5,7 @@ the number of processes.
 import json
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,33 @@ from tests.maps.fakes import SCORES, folder_bytes, manifest, predict, process, w
 def maps_of(out: Path) -> dict[str, bytes]:
     """The bytes of all maps, and the lines of all shards in source order."""
     files = {name: data for name, data in folder_bytes(out).items() if "/" in name}
-    records = shards.FrameRecords(out, shards.all_shards(read_manifest(out) or {})).values()
-    return files | {"lines": json.dumps(list(records)).encode()}
+    records = shards.FrameRecords(out, shards.all_shards(read_manifest(out) or {}))
+    lines = json.dumps(list(records.values()))
+    return files | {"lines": lines.encode()}
+
+
+def all_parts(count: int) -> list[Shard]:
+    return [Shard(number, count) for number in range(1, count + 1)]
 
 
 @given(st.integers(1, 9), st.integers(0, 200))
 def test_every_frame_belongs_to_one_shard(count: int, frames: int) -> None:
-    parts = [Shard(number, count) for number in range(1, count + 1)]
-    owners = [[shard.number for shard in parts if shard.owns(place)] for place in range(frames)]
-    assert all(len(numbers) == 1 for numbers in owners)
-    shares = [shard.share(frames) for shard in parts]
-    assert shares == [sum(numbers == [shard.number] for numbers in owners) for shard in parts]
+    parts = all_parts(count)
+    for place in range(frames):
+        owners = [shard for shard in parts if shard.owns(place)]
+        assert len(owners) == 1
+
+
+@given(st.integers(1, 9), st.integers(0, 200))
+def test_the_share_of_a_shard_is_the_number_of_its_frames(count: int, frames: int) -> None:
+    for shard in all_parts(count):
+        owned = [place for place in range(frames) if shard.owns(place)]
+        assert shard.share(frames) == len(owned)
+
+
+@given(st.integers(1, 9), st.integers(0, 200))
+def test_shares_differ_by_at_most_one_frame(count: int, frames: int) -> None:
+    shares = [shard.share(frames) for shard in all_parts(count)]
     assert max(shares) - min(shares) <= 1
 
 
@@ -48,19 +65,36 @@ def test_impossible_shards_are_refused(text: str) -> None:
         shards.parse_shard(text)
 
 
-def test_shards_one_by_one_are_one_run(tmp_path: Path) -> None:
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    """Maps of eleven frames, in three shards one by one."""
     write_pictures(tmp_path / "in", 11)
-    one, three = tmp_path / "one", tmp_path / "three"
-    predict(tmp_path / "in", one)
     for number in (3, 1, 2):
-        assert 0 < predict(tmp_path / "in", three, shard=Shard(number, 3)).finished < 11
-    assert maps_of(three) == maps_of(one)
+        summary = predict(tmp_path / "in", tmp_path / "three", shard=Shard(number, 3))
+        assert 0 < summary.finished < 11
+    return tmp_path / "three"
+
+
+def test_shards_one_by_one_are_one_run(tmp_path: Path, three: Path) -> None:
+    predict(tmp_path / "in", tmp_path / "one")
+    assert maps_of(three) == maps_of(tmp_path / "one")
     assert not list(three.glob(".*"))
+    assert MapsReader(three).frames == MapsReader(tmp_path / "one").frames
+
+
+def test_finished_shards_are_a_finished_run(three: Path) -> None:
     reader = MapsReader(three)
-    assert (reader.frames, reader.unfinished) == (MapsReader(one).frames, None)
+    assert reader.unfinished is None
     assert reader.manifest is not None
-    assert (reader.manifest["status"], reader.manifest["finished"]) == ("finished", 11)
+    assert reader.manifest["status"] == "finished"
+    assert reader.manifest["finished"] == 11
+
+
+def test_a_finished_shard_has_no_more_to_do(tmp_path: Path, three: Path) -> None:
     assert predict(tmp_path / "in", three, shard=Shard(2, 3)).finished == 0
+
+
+def test_overwrite_removes_all_shards(three: Path) -> None:
     MapsWriter(three, manifest(), overwrite=True).close()
     assert sorted(folder_bytes(three)) == ["frames.jsonl"]
 
@@ -74,12 +108,16 @@ def predict_shard(given: Path, out: Path, shard: Shard) -> Summary:
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
-    [(None, "b/later.png", "it now lists 5"), ("a/frame_000.png", "b/z.png", "4 of other names")],
+    [
+        (None, "b/later.png", "it now lists 5"),
+        ("a/frame_000.png", "b/z.png", "4 of other names"),
+    ],
 )
 def test_shards_of_another_list_of_frames_are_refused(
     tmp_path: Path, old: str | None, new: str, words: str
 ) -> None:
-    images, out = tmp_path / "in", tmp_path / "out"
+    images = tmp_path / "in"
+    out = tmp_path / "out"
     write_pictures(images, 4)
     predict_shard(images, out, Shard(1, 2))
     before = folder_bytes(out)
@@ -94,13 +132,15 @@ def test_shards_of_another_list_of_frames_are_refused(
 
 
 def test_a_run_in_one_piece_goes_on_over_a_folder_that_grows(tmp_path: Path) -> None:
-    images, out = tmp_path / "in", tmp_path / "out"
+    images = tmp_path / "in"
+    out = tmp_path / "out"
     names = write_pictures(images, 4)
     predict_shard(images, out, Shard())
     (images / "b/later.png").write_bytes((images / f"{names[0]}.png").read_bytes())
     assert predict_shard(images, out, Shard()).finished == 1
     reader = MapsReader(out)
-    assert (reader.frames, reader.unfinished) == ([*names, "b/later"], None)
+    assert reader.frames == [*names, "b/later"]
+    assert reader.unfinished is None
 
 
 def test_readers_say_where_shards_saw_other_numbers_of_frames(tmp_path: Path) -> None:
@@ -108,55 +148,94 @@ def test_readers_say_where_shards_saw_other_numbers_of_frames(tmp_path: Path) ->
     nothing."""
     out = tmp_path / "out"
     described = manifest() | {"source": {"kind": "folder", "frames": 4}}
+    maps = dict.fromkeys(SCORES, np.full((2, 2), 0.5, np.float32))
+    maps["prediction"] = np.zeros((2, 2), np.uint8)
     for number, places in ((1, (0, 2)), (2, (1, 3, 5))):
         with MapsWriter(out, described, shard=Shard(number, 2)) as writer:
             for place in places:
-                grey = np.full((2, 2), 0.5, np.float32)
-                maps = dict.fromkeys(SCORES, grey) | {"prediction": np.zeros((2, 2), np.uint8)}
                 writer.commit(writer.store(f"f{place}", maps, place=place))
     words = "the first of which saw 4 frames, and all together saw 5"
     assert words in (MapsReader(out).unfinished or "")
     assert words in segunc.summary(maps=out).notes[0]
 
 
-def test_an_unfinished_shard_is_named(tmp_path: Path) -> None:
-    names, out = write_pictures(tmp_path / "in", 7), tmp_path / "out"
-    (tmp_path / "in" / f"{names[4]}.png").write_bytes(b"broken")
-    assert "1 of 2 frames failed" in predict(tmp_path / "in", out, shard=Shard(2, 3)).failure
-    state = read_manifest(out) or {}
-    assert (state["missing_shards"], [each["name"] for each in state["failed"]]) == (
-        ["1/3", "3/3"],
-        [names[4]],
-    )
-    assert "has not finished (status interrupted, 1 frames so far)" in (
-        MapsReader(out).unfinished or ""
-    )
-    for shard in (Shard(), Shard(1, 2)):
-        with pytest.raises(InputError, match=r"begun in 3 shards, not in .*not finished: 1/3, 3/3"):
-            predict(tmp_path / "in", out, shard=shard)
+@dataclass
+class UnfinishedShard:
+    """The second of three shards of seven frames, of which one is broken."""
+
+    images: Path
+    out: Path
+    broken: str
+    summary: Summary
+
+
+@pytest.fixture
+def unfinished_shard(tmp_path: Path) -> UnfinishedShard:
+    images = tmp_path / "in"
+    out = tmp_path / "out"
+    broken = write_pictures(images, 7)[4]
+    (images / f"{broken}.png").write_bytes(b"broken")
+    summary = predict(images, out, shard=Shard(2, 3))
+    return UnfinishedShard(images, out, broken, summary)
+
+
+def test_an_unfinished_shard_is_named(unfinished_shard: UnfinishedShard) -> None:
+    assert "1 of 2 frames failed" in unfinished_shard.summary.failure
+    state = read_manifest(unfinished_shard.out) or {}
+    assert state["missing_shards"] == ["1/3", "3/3"]
+    assert [frame["name"] for frame in state["failed"]] == [unfinished_shard.broken]
+    unfinished = MapsReader(unfinished_shard.out).unfinished or ""
+    assert "has not finished (status interrupted, 1 frames so far)" in unfinished
+
+
+@pytest.mark.parametrize("shard", [Shard(), Shard(1, 2)])
+def test_a_run_in_other_shards_is_refused(unfinished_shard: UnfinishedShard, shard: Shard) -> None:
+    with pytest.raises(InputError, match=r"begun in 3 shards, not in .*not finished: 1/3, 3/3"):
+        predict(unfinished_shard.images, unfinished_shard.out, shard=shard)
+
+
+def test_one_shard_cannot_overwrite(unfinished_shard: UnfinishedShard) -> None:
     with pytest.raises(InputError, match="one shard cannot overwrite"):
-        MapsWriter(out, manifest(), shard=Shard(1, 3), overwrite=True)
+        MapsWriter(unfinished_shard.out, manifest(), shard=Shard(1, 3), overwrite=True)
 
 
-def test_a_folder_and_a_shard_are_held_by_one_run(tmp_path: Path) -> None:
-    for shard, held in ((Shard(), "output .*"), (Shard(1, 2), "shard 1/2 of output .*")):
-        out = tmp_path / str(shard.count)
-        writer = MapsWriter(out, manifest(), shard=shard)
-        with pytest.raises(InputError, match=rf"{held} another run \(process {os.getpid()} on "):
-            MapsWriter(out, manifest(), shard=shard)
-        if not shard.whole:
-            MapsWriter(out, manifest(), shard=Shard(2, 2)).close()
-        writer.close()
-        MapsWriter(out, manifest(), shard=shard).close()
+@pytest.mark.parametrize(
+    ("shard", "held"),
+    [
+        (Shard(), "output .*"),
+        (Shard(1, 2), "shard 1/2 of output .*"),
+    ],
+)
+def test_a_folder_and_a_shard_are_held_by_one_run(tmp_path: Path, shard: Shard, held: str) -> None:
+    writer = MapsWriter(tmp_path, manifest(), shard=shard)
+    with pytest.raises(InputError, match=rf"{held} another run \(process {os.getpid()} on "):
+        MapsWriter(tmp_path, manifest(), shard=shard)
+    writer.close()
+    MapsWriter(tmp_path, manifest(), shard=shard).close()
 
 
-def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path) -> None:
-    start, partial = tmp_path / ".lock-start", tmp_path / ".manifest.json.segunc-partial"
-    start.write_text("1 host\n")
+def test_another_shard_is_free(tmp_path: Path) -> None:
+    writer = MapsWriter(tmp_path, manifest(), shard=Shard(1, 2))
+    MapsWriter(tmp_path, manifest(), shard=Shard(2, 2)).close()
+    writer.close()
+    MapsWriter(tmp_path, manifest(), shard=Shard(1, 2)).close()
+
+
+@pytest.fixture
+def partial_manifest(tmp_path: Path) -> Path:
+    partial = tmp_path / ".manifest.json.segunc-partial"
     partial.write_text("{}")
+    return partial
+
+
+def test_a_folder_that_another_shard_is_making_is_no_foreign_one(
+    tmp_path: Path, partial_manifest: Path
+) -> None:
+    start = tmp_path / ".lock-start"
+    start.write_text("1 host\n")
 
     def finish() -> None:
-        partial.rename(tmp_path / "manifest.json")
+        partial_manifest.rename(tmp_path / "manifest.json")
         start.unlink()
 
     timer = threading.Timer(0.2, finish)
@@ -164,25 +243,26 @@ def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path)
     refuse_foreign(tmp_path)
     assert (tmp_path / "manifest.json").exists()
     timer.join()
-    (tmp_path / "manifest.json").unlink()
-    partial.write_text("{}")
+
+
+def test_a_partial_manifest_that_no_shard_is_making_is_foreign(partial_manifest: Path) -> None:
     with pytest.raises(InputError, match=r"holds files but no manifest\.json"):
-        refuse_foreign(tmp_path)
+        refuse_foreign(partial_manifest.parent)
 
 
 def record(place: int) -> dict[str, Any]:
-    files, sums = {"entropy": f"entropy/{place:06d}.png"}, {"entropy": (1, "0123456789abcdef")}
     return {
         "name": f"{place:06d}",
         "index": place,
-        "files": files,
-        "sums": sums,
+        "files": {"entropy": f"entropy/{place:06d}.png"},
+        "sums": {"entropy": (1, "0123456789abcdef")},
         "mean": {"entropy": 0.123456789},
     }
 
 
 def written(folder: Path, *places: int) -> Path:
-    (folder / "frames.jsonl").write_bytes(b"".join(seal_line(record(place)) for place in places))
+    lines = [seal_line(record(place)) for place in places]
+    (folder / "frames.jsonl").write_bytes(b"".join(lines))
     return folder / "frames.jsonl"
 
 
@@ -208,16 +288,18 @@ def test_any_order_over_two_runs_ends_sorted(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_torn_doubled_and_refused_lines_are_forgotten_and_every_flipped_bit_is_noticed(
-    tmp_path: Path,
-) -> None:
+def test_torn_doubled_and_refused_lines_are_forgotten(tmp_path: Path) -> None:
     path = written(tmp_path, 0, 1, 2, 2, 3)
-    path.write_bytes(path.read_bytes() + seal_line(record(4))[:30])
+    torn = seal_line(record(4))[:30]
+    path.write_bytes(path.read_bytes() + torn)
     log = FrameLog(path)
     assert log.recover(lambda line: line["index"] != 1) == 2
     assert [place for place in range(9) if place in log] == [0, 2, 3]
     log.close()
     assert places_of(path) == [0, 2, 3]
+
+
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
     path = written(tmp_path, 0, 1)
     first, second = path.read_bytes().splitlines(keepends=True)
     for bit in reversed(range(8 * len(first))):
@@ -226,5 +308,6 @@ def test_torn_doubled_and_refused_lines_are_forgotten_and_every_flipped_bit_is_n
         path.write_bytes(bytes(damaged) + second)
         with pytest.raises(DamageError, match=r"frames.jsonl, line 1, was changed"):
             list(iterate_lines(path))
+    # The last one is damaged in its first bit.
     assert FrameLog(path).recover(lambda _: True) == 1
     assert places_of(path) == [1]

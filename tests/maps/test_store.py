@@ -5,6 +5,7 @@ what its frames amount to.
 import csv
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,52 +62,91 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_files_are_what_the_contract_says(out: Path) -> None:
-    expected = maps(0.25)
-    assert cv2.imread(str(out / "prediction/a/one.png"), cv2.IMREAD_UNCHANGED).dtype == np.uint8
+    prediction = cv2.imread(str(out / "prediction/a/one.png"), cv2.IMREAD_UNCHANGED)
+    assert prediction.dtype == np.uint8
     codes = cv2.imread(str(out / "entropy/a/one.png"), cv2.IMREAD_UNCHANGED)
-    np.testing.assert_array_equal(codes, encode_unit(expected["entropy"]))
+    np.testing.assert_array_equal(codes, encode_unit(maps(0.25)["entropy"]))
     assert np.load(out / "deterministic-max-logit/a/one.npy").dtype == np.float16
-    first = json.loads((out / "frames.jsonl").read_text().splitlines()[0])
-    assert (first["name"], first["size"]) == ("a/one", [6, 8])
-    assert first["files"]["deterministic-max-logit"] == "deterministic-max-logit/a/one.npy"
-    assert first["mean"]["epistemic"] == pytest.approx(expected["epistemic"].mean(), rel=1e-3)
-    assert first["max"]["deterministic-max-logit"] == pytest.approx(
-        expected["deterministic-max-logit"].max(), rel=1e-3
-    )
     assert not list(out.rglob(".*"))
+
+
+def test_a_line_names_the_files_of_its_frame_and_their_statistics(out: Path) -> None:
+    expected = maps(0.25)
+    line = json.loads((out / "frames.jsonl").read_text().splitlines()[0])
+    assert line["name"] == "a/one"
+    assert line["size"] == [6, 8]
+    assert line["files"]["deterministic-max-logit"] == "deterministic-max-logit/a/one.npy"
+    assert line["mean"]["epistemic"] == pytest.approx(expected["epistemic"].mean(), rel=1e-3)
+    largest = expected["deterministic-max-logit"].max()
+    assert line["max"]["deterministic-max-logit"] == pytest.approx(largest, rel=1e-3)
+
+
+def test_the_reader_gives_what_was_written(out: Path) -> None:
+    expected = maps(0.25)
     reader = MapsReader(out)
-    assert (reader.frames, reader.scores) == (list(NAMES), list(SCORES))
+    assert reader.frames == list(NAMES)
+    assert reader.scores == list(SCORES)
     np.testing.assert_array_equal(reader.prediction("a/one"), expected["prediction"])
+    codes = encode_unit(expected["entropy"])
     np.testing.assert_array_equal(reader.read_stored("a/one", "entropy"), codes)
     for score in SCORES:
         values = reader.read("b/two", score)
         assert values.dtype == np.float32
         np.testing.assert_allclose(values, maps(0.75)[score], rtol=2e-3, atol=2e-5)
+
+
+def test_a_score_without_maps_is_refused(out: Path) -> None:
     with pytest.raises(InputError, match="no map 'deterministic-energy'"):
-        reader.read("a/one", "deterministic-energy")
+        MapsReader(out).read("a/one", "deterministic-energy")
 
 
-def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
+def test_encoded_maps_are_stored_as_they_are(tmp_path: Path) -> None:
     encoded = {
         "entropy": encode_unit(maps()["entropy"]),
         "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
     }
+    with MapsWriter(tmp_path, manifest()) as writer:
+        writer.write("a/one", maps() | encoded)
+        reader = MapsReader(tmp_path)
+        for score, values in encoded.items():
+            np.testing.assert_array_equal(reader.read_stored("a/one", score), values)
+
+
+def test_the_reader_says_that_a_run_goes_on(tmp_path: Path) -> None:
+    with MapsWriter(tmp_path, manifest()) as writer:
+        writer.write("a/one", maps())
+        unfinished = MapsReader(tmp_path).unfinished
+    assert unfinished is not None
+    assert "status running, 1 frames so far" in unfinished
+
+
+def test_a_frame_without_a_line_is_not_read(tmp_path: Path) -> None:
+    with MapsWriter(tmp_path, manifest()) as writer:
+        writer.write("a/one", maps())
+        writer.store("b/two", maps())
+    assert MapsReader(tmp_path).frames == ["a/one"]
+
+
+def test_manifest_records_status_and_failed_frames(tmp_path: Path) -> None:
     writer = MapsWriter(tmp_path, manifest())
-    writer.write("a/one", maps() | encoded)
-    for score, values in encoded.items():  # which are taken as they are
-        np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("a/one", score), values)
-    assert "status running, 1 frames so far" in (MapsReader(tmp_path).unfinished or "")
+    writer.write("a/one", maps())
     writer.failed["c/three"] = "the JPEG is truncated"
-    writer.store("b/two", maps())
     writer.close()
-    assert MapsReader(tmp_path).frames == ["a/one"]  # alone has a line
     content = json.loads((tmp_path / "manifest.json").read_text())
     assert content["status"] == "finished"
     assert content["failed"] == [{"name": "c/three", "reason": "the JPEG is truncated"}]
+
+
+def test_manifest_records_units_ranges_and_classes(out: Path) -> None:
+    content = json.loads((out / "manifest.json").read_text())
     assert list(content["maps"]) == ["prediction", *SCORES]
     assert content["maps"]["epistemic"]["range"] == [0.0, 1.0]
-    described = {"file": "npy", "dtype": "float16", "unit": "negative max logit", "range": None}
-    assert content["maps"]["deterministic-max-logit"] == described
+    assert content["maps"]["deterministic-max-logit"] == {
+        "file": "npy",
+        "dtype": "float16",
+        "unit": "negative max logit",
+        "range": None,
+    }
     assert content["environment"]["numpy"] == np.__version__
     assert content["classes"] == {
         "names": list(fakes.CLASSES),
@@ -141,14 +181,16 @@ def test_overwrite_removes_our_maps(out: Path) -> None:
     killed.close("interrupted")
     with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
         assert len(writer.lines) == 0
-        assert sorted(path.name for path in out.iterdir()) == [
-            ".lock",
-            "frames.jsonl",
-            "manifest.json",
-        ]
+        left = sorted(path.name for path in out.iterdir())
+    assert left == [".lock", "frames.jsonl", "manifest.json"]
+
+
+def test_an_overwritten_folder_holds_the_new_run(out: Path) -> None:
+    settings = manifest(draws=8)
+    with MapsWriter(out, settings, overwrite=True) as writer:
         writer.write("new", maps())
     assert MapsReader(out).frames == ["new"]
-    assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
+    assert (read_manifest(out) or {})["run"] == settings["run"]
 
 
 def test_an_overwriting_that_was_killed_goes_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,43 +294,67 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
+MADE_AGAIN = "1 finished frames are made again: their maps or images are missing, damaged or others"
+
+
+def assert_refused(home: Path, file: str, reason: str) -> None:
+    score = file.split("/")[0]
+    with pytest.raises(InputError, match=rf"{FRAME}.* {reason}.*`verify`"):
+        MapsReader(home / "maps")._read(FRAME, score)
+
+
 @pytest.mark.parametrize("file", FILES)
-def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str) -> None:
-    before, path = folder_bytes(home / "maps"), home / "maps" / file.format(FRAME)
+def test_damage_to_a_file_is_read_by_nobody(home: Path, file: str) -> None:
+    path = home / "maps" / file.format(FRAME)
     whole = path.read_bytes()
-    reader = MapsReader(home / "maps")
     for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
         flip(path, int(bit))
-        with pytest.raises(
-            InputError, match=rf"{FRAME}.* was changed since it was written.*`verify`"
-        ):
-            reader._read(FRAME, file.split("/")[0])
+        assert_refused(home, file, "was changed since it was written")
         path.write_bytes(whole)
     path.unlink()
-    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*`verify`"):
-        reader._read(FRAME, file.split("/")[0])
-    # Another size is noticed always, a flipped bit when asked.
-    path.write_bytes(whole[:50])
-    assert again(home) == [
-        "1 finished frames are made again: their maps or images are missing, damaged or others"
-    ]
+    assert_refused(home, file, "is missing")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_of_another_size_is_always_made_again(home: Path, file: str) -> None:
+    before = folder_bytes(home / "maps")
+    path = home / "maps" / file.format(FRAME)
+    path.write_bytes(path.read_bytes()[:50])
+    assert again(home) == [MADE_AGAIN]
     assert folder_bytes(home / "maps") == before
-    flip(path, 300)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_flipped_bit_is_made_again_where_verify_asks(home: Path, file: str) -> None:
+    before = folder_bytes(home / "maps")
+    flip(home / "maps" / file.format(FRAME), 300)
     assert again(home) == []
     assert len(again(home, verify=True)) == 1
     assert folder_bytes(home / "maps") == before
     assert again(home, verify=True) == []
 
 
-def test_damaged_doubled_torn_and_lost_lines(home: Path) -> None:
-    before, log = folder_bytes(home / "maps"), home / "maps/frames.jsonl"
-    lines = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(lines[0] + lines[0] + lines[1].replace(b'"mean"', b'"moan"') + lines[2])
+@pytest.fixture
+def log_lines(home: Path) -> list[bytes]:
+    """The first lines of the log of `home`."""
+    return (home / "maps/frames.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def test_a_damaged_line_is_refused(home: Path, log_lines: list[bytes]) -> None:
+    first, second, third = log_lines[:3]
+    damaged = second.replace(b'"mean"', b'"moan"')
+    (home / "maps/frames.jsonl").write_bytes(first + first + damaged + third)
     with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*`verify`"):
         MapsReader(home / "maps")
-    log.write_bytes(lines[0] + lines[2])
+
+
+def test_lost_and_torn_lines_are_said_and_made_again(home: Path, log_lines: list[bytes]) -> None:
+    before = folder_bytes(home / "maps")
+    log = home / "maps/frames.jsonl"
+    kept = log_lines[0] + log_lines[2]
+    log.write_bytes(kept)
     assert "has lost the lines of 2 finished frames" in (MapsReader(home / "maps").unfinished or "")
-    log.write_bytes(log.read_bytes() + b"more")
+    log.write_bytes(kept + b"more")
     assert len(again(home)) == 1
     assert folder_bytes(home / "maps") == before
 
@@ -305,54 +371,106 @@ def test_a_changed_mask_is_noticed(tmp_path: Path) -> None:
         MapsReader(tmp_path / "maps")
 
 
-def test_damaged_shards_are_refused_and_are_never_another_tools(tmp_path: Path) -> None:
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """Maps of four frames in two shards."""
     write_pictures(tmp_path / "in", 4)
-    out = tmp_path / "maps"
     for number in (1, 2):
-        predict(tmp_path / "in", out, shard=Shard(number, 2))
-    record = out / "manifest.1-of-2.json"
+        predict(tmp_path / "in", tmp_path / "maps", shard=Shard(number, 2))
+    return tmp_path / "maps"
+
+
+def test_a_damaged_record_of_a_shard_is_refused(sharded: Path) -> None:
+    record = sharded / "manifest.1-of-2.json"
     record.write_text(record.read_text().replace('"finished": 2', '"finished": 3'))
     with pytest.raises(DamageError, match=r"manifest.1-of-2.json was changed"):
-        MapsReader(out)
-    (out / "manifest.json").write_text('{"format": "other"}')
+        MapsReader(sharded)
+
+
+def test_shards_with_the_manifest_of_another_tool_are_refused(sharded: Path) -> None:
+    (sharded / "manifest.json").write_text('{"format": "other"}')
     with pytest.raises(InputError, match="is not the manifest of a maps folder"):
-        MapsReader(out)
-    (out / "manifest.json").unlink()
+        MapsReader(sharded)
+
+
+def test_shards_without_a_manifest_are_refused(sharded: Path) -> None:
+    (sharded / "manifest.json").unlink()
     with pytest.raises(InputError, match=r"holds frames\.1-of-2\.jsonl but no manifest"):
-        MapsReader(out)
+        MapsReader(sharded)
 
 
 SIDES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
-@given(
-    st.integers(0, 10**6),
-    SIDES,
-    st.booleans(),
-    st.sampled_from(["epistemic", "deterministic-energy"]),
-)
-def test_statistics_are_those_of_numpy(
-    seed: int, size: tuple[int, int], masked: bool, score: str
-) -> None:
-    generator = np.random.default_rng(seed)
-    values = generator.random(size, np.float32) ** 3 * (1 if score == "epistemic" else -40)
-    stored = encode_score(score, np.round(values, 2))  # with many ties
-    real = (decode_unit(stored) if score == "epistemic" else stored).astype(np.float64)
-    kept = generator.random(size) < 0.5 if masked else None
-    if kept is not None:
+@dataclass
+class RandomMap:
+    """A stored map with many ties.
+
+    Args:
+        stored: The map as a file holds it.
+        values: The same map in float64.
+        kept: Which pixels a mask keeps; None without a mask.
+    """
+
+    stored: Any
+    values: Any
+    kept: Any
+
+    @property
+    def pixels(self) -> Any:
+        """The values of the pixels that count."""
+        return self.values.ravel() if self.kept is None else self.values[self.kept]
+
+    @property
+    def threshold(self) -> float:
+        """The first value, because a value at the threshold belongs to a component."""
+        return float(self.values[0, 0])
+
+    def statistics(self, threshold: float | None) -> dict[str, float]:
+        return map_statistics(self.stored, threshold, self.kept)
+
+
+@st.composite
+def random_maps(draw: Any) -> RandomMap:
+    generator = np.random.default_rng(draw(st.integers(0, 10**6)))
+    size = draw(SIDES)
+    score = draw(st.sampled_from(["epistemic", "deterministic-energy"]))
+    values = generator.random(size, np.float32) ** 3
+    if score == "deterministic-energy":
+        values *= -40
+    stored = encode_score(score, np.round(values, 2))
+    decoded = decode_unit(stored) if score == "epistemic" else stored
+    kept = None
+    if draw(st.booleans()):
+        kept = generator.random(size) < 0.5
         kept[0, 0] = True
-    threshold = float(real[0, 0])  # a value at the threshold belongs to a component
-    numbers = map_statistics(stored, threshold, kept)
-    assert "component" not in map_statistics(stored, None, kept)
-    pixels = real if kept is None else real[kept]
-    assert numbers["mean"] == pytest.approx(pixels.mean(), rel=1e-7)
-    assert numbers["max"] == pytest.approx(pixels.max(), rel=1e-7)
-    assert numbers["p99"] == pytest.approx(
-        np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7
-    )
-    high = (real >= threshold) & (True if kept is None else kept)
-    labels, count = ndimage.label(high, structure=np.ones((3, 3)))
-    assert numbers["component"] == (np.bincount(labels.ravel())[1:].max() if count else 0)
+    return RandomMap(stored, decoded.astype(np.float64), kept)
+
+
+@given(random_maps())
+def test_statistics_are_those_of_numpy(random_map: RandomMap) -> None:
+    statistics = random_map.statistics(random_map.threshold)
+    pixels = random_map.pixels
+    p99 = np.percentile(pixels, 99, method="inverted_cdf")
+    assert statistics["mean"] == pytest.approx(pixels.mean(), rel=1e-7)
+    assert statistics["max"] == pytest.approx(pixels.max(), rel=1e-7)
+    assert statistics["p99"] == pytest.approx(p99, rel=1e-7)
+
+
+@given(random_maps())
+def test_the_largest_component_is_that_of_scipy(random_map: RandomMap) -> None:
+    high = random_map.values >= random_map.threshold
+    if random_map.kept is not None:
+        high &= random_map.kept
+    labels, _ = ndimage.label(high, structure=np.ones((3, 3)))
+    sizes = np.bincount(labels.ravel())[1:]
+    statistics = random_map.statistics(random_map.threshold)
+    assert statistics["component"] == sizes.max(initial=0)
+
+
+@given(random_maps())
+def test_without_a_threshold_there_is_no_component(random_map: RandomMap) -> None:
+    assert "component" not in random_map.statistics(None)
 
 
 @pytest.fixture
@@ -364,57 +482,114 @@ def region(tmp_path: Path) -> Region:
     return Region(tmp_path / "mask.png")
 
 
-def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> None:
-    names = write_pictures(tmp_path / "in", 2)  # 24x32: twice the mask
+@dataclass
+class MaskedRun:
+    """Maps of two frames of 24x32, twice the size of the mask, with and without the mask."""
+
+    home: Path
+    name: str  # of the first frame
+
+    @property
+    def whole(self) -> MapsReader:
+        return MapsReader(self.home / "whole")
+
+    @property
+    def masked(self) -> MapsReader:
+        return MapsReader(self.home / "masked")
+
+
+@pytest.fixture
+def masked_run(tmp_path: Path, region: Region) -> MaskedRun:
+    names = write_pictures(tmp_path / "in", 2)
     predict(tmp_path / "in", tmp_path / "whole")
-    seen: list[Maps] = []
+    predict(tmp_path / "in", tmp_path / "masked", run={"mask": region.sha256}, region=region)
+    return MaskedRun(tmp_path, names[0])
+
+
+def test_nothing_is_drawn_outside_of_a_mask(tmp_path: Path, region: Region) -> None:
+    write_pictures(tmp_path / "in", 2)
+    drawn: list[Maps] = []
 
     def draw(frame: Frame, maps: Maps) -> Any:
-        seen.append(maps)
+        drawn.append(maps)
         return frame.image
 
     writer = MapsWriter(tmp_path / "masked", manifest(mask=region.sha256), region=region)
     run_pipeline(open_source(tmp_path / "in"), fakes.process, writer, draw_overlay=draw)
-    assert not seen[0]["entropy"][16:].any()  # nothing outside is drawn
-    assert seen[0]["entropy"][:16].all()
-    whole, masked = MapsReader(tmp_path / "whole"), MapsReader(tmp_path / "masked")
-    for score in ("prediction", *SCORES):
-        stored = masked.read_stored(names[0], score)
-        assert not stored[16:].any()
-        np.testing.assert_array_equal(stored[:16], whole.read_stored(names[0], score)[:16])
-    record = masked.records[names[0]]
-    for score in SCORES:
-        inside = whole.read(names[0], score)[:16].astype(np.float64)
-        assert record["mean"][score] == pytest.approx(inside.mean(), rel=1e-6)
-        assert record["max"][score] == pytest.approx(inside.max(), rel=1e-6)
-    colour = np.zeros((12, 16, 3), np.uint8)
-    colour[:8, :, 2] = 200
-    cv2.imwrite(str(tmp_path / "red.png"), colour)  # colours and encodings do not matter
-    assert whole.region is None
-    assert masked.region is not None
-    assert masked.region.sha256 == region.sha256 == Region(tmp_path / "red.png").sha256
-    np.testing.assert_array_equal(
-        masked.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32)
-    )
-    described = (read_manifest(tmp_path / "masked") or {})["mask"]
-    assert (described["sha256"], described["kept"]) == (region.sha256, pytest.approx(2 / 3))
+    assert not drawn[0]["entropy"][16:].any()
+    assert drawn[0]["entropy"][:16].all()
+
+
+@pytest.mark.parametrize("score", ["prediction", *SCORES])
+def test_maps_are_0_outside_of_a_mask_and_unchanged_inside(
+    masked_run: MaskedRun, score: str
+) -> None:
+    stored = masked_run.masked.read_stored(masked_run.name, score)
+    whole = masked_run.whole.read_stored(masked_run.name, score)
+    assert not stored[16:].any()
+    np.testing.assert_array_equal(stored[:16], whole[:16])
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_statistics_count_nothing_outside_of_a_mask(masked_run: MaskedRun, score: str) -> None:
+    record = masked_run.masked.records[masked_run.name]
+    inside = masked_run.whole.read(masked_run.name, score)[:16].astype(np.float64)
+    assert record["mean"][score] == pytest.approx(inside.mean(), rel=1e-6)
+    assert record["max"][score] == pytest.approx(inside.max(), rel=1e-6)
+
+
+def test_a_mask_is_what_it_keeps_whatever_its_colours(tmp_path: Path, region: Region) -> None:
+    red = np.zeros((12, 16, 3), np.uint8)
+    red[:8, :, 2] = 200
+    cv2.imwrite(str(tmp_path / "red.png"), red)
+    assert Region(tmp_path / "red.png").sha256 == region.sha256
+
+
+def test_the_reader_gives_the_mask_at_the_size_of_frames(
+    masked_run: MaskedRun, region: Region
+) -> None:
+    assert masked_run.whole.region is None
+    read = masked_run.masked.region
+    assert read is not None
+    assert read.sha256 == region.sha256
+    expected = np.zeros((24, 32), bool)
+    expected[:16] = True
+    np.testing.assert_array_equal(read.at(24, 32), expected)
+
+
+def test_the_manifest_describes_the_mask(masked_run: MaskedRun, region: Region) -> None:
+    described = (read_manifest(masked_run.home / "masked") or {})["mask"]
+    assert described["sha256"] == region.sha256
+    assert described["kept"] == pytest.approx(2 / 3)
+
+
+def test_a_masked_folder_is_not_continued_without_its_mask(masked_run: MaskedRun) -> None:
     with pytest.raises(InputError, match="mask = "):
-        predict(tmp_path / "in", tmp_path / "masked")
+        predict(masked_run.home / "in", masked_run.home / "masked")
 
 
-def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("black.png", "black all over"),
+        ("broken.png", "is not a PNG"),
+        ("missing.png", "cannot be read"),
+        ("mask.jpg", "exactly 0"),
+    ],
+)
+def test_unfit_masks_are_refused(tmp_path: Path, name: str, reason: str) -> None:
     cv2.imwrite(str(tmp_path / "black.png"), np.zeros((4, 4), np.uint8))
     (tmp_path / "broken.png").write_bytes(b"no PNG")
-    masks = {
-        "black.png": "black all over",
-        "broken.png": "is not a PNG",
-        "missing.png": "cannot be read",
-    }
-    for name, said in (masks | {"mask.jpg": "exactly 0"}).items():
-        with pytest.raises(InputError, match=said):
-            Region(tmp_path / name)
+    with pytest.raises(InputError, match=reason):
+        Region(tmp_path / name)
+
+
+def test_a_mask_of_another_shape_than_the_frame_is_refused(region: Region) -> None:
     with pytest.raises(InputError, match="mask of 12x16 does not fit a frame of 12x12"):
         region.at(12, 12)
+
+
+def test_frames_that_a_mask_does_not_fit_fail(tmp_path: Path, region: Region) -> None:
     write_pictures(tmp_path / "in", 2, (20, 20))
     assert len(predict(tmp_path / "in", tmp_path / "out", region=region).failed) == 2
 
@@ -426,79 +601,138 @@ FRAMES = st.tuples(
 )
 
 
+def plain_peaks(moments: list[Moment], apart: float) -> list[Moment]:
+    """Return the peaks by a comparison of each moment with all peaks before it."""
+
+    def near(moment: Moment, peak: Moment) -> bool:
+        if moment.time is None or peak.time is None or moment.folder != peak.folder:
+            return False
+        return abs(moment.time - peak.time) < apart
+
+    finite = [moment for moment in moments if not math.isnan(moment.value)]
+    peaks: list[Moment] = []
+    for moment in sorted(finite, key=lambda moment: -moment.value):
+        if not any(near(moment, peak) for peak in peaks):
+            peaks.append(moment)
+    return peaks
+
+
 @given(
-    st.lists(FRAMES, max_size=30), st.integers(1, 8), st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0])
+    st.lists(FRAMES, max_size=30),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0]),
 )
 def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
     frames: list[tuple[float, float | None, str]], count: int, apart: float
 ) -> None:
     moments = [
-        Moment(Path(video), f"v/{place}", time, value)
-        for place, (value, time, video) in enumerate(frames)
+        Moment(Path(video), f"v/{number}", time, value)
+        for number, (value, time, video) in enumerate(frames)
     ]
-
-    def near(one: Moment, other: Moment) -> bool:
-        known = one.time is not None and other.time is not None and one.folder == other.folder
-        return known and abs(one.time - other.time) < apart
-
-    plain: list[Moment] = []
-    for moment in sorted((m for m in moments if not math.isnan(m.value)), key=lambda m: -m.value):
-        if not any(near(moment, other) for other in plain):
-            plain.append(moment)
-    assert separated_peaks(moments, apart, count) == plain[:count]
+    assert separated_peaks(moments, apart, count) == plain_peaks(moments, apart)[:count]
 
 
-def test_moments_of_several_folders_and_of_shards_are_one_ranking(tmp_path: Path) -> None:
+@pytest.fixture
+def drives(tmp_path: Path) -> list[Path]:
+    """Maps of two videos, two shards each."""
     for name in ("monday", "tuesday"):
         fakes.write_timed_video(tmp_path / f"{name}.mkv", [0.0, 0.1, 3.0, 3.1, 9.0])
         for number in (2, 1):
             predict(tmp_path / f"{name}.mkv", tmp_path / "maps" / name, shard=Shard(number, 2))
-    folders = maps_folders(tmp_path / "maps")
-    assert [folder.name for folder in folders] == ["monday", "tuesday"]
-    moments = worst_moments(folders, "entropy", "mean", count=5, apart=1.0)
-    # The bar grows from frame to frame, so each cluster's last frame is its brightest, its entropy
-    # the highest.
-    assert [(m.folder.name, m.time) for m in moments] == [
-        ("monday", 9.0), ("tuesday", 9.0), ("monday", 3.1), ("tuesday", 3.1), ("monday", 0.1)
-    ]  # fmt: skip
-    assert [m.value for m in moments] == sorted((m.value for m in moments), reverse=True)
-    assert len(worst_moments(folders[:1], "entropy", apart=0.0)) == 5
+    return maps_folders(tmp_path / "maps")
 
 
-def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
-    names, out = write_pictures(tmp_path / "in", 6), tmp_path / "out"
-    predict(tmp_path / "in", out)
-    timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
-    assert sorted(m.name[0] for m in timed) == ["a", "b"]  # of each folder one
-    assert all(m.time == 0.5 * (names.index(m.name) % 3) for m in timed)
-    result = segunc.summary(
-        out, score="epistemic", statistic="mean", top=20, out=tmp_path / "summary.csv"
-    )
-    assert [m.name for m in result.moments] == [
-        m.name for m in worst_moments([out], "epistemic", count=20)
+def test_moments_of_several_folders_and_of_shards_are_one_ranking(drives: list[Path]) -> None:
+    """The bar grows from frame to frame, so each cluster's last frame is its brightest, its
+    entropy the highest.
+    """
+    assert [folder.name for folder in drives] == ["monday", "tuesday"]
+    moments = worst_moments(drives, "entropy", "mean", count=5, apart=1.0)
+    assert [(moment.folder.name, moment.time) for moment in moments] == [
+        ("monday", 9.0),
+        ("tuesday", 9.0),
+        ("monday", 3.1),
+        ("tuesday", 3.1),
+        ("monday", 0.1),
     ]
-    assert "neighbours may be listed" in result.notes[0]
-    rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
-    assert [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows] == [
-        (part, str(rank), m.name, m.value)
-        for part in ("moments", "label")
-        for rank, m in enumerate(result.moments, start=1)
-    ]
-    assert segunc.summary(out, fps=2).notes == ()
+    values = [moment.value for moment in moments]
+    assert values == sorted(values, reverse=True)
+
+
+def test_moments_that_need_no_gap_are_all_frames(drives: list[Path]) -> None:
+    assert len(worst_moments(drives[:1], "entropy", apart=0.0)) == 5
+
+
+@pytest.fixture
+def six(tmp_path: Path) -> Path:
+    """Maps of six images, three in each of two folders."""
+    write_pictures(tmp_path / "in", 6)
+    predict(tmp_path / "in", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_images_get_times_from_a_rate(six: Path) -> None:
+    names = MapsReader(six).frames
+    moments = worst_moments([six], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
+    assert sorted(moment.name[0] for moment in moments) == ["a", "b"]  # one of each folder
+    for moment in moments:
+        assert moment.time == 0.5 * (names.index(moment.name) % 3)
+
+
+def test_a_summary_lists_the_worst_moments(six: Path) -> None:
+    summary = segunc.summary(six, score="epistemic", statistic="mean", top=20)
+    worst = worst_moments([six], "epistemic", count=20)
+    assert [moment.name for moment in summary.moments] == [moment.name for moment in worst]
+
+
+def test_the_table_of_a_summary_lists_its_moments_and_all_of_them_to_label(six: Path) -> None:
+    table = six.with_name("summary.csv")
+    summary = segunc.summary(six, score="epistemic", statistic="mean", top=20, out=table)
+    expected = []
+    for part in ("moments", "label"):
+        for rank, moment in enumerate(summary.moments, start=1):
+            expected.append((part, str(rank), moment.name, moment.value))
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    listed = [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows]
+    assert listed == expected
+
+
+def test_a_summary_without_times_notes_that_neighbours_may_be_listed(six: Path) -> None:
+    (note,) = segunc.summary(six, score="epistemic", statistic="mean", top=20).notes
+    assert "neighbours may be listed" in note
+    assert segunc.summary(six, fps=2).notes == ()
+
+
+def test_a_failed_frame_keeps_its_time() -> None:
+    """Of five frames, the second failed."""
     records = {
-        name: {"index": index}
-        for index, name in enumerate(("a/0", "a/2", "a/4", "b/1", "b/3"))
-        if index != 1
-    }  # that failed
-    assert [*frame_times(records, records, {"run": {"every": 2}}, 4.0)] == [0, 1, 0, 0.5]
-    for score, statistic, said in (
+        "a/0": {"index": 0},
+        "a/4": {"index": 2},
+        "b/1": {"index": 3},
+        "b/3": {"index": 4},
+    }
+    times = frame_times(records, records, {"run": {"every": 2}}, 4.0)
+    assert [*times] == [0, 1, 0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("score", "statistic", "reason"),
+    [
         ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),
         ("deterministic-max-logit", "component", "no component of 'deterministic-max-logit'"),
-    ):
-        with pytest.raises(InputError, match=said):
-            worst_moments([out], score, statistic)
+    ],
+)
+def test_a_statistic_that_maps_do_not_have_is_refused(
+    six: Path, score: str, statistic: str, reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        worst_moments([six], score, statistic)
+
+
+def test_a_folder_without_maps_has_no_moments(six: Path) -> None:
     with pytest.raises(InputError, match=r"holds no manifest\.json"):
-        maps_folders(tmp_path / "in")
+        maps_folders(six.with_name("in"))
 
 
 def test_somebodys_file_with_the_name_of_a_map_is_refused_before_the_work(home: Path) -> None:

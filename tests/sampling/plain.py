@@ -16,7 +16,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
-from segunc.sampling.branches import AnyPosterior, branches_of, draws_of
+from segunc.sampling.branches import AnyPosterior, Branch, branches_of, draws_of
 from segunc.uncertainty import entropy_share
 
 
@@ -27,24 +27,31 @@ def posterior_of(network: nn.Module, alpha: float = 0.3, members: int = 2) -> AB
 
 def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e-6) -> None:
     probabilities = torch.stack([logits.softmax(1) for logits in draws])
-    expected, mean = decompose_draws(probabilities), probabilities.mean(0)
+    mean = probabilities.mean(0)
     torch.testing.assert_close(result.probabilities, mean, atol=atol, rtol=0)
+    expected = decompose_draws(probabilities)
     for name in ("entropy", "aleatoric", "epistemic"):
         torch.testing.assert_close(result.scores[name], getattr(expected, name), atol=atol, rtol=0)
     # Where two classes are as good as equal, either is right.
     chosen = mean.gather(1, result.prediction.long()[:, None])
-    assert float((mean.amax(1, keepdim=True) - chosen).max()) <= 2 * atol
+    largest = mean.amax(1, keepdim=True)
+    assert float((largest - chosen).max()) <= 2 * atol
 
 
 def assert_maps_of_a_plain_loop(
-    sampler: Sampler, images: Tensor, atol: float = 1e-5, scope: str | None = None
+    sampler: Sampler,
+    images: Tensor,
+    atol: float = 1e-5,
+    scope: str | None = None,
 ) -> Prediction:
-    posterior, layout = sampler.posterior, AffineLayout(sampler.network)
+    posterior = sampler.posterior
+    layout = AffineLayout(sampler.network)
     assert isinstance(posterior, ABNNPosterior)
     draws = []
     with torch.no_grad():
-        for draw in range(sampler.draws):
-            with layout.active(posterior.affine(layout, [draw], sampler.noise, scope)):
+        for number in range(sampler.draws):
+            affine = posterior.affine(layout, [number], sampler.noise, scope)
+            with layout.active(affine):
                 draws.append(sampler.network(images))
     result = sampler(images, keep_probabilities=True)
     assert_mean_of(result, draws, atol)
@@ -65,25 +72,35 @@ def decompose_draws(probabilities: Tensor) -> Decomposition:
     return Decomposition(total, expected, (total - expected).clamp_min(0))
 
 
+def one_draw(branch: Branch, number: int, noise: NoiseSource) -> AbstractContextManager[object]:
+    """Let the network of a branch run with this draw."""
+    if not branch.stochastic:
+        return nullcontext()
+    layout = AffineLayout(branch.network)
+    numbers = branch.numbers(range(number, number + 1))
+    affine = branch.posterior.affine(layout, numbers, branch.noise(noise))
+    return layout.active(affine)
+
+
 @torch.no_grad()
 def draw_logits(
-    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
+    network: nn.Module,
+    posterior: AnyPosterior,
+    images: Tensor,
+    draws: int,
+    seed: int = 0,
 ) -> Iterator[Tensor]:
     """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a
     draw.
     """
     branches = branches_of(network, posterior)
     noise = NoiseSource(seed, DEFAULT_SCHEME, draws_of(branches, posterior, draws))
-    for draw in range(noise.total or 0):
-        branch = branches[draw % len(branches)]
-        active: AbstractContextManager[object] = nullcontext()
-        if branch.stochastic:
-            layout, numbers = AffineLayout(branch.network), branch.numbers(range(draw, draw + 1))
-            active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
-        with active:
-            logits = branch.network(branch.transform.apply(images))
-        yield (
-            logits
-            if branch.transform.identity
-            else branch.transform.undo(logits, images.shape[-2:])
-        )
+    for number in range(noise.total or 0):
+        branch = branches[number % len(branches)]
+        transform = branch.transform
+        with one_draw(branch, number, noise):
+            logits = branch.network(transform.apply(images))
+        if transform.identity:
+            yield logits
+        else:
+            yield transform.undo(logits, images.shape[-2:])

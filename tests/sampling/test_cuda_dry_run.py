@@ -25,6 +25,7 @@ from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.baselines.swag import Point, SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core.device import to_device
+from segunc.frames.source import Frame
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
 from segunc.processing import FrameMaps, FrameProcess
@@ -40,7 +41,8 @@ from tests.affine.networks import randomise
 from tests.dry_run import CUDA, PACKAGE, Place, Waits, fake_gpu, on_gpu
 from tests.support.sampled import random_frames
 
-CLASSES, SIZE = 4, (40, 56)
+CLASSES = 4
+SIZE = (40, 56)
 FINITE = ("sampling/engine.py", "require_finite")
 FRAME_LOOP: dict[Place, str] = {
     FINITE: (
@@ -104,9 +106,16 @@ class Body(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 5, 4, 2), nn.BatchNorm2d(8), nn.ReLU())
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, 8, 5, 4, 2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+        )
         self.decoder = nn.Sequential(
-            nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Dropout(0.2)
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.GroupNorm(2, 8),
+            nn.ReLU(),
+            nn.Dropout(0.2),
         )
         self.head = nn.Conv2d(8, CLASSES, 1)
 
@@ -131,11 +140,20 @@ def everything(network: SegmentationNetwork) -> Fitted:
     """What is fitted on a model, as it lies on a GPU; the network goes there."""
     on_gpu(network)
     extractor = FeatureExtractor(network, ["body.encoder"], [1.0, 0.5])
-    density = FeatureDensity(extractor, [Neighbours(on_gpu(torch.rand(20, 8)))] * 2)
-    surprise = Surprise((0.0, 0.5, 1.0), 0.1)
-    scales = (Standard(0.5, 0.25),) * 2
+    bank = Neighbours(on_gpu(torch.rand(20, 8)))
+    density = FeatureDensity(extractor, [bank, bank])
     total = ScoreSum(
-        ("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None
+        parts=("entropy", "knn"),
+        weights=(1.0, 2.0),
+        scales=(Standard(0.5, 0.25), Standard(0.5, 0.25)),
+        surprise=Surprise((0.0, 0.5, 1.0), 0.1),
+        fitted_on={},
+        frames=1,
+        draws=4,
+        temperature=1.0,
+        base_sha256="",
+        posterior_sha256=None,
+        features_sha256=None,
     )
     sets = ClassSets(0.9, 0.1, 20, 0.05, 2.0, "", "", 6, 0, {}, "", None, 1.3, None)
     return Fitted(1.3, Calibrator(0.7), [density, total, sets])
@@ -147,64 +165,90 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler_module, "choose_backend", lambda device: ("reference", ""))
 
 
-PLANTED = {
-    "x.sum().item()": 1,
-    "torch.equal(x, x)": 1,
-    "x.cpu()": 1,
-    "torch.ones(3).to(x.device)": 1,
-    "torch.tensor([1.0], device=x.device)": 1,
-    "x.copy_(torch.ones(3))": 1,
-    "x[x > 0]": 1,
-    "x.index_put_((x > 0,), x)": 1,
-    "torch.linalg.inv(x.diag())": 1,
-    "x.index_put_((x > 0,), torch.tensor(0.0))": 0,
-    "x.to('cpu', non_blocking=True)": 0,
-    "to_device(torch.ones(3), x.device)": 0,
-    "to_device(x, torch.device('cpu'))": 1,
-    "x + torch.ones(3)": None,
-    "torch.cat([x, torch.ones(3)])": None,
-    "x.nonzero()": None,
-    "x.numpy()": None,
-}
-"""How often the host waits; None where the dry run ends with an error: two devices, or a size that
-only numbers give.
-"""
+WAITING = [
+    "x.sum().item()",
+    "torch.equal(x, x)",
+    "x.cpu()",
+    "torch.ones(3).to(x.device)",
+    "torch.tensor([1.0], device=x.device)",
+    "x.copy_(torch.ones(3))",
+    "x[x > 0]",
+    "x.index_put_((x > 0,), x)",
+    "torch.linalg.inv(x.diag())",
+    "to_device(x, torch.device('cpu'))",
+]
+"""Code for which the host waits once."""
+QUEUED = [
+    "x.index_put_((x > 0,), torch.tensor(0.0))",
+    "x.to('cpu', non_blocking=True)",
+    "to_device(torch.ones(3), x.device)",
+]
+"""Code for which it does not wait."""
+REFUSED = [
+    "x + torch.ones(3)",
+    "torch.cat([x, torch.ones(3)])",
+    "x.nonzero()",
+    "x.numpy()",
+]
+"""Code at which the dry run ends with an error: two devices, or a size that only numbers give."""
+MODES = pytest.mark.parametrize("inference", [False, True], ids=["with gradients", "inference"])
 
 
-@pytest.mark.parametrize("inference", [False, True], ids=["with gradients", "inference"])
-@pytest.mark.parametrize("planted", PLANTED)
-def test_what_is_planted_is_found(planted: str, inference: bool) -> None:
+def run_planted(planted: str, waits: Waits) -> None:
+    """Run this code as if it stood in the package."""
     code = compile(planted, str(PACKAGE / "planted.py"), "eval")
+    names = {"torch": torch, "to_device": to_device, "x": torch.rand(3, device=CUDA)}
+    waits.taken()
+    eval(code, names)
+
+
+@MODES
+@pytest.mark.parametrize("planted", WAITING)
+def test_a_planted_wait_is_found(planted: str, inference: bool) -> None:
     with fake_gpu() as waits, torch.inference_mode(inference):
-        names = {"torch": torch, "to_device": to_device, "x": torch.rand(3, device=CUDA)}
-        waits.taken()
-        if (times := PLANTED[planted]) is None:
-            with pytest.raises((RuntimeError, NotImplementedError)):
-                eval(code, names)
-        else:
-            eval(code, names)
-        assert len(waits.taken()) == (times or 0)
+        run_planted(planted, waits)
+        assert len(waits.taken()) == 1
 
 
-def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | None = None) -> None:
+@MODES
+@pytest.mark.parametrize("planted", QUEUED)
+def test_what_is_queued_is_no_wait(planted: str, inference: bool) -> None:
+    with fake_gpu() as waits, torch.inference_mode(inference):
+        run_planted(planted, waits)
+        assert not waits.taken()
+
+
+@MODES
+@pytest.mark.parametrize("planted", REFUSED)
+def test_two_devices_and_unknown_sizes_end_the_dry_run(planted: str, inference: bool) -> None:
+    with fake_gpu() as waits, torch.inference_mode(inference):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            run_planted(planted, waits)
+        assert not waits.taken()
+
+
+def waits_of_a_frame(process: FrameProcess, frame: Frame, waits: Waits) -> set[Place]:
+    """Process a frame; return where the host waited before its maps are on their way."""
+    with pytest.MonkeyPatch.context() as patch:
+        # A fake tensor has no values.
+        patch.setattr(torch.Tensor, "numpy", lambda tensor: tensor)
+        coming = process(frame)
+        places = set(waits.taken())
+        assert callable(coming)  # what waits, in a writing thread
+        maps = coming()
+    assert isinstance(maps, FrameMaps)
+    devices = {cast(Any, values).device.type for values in maps.values()}
+    assert devices == {"cpu"}
+    return places
+
+
+def assert_waits(process: FrameProcess, waits: Waits) -> None:
     """The first frame may wait for what is done once, the second only where it is written."""
-    for frame, known in zip(
-        random_frames(2, SIZE), (FIRST_USE | FRAME_LOOP | (more or {}), None), strict=True
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                torch.Tensor, "numpy", lambda tensor: tensor
-            )  # a fake tensor has no values
-            coming = process(frame)
-            places = waits.taken()
-            assert callable(coming)  # what waits, in a writing thread
-            maps = coming()
-        if known is not None:
-            assert set(places) <= set(known), places
-        else:
-            assert set(places) == set(FRAME_LOOP) | set(more or {}), places
-        assert isinstance(maps, FrameMaps)
-        assert {cast(Any, values).device.type for values in maps.values()} == {"cpu"}
+    first, second = random_frames(2, SIZE)
+    places = waits_of_a_frame(process, first, waits)
+    assert places <= {*FIRST_USE, *FRAME_LOOP}, places
+    places = waits_of_a_frame(process, second, waits)
+    assert places == {*FRAME_LOOP}, places
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -212,20 +256,22 @@ def test_every_score(precision: Any) -> None:
     own = network()
     posterior = abnn(own)
     with fake_gpu() as waits:
-        fitted = everything(own)
         sampler = Sampler(
-            own, posterior, draws=6, scores=list(SCORES), precision=precision, fitted=fitted
+            own,
+            posterior,
+            draws=6,
+            scores=list(SCORES),
+            precision=precision,
+            fitted=everything(own),
         )
         process = FrameProcess(sampler, list(SCORES), size=(36, 48))
         waits.taken()
         assert_waits(process, waits)
-        report = sampler.report
-        assert (report.batched, report.shared, report.upsampled, report.messages) == (
-            True,
-            True,
-            True,
-            [],
-        )
+    report = sampler.report
+    assert report.batched
+    assert report.shared
+    assert report.upsampled
+    assert report.messages == []
 
 
 def own_dropout(own: SegmentationNetwork) -> OwnDropout:
@@ -238,10 +284,20 @@ def channel_dropout(own: SegmentationNetwork) -> ChannelDropout:
     return ChannelDropout(AffineLayout(own).affine, 0.1)
 
 
+def ensemble(own: SegmentationNetwork) -> Ensemble:
+    other = network(1)
+    return Ensemble([Branch(own, Deterministic()), Branch(other, Deterministic())])
+
+
+def student(own: SegmentationNetwork) -> Student:
+    head = own.body.head
+    return Student(own, make_head(head, 8), head)
+
+
 POSTERIORS: dict[str, Callable[[SegmentationNetwork], Any]] = {
     "deterministic": lambda own: None,
-    "ensemble": lambda own: Ensemble([Branch(one, Deterministic()) for one in (own, network(1))]),
-    "student": lambda own: Student(own, make_head(own.body.head, 8), own.body.head),
+    "ensemble": ensemble,
+    "student": student,
     "own dropout": own_dropout,
     "channel dropout": channel_dropout,
     "tta": lambda own: TestTimeAugmentation(abnn(own), (1.0, 0.75)),
@@ -264,39 +320,49 @@ def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(
 ) -> None:
     from segunc.sampling import tail_triton
 
-    given: list[Any] = []
+    arguments: list[Any] = []
 
     class Kernel:
         def __getitem__(self, grid: Any) -> Callable[..., None]:
-            return lambda *args, **flags: given.extend(args)
+            return lambda *args, **flags: arguments.extend(args)
 
     monkeypatch.setattr(tail_triton, "_add_draws", Kernel())
     with fake_gpu() as waits:
-        logits = torch.empty(3, CLASSES, 10, 14, device=CUDA, dtype=torch.bfloat16)
-        size = (40, 56)
-        entropy = torch.zeros(size, device=CUDA, dtype=torch.float64)
-        probabilities = torch.zeros(CLASSES, *size, device=CUDA)
-        upsampling = Upsampling((10, 14), size, size, True)
-        tail_triton.add_draws_triton(logits, upsampling, entropy, probabilities)
-        tensors = [value for value in given if isinstance(value, Tensor)]
-        assert len(tensors) == 3 + 6
-        assert {tensor.device for tensor in tensors} == {CUDA}
-        assert all(tensor.is_contiguous() for tensor in tensors[1:])
+        tail_triton.add_draws_triton(
+            torch.empty(3, CLASSES, 10, 14, device=CUDA, dtype=torch.bfloat16),
+            Upsampling((10, 14), SIZE, SIZE, True),
+            torch.zeros(SIZE, device=CUDA, dtype=torch.float64),
+            torch.zeros(CLASSES, *SIZE, device=CUDA),
+        )
         assert waits.taken() == {}
+        tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
+        assert len(tensors) == 3 + 6
+        for tensor in tensors:
+            assert tensor.device == CUDA
+        for tensor in tensors[1:]:
+            assert tensor.is_contiguous()
 
 
 ABNN_CONFIG = ABNN(members=2, random_classes=2)
+
+
+def abnn_members(layout: AffineLayout) -> Trainable[Any]:
+    return Members(layout, CLASSES, ABNN_CONFIG)
+
+
+def trajectory(layout: AffineLayout) -> Trainable[Any]:
+    return Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))
+
+
+def mean_field(layout: AffineLayout) -> Trainable[Any]:
+    return MeanFieldTraining(layout, VariationalConfig())
+
+
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
-    "abnn": (ABNN_CONFIG, lambda layout: Members(layout, CLASSES, ABNN_CONFIG)),
+    "abnn": (ABNN_CONFIG, abnn_members),
     "deterministic": (AffineTrainingConfig(), Point),
-    "swag": (
-        SwagConfig(),
-        lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1)),
-    ),
-    "variational": (
-        VariationalConfig(),
-        lambda layout: MeanFieldTraining(layout, VariationalConfig()),
-    ),
+    "swag": (SwagConfig(), trajectory),
+    "variational": (VariationalConfig(), mean_field),
 }
 
 
@@ -307,10 +373,8 @@ def test_the_losses_of_a_training_step(method: str) -> None:
     tuner = AffineTuner(network(), CLASSES, make, config, class_weights=[1.0, 2.0, 3.0, 4.0])
     with fake_gpu() as waits:
         on_gpu(tuner)
-        images, labels = (
-            torch.rand(2, 3, *SIZE, device=CUDA),
-            torch.zeros(2, *SIZE, device=CUDA, dtype=torch.uint8),
-        )
+        images = torch.rand(2, 3, *SIZE, device=CUDA)
+        labels = torch.zeros(2, *SIZE, device=CUDA, dtype=torch.uint8)
         for step in range(2):
             waits.taken()
             loss = tuner.loss(images, labels, step)
@@ -321,6 +385,19 @@ def test_the_losses_of_a_training_step(method: str) -> None:
         assert places <= set(TRAINING), places
 
 
+REESTIMATION: set[Place] = {
+    ("affine/draws.py", "AffineLayout._site_mask"),
+    ("posteriors/abnn.py", "ABNNPosterior.affine"),
+}
+"""Where it may wait while statistics are estimated again."""
+COPY_CHECK: set[Place] = {
+    ("networks/copies.py", "_frames_that_run"),
+    ("uncertainty.py", "largest_logit"),
+    ("uncertainty.py", "relative_difference"),
+}
+"""Where it may wait while a copy is compared with its network."""
+
+
 def test_statistics_are_estimated_again() -> None:
     own = network()
     posterior = abnn(own)
@@ -329,23 +406,20 @@ def test_statistics_are_estimated_again() -> None:
         AffineLayout(own)
         waits.taken()
         batches = (torch.rand(2, 3, *SIZE, device=CUDA) for _ in range(2))
-        found = reestimate(own, posterior, 1, batches)
-        assert {tensor.device for tensor in found} == {CUDA}
-        known = {
-            ("affine/draws.py", "AffineLayout._site_mask"),
-            ("posteriors/abnn.py", "ABNNPosterior.affine"),
-        }
-        copy_check = {
-            ("networks/copies.py", "_frames_that_run"),
-            ("uncertainty.py", "largest_logit"),
-            ("uncertainty.py", "relative_difference"),
-        }
-        assert set(waits.taken()) <= known | copy_check
+        rescale, reshift = reestimate(own, posterior, 1, batches)
+        assert rescale.device == CUDA
+        assert reshift.device == CUDA
+        assert set(waits.taken()) <= REESTIMATION | COPY_CHECK
+
+
+def definition(tree: ast.AST, name: str) -> ast.AST:
+    """Return the only definition of this name."""
+    (found,) = [node for node in ast.walk(tree) if getattr(node, "name", None) == name]
+    return found
 
 
 def test_places_that_are_written_down_are_there() -> None:
-    written = {*FRAME_LOOP, *FIRST_USE, *TRAINING}
-    for file, name in written:
-        tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    for file, name in {*FRAME_LOOP, *FIRST_USE, *TRAINING}:
+        node: ast.AST = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
         for part in name.split("."):
-            (tree,) = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]  # type: ignore[assignment]
+            node = definition(node, part)

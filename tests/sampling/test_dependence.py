@@ -39,7 +39,8 @@ class Net(nn.Module):
         randomise(self.eval())
 
     def forward(self, images: Tensor) -> Tensor:
-        low = self.change(self.head(self.norm(self.encoder(images))))
+        features = self.norm(self.encoder(images))
+        low = self.change(self.head(features))
         return F.interpolate(low, images.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -47,7 +48,22 @@ def middle(network: Net) -> float:
     """Return a threshold between the draws' means of the logits, so that some draws lie on either
     side."""
     with torch.no_grad():
-        return float(network.head(network.norm(network.encoder(IMAGES))).mean())
+        logits = network.head(network.norm(network.encoder(IMAGES)))
+    return float(logits.mean())
+
+
+def read_repr(t: Tensor) -> float:
+    """Read the number in ``tensor(0.5, dtype=torch.float64)``."""
+    text = repr(t.mean().double())
+    number = text.split("(")[1].split(",")[0]
+    return float(number)
+
+
+def read_slice(t: Tensor) -> float:
+    """Read the mean as the length of a slice."""
+    end = (t.mean() * 1e4).long() + 500_000
+    length = 1.0 * len(torch.zeros(10**6)[:end])
+    return length / 1e4 - 50
 
 
 READS: dict[str, Callable[[Tensor], float]] = {
@@ -55,14 +71,12 @@ READS: dict[str, Callable[[Tensor], float]] = {
     "asarray": lambda t: float(np.asarray(t).mean()),
     "dlpack": lambda t: float(np.from_dlpack(t).mean()),
     "format": lambda t: float(f"{t.mean()}"),
-    "repr": lambda t: float(repr(t.mean().double()).split("(")[1].split(",")[0]),
+    "repr": read_repr,
     "complex": lambda t: complex(t.mean()).real,
     "tolist": lambda t: sum(t.flatten().tolist()) / t.numel(),
     "data": lambda t: float(t.data.mean()),
     "a deep copy": lambda t: float(copy.deepcopy(t).mean()),
-    "a slice": lambda t: (
-        1.0 * len(torch.zeros(10**6)[: (t.mean() * 1e4).long() + 500_000]) / 1e4 - 50
-    ),
+    "a slice": read_slice,
     "a scripted function": lambda t: torch.jit.script(_mean)(t),  # type: ignore[no-any-return]
 }
 
@@ -71,22 +85,24 @@ def _mean(t: Tensor) -> float:
     return float(t.mean())
 
 
+def assert_branch_is_seen(network: nn.Module) -> None:
+    sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
+    assert_maps_of_a_plain_loop(sampler, IMAGES)
+    assert any("branch" in message for message in sampler.report.messages)
+
+
 @pytest.mark.parametrize("read", READS)
 def test_a_branch_on_a_value_is_taken_for_each_draw(read: str) -> None:
     network = Net()
     threshold = middle(network)
     network.change = lambda low: low if READS[read](low) > threshold else -low
-    sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
-    assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert any("branch" in message for message in sampler.report.messages)
+    assert_branch_is_seen(network)
 
 
 @pytest.mark.parametrize("same", [torch.equal, torch.allclose])
 def test_a_comparison_of_tensors_is_a_read(same: Callable[[Tensor, Tensor], bool]) -> None:
     network = Net(lambda low: low if same(low, low.clamp(-1e9, 2.0)) else 0.5 * low)
-    sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
-    assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert any("branch" in message for message in sampler.report.messages)
+    assert_branch_is_seen(network)
 
 
 def test_a_branch_behind_a_scripted_encoder_is_seen() -> None:
@@ -94,9 +110,7 @@ def test_a_branch_behind_a_scripted_encoder_is_seen() -> None:
     threshold = middle(network)
     network.encoder = torch.jit.script(network.encoder)
     network.change = lambda low: low if float(low.mean()) > threshold else -low
-    sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
-    assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert any("branch" in message for message in sampler.report.messages)
+    assert_branch_is_seen(network)
 
 
 @torch.jit.script
@@ -116,13 +130,14 @@ def test_a_scripted_function_that_changes_the_upsampled_logits_is_seen() -> None
     network = Clamped()
     frames = (0.01 * IMAGES, 1000 * IMAGES)
     with torch.no_grad():
-        expected = [network(frame).softmax(1) for frame in frames]
-        assert float(network(frames[0]).abs().max()) < 20 == float(network(frames[1]).abs().max())
+        small, clamped = (network(frame) for frame in frames)
+    assert float(small.abs().max()) < 20
+    assert float(clamped.abs().max()) == 20
     convert(network)
     sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
-    for frame, probabilities in zip(frames, expected, strict=True):
+    for frame, logits in zip(frames, (small, clamped), strict=True):
         found = sampler(frame, keep_probabilities=True).probabilities
-        torch.testing.assert_close(found, probabilities, atol=1e-5, rtol=0)
+        torch.testing.assert_close(found, logits.softmax(1), atol=1e-5, rtol=0)
     assert sampler.report.upsampled is False
 
 
@@ -145,7 +160,8 @@ def test_state_that_is_kept_for_a_size_does_not_end_the_run() -> None:
     for columns in (48, 32, 48, 32):
         frame = IMAGES[..., :columns]
         found = sampler(frame, keep_probabilities=True)
-        assert_mean_of(found, list(draw_logits(plain, posterior, frame, 4)))
+        draws = list(draw_logits(plain, posterior, frame, 4))
+        assert_mean_of(found, draws)
     shared = [message for message in sampler.report.messages if "cannot be shared" in message]
     assert len(shared) == 1
 
@@ -219,15 +235,10 @@ def test_a_function_of_autograd_is_followed() -> None:
     threshold = middle(network)
     apply: Callable[[Tensor], Tensor] = Fill.apply
     network.change = lambda low: low if float(apply(low).mean()) > threshold else -low
-    sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
-    assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert any("branch" in message for message in sampler.report.messages)
+    assert_branch_is_seen(network)
 
 
-def looked_at(low: Tensor) -> Tensor:
-    """Ask for everything of a tensor but its values."""
-    assert low.is_floating_point()
-    assert not low.is_sparse
+def ask_for_sizes(low: Tensor) -> None:
     assert low.dim() == low.ndim == len(low.shape) == 4
     sizes = (
         low.size(0),
@@ -237,7 +248,15 @@ def looked_at(low: Tensor) -> Tensor:
         low.element_size(),
         len(low),
     )
-    assert all(value is not None for value in sizes)
+    for size in sizes:
+        assert size is not None
+
+
+def looked_at(low: Tensor) -> Tensor:
+    """Ask for everything of a tensor but its values."""
+    ask_for_sizes(low)
+    assert low.is_floating_point()
+    assert not low.is_sparse
     assert low.type() == "torch.FloatTensor"
     assert low.is_contiguous() or low.is_contiguous(memory_format=torch.channels_last)
     counts = torch.tensor([0, 1, 2, 3])

@@ -3,8 +3,8 @@ fail.
 """
 
 import copy
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -57,33 +57,59 @@ def upsampled(x: Tensor, logits: Tensor) -> Tensor:
     return F.interpolate(logits, x.shape[-2:], mode="bilinear", align_corners=False)
 
 
-twice = partial(F.interpolate, scale_factor=2)
-ENDS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
-    "to the size of the input": (upsampled, True),
-    "by a factor, corners aligned": (
-        lambda x, z: twice(z, mode="bilinear", align_corners=True),
-        True,
-    ),
-    "cropped": (
-        lambda x, z: twice(z, mode="bilinear")[..., : x.shape[2] - 3, : x.shape[3] - 1],
-        True,
-    ),
-    "cropped elsewhere": (lambda x, z: upsampled(x, z)[..., 3:, :], False),
-    "scaled after": (lambda x, z: upsampled(x, z) * 2, False),
-    "nearest": (lambda x, z: twice(z, mode="nearest"), False),
-    "narrower": (lambda x, z: upsampled(x, twice(twice(z))), False),
-    "none": (lambda x, z: z, False),
+def scaled_up(logits: Tensor, **settings: Any) -> Tensor:
+    """Return the logits at twice their size."""
+    return F.interpolate(logits, scale_factor=2, **settings)
+
+
+def by_a_factor(x: Tensor, logits: Tensor) -> Tensor:
+    return scaled_up(logits, mode="bilinear", align_corners=True)
+
+
+def cropped(x: Tensor, logits: Tensor) -> Tensor:
+    height, width = x.shape[2:]
+    return scaled_up(logits, mode="bilinear")[..., : height - 3, : width - 1]
+
+
+def cropped_above(x: Tensor, logits: Tensor) -> Tensor:
+    return upsampled(x, logits)[..., 3:, :]
+
+
+def narrower(x: Tensor, logits: Tensor) -> Tensor:
+    return upsampled(x, scaled_up(scaled_up(logits)))
+
+
+End = Callable[[Tensor, Tensor], Tensor]
+TAKEN_ENDS: dict[str, End] = {
+    "to the size of the input": upsampled,
+    "by a factor, corners aligned": by_a_factor,
+    "cropped": cropped,
+}
+OTHER_ENDS: dict[str, End] = {
+    "cropped elsewhere": cropped_above,
+    "scaled after": lambda x, logits: upsampled(x, logits) * 2,
+    "nearest": lambda x, logits: scaled_up(logits, mode="nearest"),
+    "narrower": narrower,
+    "none": lambda x, logits: logits,
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_every_ending(end: str) -> None:
-    function, taken = ENDS[end]
-    network = Headed(function)
+def assert_shared_and_upsampled(end: End, upsampled: bool) -> None:
+    network = Headed(end)
     sampler = Sampler(network, posterior_of(network), draws=5, chunk=2)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert sampler.report.upsampled is taken
+    assert sampler.report.upsampled is upsampled
     assert sampler.report.shared
+
+
+@pytest.mark.parametrize("end", TAKEN_ENDS)
+def test_an_upsampling_at_the_end_is_taken(end: str) -> None:
+    assert_shared_and_upsampled(TAKEN_ENDS[end], upsampled=True)
+
+
+@pytest.mark.parametrize("end", OTHER_ENDS)
+def test_another_end_is_run_as_it_is(end: str) -> None:
+    assert_shared_and_upsampled(OTHER_ENDS[end], upsampled=False)
 
 
 def test_frames_of_several_sizes_end_each_in_its_own_way() -> None:
@@ -122,17 +148,21 @@ class ConvolutionRows(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    ("scope", "rows"), [("all", [2, 2, 2] + 3 * [4, 4]), ("deep", [2, 2, 2] + 3 * [4])]
+    ("scope", "chunk_rows"),
+    [
+        ("all", [4, 4]),
+        ("deep", [4]),
+    ],
 )
-def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
+def test_what_is_common_runs_once(scope: str, chunk_rows: list[int]) -> None:
     network = Headed(upsampled)
     sampler = Sampler(network, posterior_of(network), draws=6, chunk=2, scope=scope)
     sampler(IMAGES)
     with ConvolutionRows() as watch:
         sampler(IMAGES)
     # Two convolutions and the head for the base network, which comes first; then what is left for
-    # each chunk.
-    assert watch.rows == rows
+    # each of three chunks.
+    assert watch.rows == [2, 2, 2] + 3 * chunk_rows
     assert_maps_of_a_plain_loop(sampler, IMAGES, scope=scope)
 
 
@@ -168,9 +198,11 @@ def network_of(architecture: str) -> SegmentationNetwork:
     checked together.
     """
     torch.manual_seed(0)
-    encoder, options = (
-        (VIT, {"dynamic_img_size": True}) if architecture == "DPT" else ("resnet18", {})
-    )
+    encoder = "resnet18"
+    options: dict[str, Any] = {}
+    if architecture == "DPT":
+        encoder = VIT
+        options["dynamic_img_size"] = True
     network = build_network(
         NetworkDescription(architecture, encoder, tuple("abcde"), options=options)
     )
@@ -180,9 +212,8 @@ def network_of(architecture: str) -> SegmentationNetwork:
 
 
 def odd_images(architecture: str) -> Tensor:
-    size = (
-        (131, 135) if architecture == "PAN" else (67, 93)
-    )  # its pyramid needs four cells of stride 32
+    """Return an image; the pyramid of PAN needs four cells of stride 32."""
+    size = (131, 135) if architecture == "PAN" else (67, 93)
     return torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
 
 
@@ -198,59 +229,79 @@ def rounding(network: nn.Module, posterior: ABNNPosterior, images: Tensor) -> fl
     the half: another order of the sums misses it by as much, and how much that is depends on the
     CPU.
     """
-    wide = (copy.deepcopy(network).double(), images.double())
-    narrow, exact = (draw_logits(n, posterior, x, 3) for n, x in ((network, images), wide))
-    missed = [
-        float((a.softmax(1) - b.softmax(1)).abs().max()) for a, b in zip(narrow, exact, strict=True)
-    ]
-    return max(EXACT / 2, *missed)
+    wide = copy.deepcopy(network).double()
+    rounded = draw_logits(network, posterior, images, 3)
+    exact = draw_logits(wide, posterior, images.double(), 3)
+    errors = [EXACT / 2]
+    for rounded_draw, exact_draw in zip(rounded, exact, strict=True):
+        error = rounded_draw.softmax(1) - exact_draw.softmax(1)
+        errors.append(float(error.abs().max()))
+    return max(errors)
 
 
 @pytest.mark.parametrize("architecture", architectures())
 @flushed_denormals()
 def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
-    network, images = network_of(architecture), odd_images(architecture)
+    network = network_of(architecture)
+    images = odd_images(architecture)
     layout = AffineLayout(network)
     posterior = ABNNPosterior.around(layout, 0.1)
     bound = 2 * rounding(network, posterior, images)
-    exact = assert_maps_of_a_plain_loop(
-        Sampler(network, posterior, draws=3, chunk=2), images, bound
-    )
+    sampler = Sampler(network, posterior, draws=3, chunk=2)
+    exact = assert_maps_of_a_plain_loop(sampler, images, bound)
     trained = ABNNPosterior(layout.weight[None] * 1.1, layout.bias[None] + 0.1, 0.1)
     decoder = Sampler(network, trained, draws=3, chunk=2, scope="decoder")
-    assert_maps_of_a_plain_loop(decoder, images, 2 * rounding(network, trained, images), "decoder")
+    bound = 2 * rounding(network, trained, images)
+    assert_maps_of_a_plain_loop(decoder, images, bound, "decoder")
     half = Sampler(network, posterior, draws=3, chunk=2, precision="bfloat16")
     assert_near(half(images), exact)
     assert not any("autocast" in message for message in half.report.messages)
 
 
-EXACT = 2e-5  # largest difference of a map in 0..1 in float32: only the order of sums differs
-BFLOAT16_MEAN, BFLOAT16_LARGEST = (
-    0.02,
-    0.35,
-)  # for random networks, whose logits are close to each other
+# The largest difference of a map in 0..1 in float32: only the order of sums differs.
+EXACT = 2e-5
+# For random networks, whose logits are close to each other.
+BFLOAT16_MEAN = 0.02
+BFLOAT16_LARGEST = 0.35
 
 
-def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> None:
-    network = small_network()
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    posterior = posterior_of(network)
-    seen = []
+@contextmanager
+def output_types() -> Iterator[list[torch.dtype]]:
+    """Collect the type of the output of every module that runs."""
+    types: list[torch.dtype] = []
     hook = nn.modules.module.register_module_forward_hook(
-        lambda module, inputs, output: seen.append(output.dtype)
+        lambda module, inputs, output: types.append(output.dtype)
     )
     try:
-        engine = Engine(network, "bfloat16")
-        seen.clear()  # of the comparison of the copy, in float32
-        folded = engine.layout.fold(
-            posterior.affine(engine.layout, [0, 1], 0), engine.dtype, share=True
-        )
-        logits, _ = engine.logits(IMAGES, folded, None, Prefix())
+        yield types
     finally:
         hook.remove()
-    assert set(seen) == {torch.bfloat16}
+
+
+def pass_in_bfloat16(network: nn.Module, types: list[torch.dtype]) -> Tensor:
+    """Return the logits of two draws; ``types`` forgets the comparison of the copy in float32."""
+    posterior = posterior_of(network)
+    engine = Engine(network, "bfloat16")
+    types.clear()
+    affine = posterior.affine(engine.layout, [0, 1], 0)
+    folded = engine.layout.fold(affine, engine.dtype, share=True)
+    logits, _ = engine.logits(IMAGES, folded, None, Prefix())
+    return logits
+
+
+def test_a_bfloat16_copy_computes_in_bfloat16() -> None:
+    with output_types() as types:
+        logits = pass_in_bfloat16(small_network(), types)
+    assert set(types) == {torch.bfloat16}
     assert logits.dtype == torch.bfloat16
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_a_bfloat16_copy_leaves_the_network_alone() -> None:
+    network = small_network()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    pass_in_bfloat16(network, [])
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name]), name
 
 
 class Float32(nn.Module):
@@ -260,22 +311,30 @@ class Float32(nn.Module):
         return x.float()
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-def test_what_a_copy_cannot_do_runs_under_autocast(replaced: bool) -> None:
-    inside = nn.Sequential(nn.BatchNorm2d(3), Float32(), nn.Conv2d(3, 4, 1))
-    network = small_network() if replaced else randomise(inside.eval())
-    if replaced:
-        inner = network.forward
-        network.forward = lambda x: inner(x)  # type: ignore[method-assign]
+def insisting_on_float32() -> nn.Module:
+    return randomise(nn.Sequential(nn.BatchNorm2d(3), Float32(), nn.Conv2d(3, 4, 1)).eval())
+
+
+def with_a_replaced_forward() -> nn.Module:
+    network = small_network()
+    forward = network.forward
+    network.forward = lambda x: forward(x)  # type: ignore[method-assign]
+    return network
+
+
+@pytest.mark.parametrize("make", [insisting_on_float32, with_a_replaced_forward])
+def test_what_a_copy_cannot_do_runs_under_autocast(make: Callable[[], nn.Module]) -> None:
+    network = make()
     posterior = posterior_of(network)
     sampler = Sampler(network, posterior, draws=3, precision="bfloat16")
-    result = sampler(IMAGES)
+    rounded = sampler(IMAGES).scores
     assert any("autocast" in message for message in sampler.report.messages)
-    exact = Sampler(network, posterior, draws=3)(IMAGES)
-    assert (
-        float(result.scores["epistemic"].mean()) > 0.2 * float(exact.scores["epistemic"].mean()) > 0
-    )
-    assert float((result.scores["entropy"] - exact.scores["entropy"]).abs().mean()) < BFLOAT16_MEAN
+    exact = Sampler(network, posterior, draws=3)(IMAGES).scores
+    epistemic = float(exact["epistemic"].mean())
+    assert epistemic > 0
+    assert float(rounded["epistemic"].mean()) > 0.2 * epistemic
+    error = (rounded["entropy"] - exact["entropy"]).abs()
+    assert float(error.mean()) < BFLOAT16_MEAN
 
 
 def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,8 +357,10 @@ def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None
 
 QUIET = 0.01 * torch.rand(1, 3, 32, 48, generator=torch.Generator().manual_seed(0))
 LOUD = 40 * torch.randn(1, 3, 32, 48, generator=torch.Generator().manual_seed(1))
-End = Callable[[Tensor, Tensor], Tensor]
-doubled = partial(twice, mode="bilinear", align_corners=False)
+
+
+def doubled(low: Tensor) -> Tensor:
+    return scaled_up(low, mode="bilinear", align_corners=False)
 
 
 class Ended(nn.Module):
@@ -308,62 +369,104 @@ class Ended(nn.Module):
     def __init__(self, end: End = lambda _, low: doubled(low)) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
-        self.head, self.end = nn.Conv2d(8, 4, 1), end
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+        )
+        self.head = nn.Conv2d(8, 4, 1)
+        self.end = end
         randomise(self.eval())
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.end(images, self.head(self.encoder(images)))
+        low = self.head(self.encoder(images))
+        return self.end(images, low)
 
 
-def masked(logits: Tensor) -> Tensor:
+def clamped_into_itself(_: Tensor, low: Tensor) -> Tensor:
+    logits = doubled(low)
+    return torch.clamp(logits, -20, 20, out=logits)
+
+
+def clamped_view(_: Tensor, low: Tensor) -> Tensor:
+    logits = doubled(low)
+    logits[..., :-2].clamp_(-20, 20)
+    return logits
+
+
+def clamped_data(_: Tensor, low: Tensor) -> Tensor:
+    logits = doubled(low)
+    logits.data.clamp_(-20, 20)
+    return logits
+
+
+def masked(_: Tensor, low: Tensor) -> Tensor:
+    logits = doubled(low)
     logits[logits > 20] = 20.0
     return logits
 
 
+def clamped_if_loud(images: Tensor, low: Tensor) -> Tensor:
+    logits = doubled(low)
+    return logits if images.abs().mean() < 1 else logits.clamp(-20, 20)
+
+
+def scaled_if_large(_: Tensor, low: Tensor) -> Tensor:
+    return doubled(low if float(low.abs().amax()) < 20 else 0.1 * low)
+
+
 UNSEEN: dict[str, End] = {
     "clamp in place": lambda _, low: doubled(low).clamp_(-20, 20),
-    "clamp into it": lambda _, low: torch.clamp(y := doubled(low), -20, 20, out=y),
-    "clamp of a view": lambda _, low: (y := doubled(low), y[..., :-2].clamp_(-20, 20))[0],
-    "clamp of its data": lambda _, low: (y := doubled(low), y.data.clamp_(-20, 20))[0],
-    "mask": lambda _, low: masked(doubled(low)),
-    "branch on the frame": lambda x, low: (
-        doubled(low) if x.abs().mean() < 1 else doubled(low).clamp(-20, 20)
-    ),
-    "branch on the logits": lambda _, low: doubled(
-        low if float(low.abs().amax()) < 20 else 0.1 * low
-    ),
+    "clamp into it": clamped_into_itself,
+    "clamp of a view": clamped_view,
+    "clamp of its data": clamped_data,
+    "mask": masked,
+    "branch on the frame": clamped_if_loud,
+    "branch on the logits": scaled_if_large,
 }
+
+
+def without_noise(network: nn.Module) -> Sampler:
+    """Return a sampler of one draw, which is the network itself."""
+    convert(network)
+    return Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
+
+
+def assert_probabilities(sampler: Sampler, images: Tensor, expected: Tensor) -> None:
+    probabilities = sampler(images, keep_probabilities=True).probabilities
+    torch.testing.assert_close(probabilities, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("end", UNSEEN)
 def test_an_end_that_the_first_frame_does_not_show(end: str) -> None:
     network = Ended(UNSEEN[end])
     with torch.no_grad():
-        expected = [network(frame).softmax(1) for frame in (QUIET, LOUD)]
-    convert(network)
-    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
-    for frame, probabilities in zip((QUIET, LOUD), expected, strict=True):
-        result = sampler(frame, keep_probabilities=True).probabilities
-        torch.testing.assert_close(result, probabilities, atol=1e-5, rtol=0)
+        quiet = network(QUIET).softmax(1)
+        loud = network(LOUD).softmax(1)
+    sampler = without_noise(network)
+    assert_probabilities(sampler, QUIET, quiet)
+    assert_probabilities(sampler, LOUD, loud)
     assert sampler.report.upsampled is False
 
 
-def test_a_branch_is_taken_for_each_draw_and_for_each_frame_of_a_batch() -> None:
+def test_a_branch_is_taken_for_each_draw() -> None:
     network = Ended(lambda _, low: doubled(low if float(low.mean()) < 0.3 else -low))
     sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
     assert_maps_of_a_plain_loop(sampler, LOUD)
     assert any("branch" in message for message in sampler.report.messages)
-    network = Ended(lambda x, low: doubled(-low if float(x.max()) > 0.5 else low))
-    frames = torch.cat([0.4 * LOUD.clamp(0, 1), LOUD.clamp(0, 1)])
+
+
+def test_a_branch_is_taken_for_each_frame_of_a_batch() -> None:
+    network = Ended(lambda images, low: doubled(-low if float(images.max()) > 0.5 else low))
+    frame = LOUD.clamp(0, 1)
+    frames = torch.cat([0.4 * frame, frame])
     with torch.no_grad():
         expected = torch.cat([network(frame[None]).softmax(1) for frame in frames])
-        assert not torch.allclose(network(frames).softmax(1), expected, atol=0.1)
-    convert(network)
-    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
+        as_a_batch = network(frames).softmax(1)
+    assert not torch.allclose(as_a_batch, expected, atol=0.1)
+    sampler = without_noise(network)
     for _ in range(2):
-        found = sampler(frames, keep_probabilities=True).probabilities
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        assert_probabilities(sampler, frames, expected)
 
 
 class Tiled(Ended):
@@ -372,10 +475,11 @@ class Tiled(Ended):
     def forward(self, images: Tensor) -> Tensor:
         if images.shape[-1] <= 64:
             return super().forward(images)
-        tiles = super().forward(
-            torch.cat(list(torch.stack(images.chunk(2, -1), 1).flatten(0, 1).split(1)))
-        )
-        return torch.cat(list(tiles.unflatten(0, (-1, 2)).unbind(1)), -1)
+        halves = torch.stack(images.chunk(2, -1), 1)
+        tiles = halves.flatten(0, 1)
+        logits = super().forward(torch.cat(list(tiles.split(1))))
+        left, right = logits.unflatten(0, (-1, 2)).unbind(1)
+        return torch.cat([left, right], -1)
 
 
 class TilesFirst(Ended):
@@ -386,16 +490,24 @@ class TilesFirst(Ended):
     def forward(self, images: Tensor) -> Tensor:
         if images.shape[-1] <= 64:
             return super().forward(images)
-        return torch.cat(list(super().forward(torch.cat(images.chunk(2, -1))).chunk(2)), -1)
+        tiles = torch.cat(images.chunk(2, -1))
+        left, right = super().forward(tiles).chunk(2)
+        return torch.cat([left, right], -1)
 
 
-@pytest.mark.parametrize(("kind", "said"), [(Tiled, False), (TilesFirst, True)])
-def test_draws_are_checked_at_each_size(kind: type[Ended], said: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reported"),
+    [
+        (Tiled, False),
+        (TilesFirst, True),
+    ],
+)
+def test_draws_are_checked_at_each_size(kind: type[Ended], reported: bool) -> None:
     network = kind()
     sampler = Sampler(network, posterior_of(network), draws=4, chunk=2)
     for columns in (64, 96, 64, 128):
         assert_maps_of_a_plain_loop(sampler, torch.rand(1, 3, 32, columns))
-    assert any("96 x 32" in message for message in sampler.report.messages) is said
+    assert any("96 x 32" in message for message in sampler.report.messages) is reported
 
 
 @pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
@@ -416,22 +528,34 @@ def test_random_numbers_of_the_network_are_named_as_such() -> None:
     assert "as a batch" not in " ".join(sampler.report.messages)
 
 
-def test_a_softmax_is_no_logit() -> None:
-    network = Ended(lambda _, low: (doubled(low) / 50).softmax(1))
-    with pytest.raises(InputError, match="softmax"):
-        Sampler(network)(QUIET)
-    with pytest.raises(InputError, match="softmax"):
-        abnn_task(network).loss(QUIET, torch.zeros(1, 32, 48, dtype=torch.long), 0)
-    said = Sampler(Ended(lambda _, low: doubled(low).log_softmax(1)))
-    said(QUIET)
-    assert "log-softmax" in " ".join(said.report.messages)
-    Sampler(Ended(lambda x, low: 0.25 + doubled(low) * (x.abs() > 1).any()))(
-        QUIET
-    )  # sums to 1 at this frame alone
+def softmax_end(_: Tensor, low: Tensor) -> Tensor:
+    return (doubled(low) / 50).softmax(1)
 
 
-@pytest.mark.parametrize(
-    ("images", "error", "said"),
+def test_a_sampler_refuses_a_network_that_ends_in_a_softmax() -> None:
+    with pytest.raises(InputError, match="softmax"):
+        Sampler(Ended(softmax_end))(QUIET)
+
+
+def test_training_refuses_a_network_that_ends_in_a_softmax() -> None:
+    labels = torch.zeros(1, 32, 48, dtype=torch.long)
+    with pytest.raises(InputError, match="softmax"):
+        abnn_task(Ended(softmax_end)).loss(QUIET, labels, 0)
+
+
+def test_a_log_softmax_at_the_end_is_said() -> None:
+    sampler = Sampler(Ended(lambda _, low: doubled(low).log_softmax(1)))
+    sampler(QUIET)
+    assert "log-softmax" in " ".join(sampler.report.messages)
+
+
+def test_logits_that_sum_to_1_at_one_frame_alone_are_no_softmax() -> None:
+    network = Ended(lambda images, low: 0.25 + doubled(low) * (images.abs() > 1).any())
+    Sampler(network)(QUIET)
+
+
+OTHER_RANGES = pytest.mark.parametrize(
+    ("images", "error", "reason"),
     [
         (255 * torch.rand(1, 3, 32, 48), InputError, "255"),
         (torch.randn(1, 3, 32, 48), InputError, "normalisation"),
@@ -439,9 +563,25 @@ def test_a_softmax_is_no_logit() -> None:
         (torch.full((1, 3, 32, 48), torch.nan), NotFiniteError, "NaN"),
     ],
 )
-def test_images_of_another_range(images: Tensor, error: type[Exception], said: str) -> None:
-    network = SegmentationNetwork(Ended(), NetworkDescription("own", "", tuple("abcd")), 2).eval()
-    with pytest.raises(error, match=said):
-        Sampler(network)(images)
-    with pytest.raises(error, match=said):
-        abnn_task(network).loss(images, torch.zeros(1, 32, 48, dtype=torch.long), 0)
+
+
+def of_the_package() -> SegmentationNetwork:
+    description = NetworkDescription("own", "", tuple("abcd"))
+    return SegmentationNetwork(Ended(), description, 2).eval()
+
+
+@OTHER_RANGES
+def test_a_sampler_refuses_images_of_another_range(
+    images: Tensor, error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        Sampler(of_the_package())(images)
+
+
+@OTHER_RANGES
+def test_training_refuses_images_of_another_range(
+    images: Tensor, error: type[Exception], reason: str
+) -> None:
+    labels = torch.zeros(1, 32, 48, dtype=torch.long)
+    with pytest.raises(error, match=reason):
+        abnn_task(of_the_package()).loss(images, labels, 0)

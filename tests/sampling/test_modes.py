@@ -3,9 +3,10 @@ Python user is told."""
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from segunc.options import SamplingOptions
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model
 from segunc.sampling import Sampler
-from segunc.sampling.branches import AnyPosterior, Branch
+from segunc.sampling.branches import Branch
 from segunc.sampling.sampler import Fitted
 from segunc.verbs.execution import make_sampler
 from tests.affine.networks import randomise
@@ -40,13 +41,18 @@ class Net(nn.Module):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+        )
         self.drop = nn.Dropout(0.5)
         self.head = nn.Conv2d(8, 4, 1)
         randomise(self.eval())
 
     def forward(self, images: Tensor) -> Tensor:
-        low = self.head(self.drop(self.encoder(images)))
+        features = self.drop(self.encoder(images))
+        low = self.head(features)
         return F.interpolate(low, images.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -67,9 +73,8 @@ def drawn(**settings: Any) -> Sampler:
 def ensemble() -> Sampler:
     first = Net()
     second = Net(1)
-    return Sampler(
-        first, Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())])
-    )
+    branches = [Branch(first, Deterministic()), Branch(second, Deterministic())]
+    return Sampler(first, Ensemble(branches))
 
 
 KINDS: dict[str, Callable[[], Sampler]] = {
@@ -84,22 +89,57 @@ def networks_of(sampler: Sampler) -> list[nn.Module]:
     return [branch.network for branch in sampler._branches]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("first", ["eval", "train"])
-def test_a_call_in_training_mode_gives_the_maps_of_eval_mode(kind: str, first: str) -> None:
+@dataclass
+class TrainingCall:
+    """A call of a sampler whose networks are in training mode.
+
+    Args:
+        networks: These networks.
+        before: Their states before the call.
+        scores: What the call returned.
+        expected: What a call in eval mode returns.
+    """
+
+    networks: list[nn.Module]
+    before: list[dict[str, Tensor]]
+    scores: Mapping[str, Tensor]
+    expected: Mapping[str, Tensor]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["eval", "train"])
+def training_call(kind: str, request: pytest.FixtureRequest) -> TrainingCall:
+    """The call comes first, or after one in eval mode."""
     expected = KINDS[kind]()(IMAGES).scores
     sampler = KINDS[kind]()
-    if first == "eval":
+    if request.param == "eval":
         sampler(IMAGES)
-    for network in networks_of(sampler):
+    networks = networks_of(sampler)
+    for network in networks:
         network.train()
-    before = [copy.deepcopy(network.state_dict()) for network in networks_of(sampler)]
-    found = sampler(IMAGES).scores
-    for name, values in expected.items():
-        assert torch.equal(found[name], values), name
-    for network, state in zip(networks_of(sampler), before, strict=True):
-        assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
-        assert all(module.training for module in network.modules())
+    before = [copy.deepcopy(network.state_dict()) for network in networks]
+    return TrainingCall(networks, before, sampler(IMAGES).scores, expected)
+
+
+def test_a_call_in_training_mode_gives_the_maps_of_eval_mode(training_call: TrainingCall) -> None:
+    for name, values in training_call.expected.items():
+        assert torch.equal(training_call.scores[name], values), name
+
+
+def test_a_call_in_training_mode_changes_no_network(training_call: TrainingCall) -> None:
+    for network, before in zip(training_call.networks, training_call.before, strict=True):
+        for name, value in network.state_dict().items():
+            assert torch.equal(value, before[name]), name
+
+
+def test_a_call_in_training_mode_leaves_that_mode(training_call: TrainingCall) -> None:
+    for network in training_call.networks:
+        for module in network.modules():
+            assert module.training
 
 
 def test_modules_get_their_own_modes_back() -> None:
@@ -118,10 +158,15 @@ def test_modes_come_back_after_an_error() -> None:
     with pytest.raises(RuntimeError):
         sampler(IMAGES[:, :2])
     assert all(module.training for module in sampler.network.modules())
-    sampler(IMAGES)
-    with pytest.raises(RuntimeError):
-        sampler(IMAGES[:, :2])
-    sampler(IMAGES)
+
+
+def test_a_sampler_goes_on_after_an_error() -> None:
+    sampler = drawn()
+    sampler.network.train()
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            sampler(IMAGES[:, :2])
+        sampler(IMAGES)
     assert sampler.report.messages == []
 
 
@@ -207,14 +252,24 @@ def test_what_stays_in_training_mode_is_a_warning(layer: nn.Module, said: str) -
 
 
 def test_what_a_norm_does_in_eval_mode_is_no_warning() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.InstanceNorm2d(4), nn.Dropout(0.5)).eval()
-    sampler = Sampler(network)
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 1),
+        nn.InstanceNorm2d(4),
+        nn.Dropout(0.5),
+    )
+    sampler = Sampler(network.eval())
     sampler(IMAGES)
     assert sampler.report.messages == []
 
 
 NAMES = ("a", "b", "c", "d")
-FRAMES = [np.random.default_rng(n).integers(0, 256, (32, 48, 3), np.uint8) for n in range(2)]
+
+
+def random_frame(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (32, 48, 3), np.uint8)
+
+
+FRAMES = [random_frame(0), random_frame(1)]
 
 
 def unreached() -> Model:
@@ -223,11 +278,21 @@ def unreached() -> Model:
     return segunc.ABNN(alpha=0.1).fit(segunc.wrap(network, NAMES))
 
 
+NEVER_CALLED = "1 normalisation layers are never called.*unused"
+
+
+def test_a_note_of_the_sampler_is_a_warning_at_the_line_of_the_caller() -> None:
+    model = unreached()
+    with pytest.warns(NoteWarning, match=NEVER_CALLED) as notes:
+        model(FRAMES[0], draws=2)
+    files = [note.filename for note in notes if "unused" in str(note.message)]
+    assert files == [__file__]
+
+
 def test_a_note_of_the_sampler_is_a_warning_of_the_model_once() -> None:
     model = unreached()
-    with pytest.warns(NoteWarning, match="1 normalisation layers are never called.*unused") as seen:
+    with pytest.warns(NoteWarning, match=NEVER_CALLED):
         model(FRAMES[0], draws=2)
-    assert [warning.filename for warning in seen if "unused" in str(warning.message)] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(FRAMES[1], draws=2)
@@ -243,33 +308,59 @@ def test_verbs_show_notes_themselves() -> None:
     assert any("never called" in message for message in sampler.report.messages)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_change_between_two_calls_count(kind: str) -> None:
-    sampler = KINDS[kind]()
-    before = sampler(IMAGES).scores["entropy"]
+def change_weights(sampler: Sampler) -> None:
     for network in networks_of(sampler):
         with torch.no_grad():
             network.get_parameter("head.weight").mul_(2.0)
             network.get_buffer("encoder.1.running_mean").add_(0.5)
-    posterior: AnyPosterior | None = sampler.posterior
-    fresh = Sampler(sampler.network, posterior, draws=4, chunk=2, precision=sampler.precision)
+
+
+def test_weights_that_change_between_two_calls_count(kind: str) -> None:
+    sampler = KINDS[kind]()
+    before = sampler(IMAGES).scores["entropy"]
+    change_weights(sampler)
+    fresh = Sampler(
+        sampler.network,
+        sampler.posterior,
+        draws=4,
+        chunk=2,
+        precision=sampler.precision,
+    )
     expected = fresh(IMAGES).scores["entropy"]
     found = sampler(IMAGES).scores["entropy"]
     assert torch.equal(found, expected)
     assert not torch.allclose(found, before, atol=1e-3)
-    said = any("has changed" in message for message in sampler.report.messages)
-    assert said is isinstance(posterior, ABNNPosterior)
+
+
+def test_changed_weights_are_said_of_a_posterior_around_them(kind: str) -> None:
+    sampler = KINDS[kind]()
+    sampler(IMAGES)
+    change_weights(sampler)
+    sampler(IMAGES)
+    reported = any("has changed" in message for message in sampler.report.messages)
+    assert reported is isinstance(sampler.posterior, ABNNPosterior)
+
+
+def in_two_threads(model: Model, frames: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the entropy of each frame."""
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(model, frame, draws=4) for frame in frames]
+        return [call.result().entropy for call in calls]
 
 
 def test_two_threads_get_the_maps_of_one() -> None:
     model = segunc.ABNN(alpha=0.3).fit(segunc.wrap(Net(), NAMES))
     expected = [model(frame, draws=4).entropy for frame in FRAMES]
     model.network.train()
-    with ThreadPoolExecutor(2) as pool:
-        results = [pool.submit(model, FRAMES[n % 2], draws=4) for n in range(12)]
-        found = [result.result().entropy for result in results]
-    for number, entropy in enumerate(found):
-        np.testing.assert_array_equal(entropy, expected[number % 2])
+    found = in_two_threads(model, 6 * FRAMES)
+    for entropy, expected_entropy in zip(found, 6 * expected, strict=True):
+        np.testing.assert_array_equal(entropy, expected_entropy)
+
+
+def test_two_threads_leave_training_mode() -> None:
+    model = segunc.ABNN(alpha=0.3).fit(segunc.wrap(Net(), NAMES))
+    model.network.train()
+    in_two_threads(model, 6 * FRAMES)
     assert model.network.training
 
 
@@ -294,9 +385,11 @@ def test_a_later_draw_that_overflows_is_an_error(
     convert(network)
     layout = AffineLayout(network)
     posterior = Overflowing(layout.weight[None], layout.bias[None], 0.1)
+    sampler = Sampler(network, posterior, draws=8, chunk=chunk)
     with pytest.raises(NotFiniteError, match="a draw gives NaN or infinite logits"):
-        Sampler(network, posterior, draws=8, chunk=chunk)(IMAGES)
-    assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=5, chunk=chunk), IMAGES)
+        sampler(IMAGES)
+    before_it = Sampler(network, posterior, draws=5, chunk=chunk)
+    assert_maps_of_a_plain_loop(before_it, IMAGES)
 
 
 @contextmanager
@@ -317,7 +410,8 @@ def test_a_default_type_of_torch_changes_no_map() -> None:
     with torch.no_grad():
         expected = network(images).softmax(1)
     with default_type(torch.float64):
-        found = Sampler(network)(images, keep_probabilities=True).probabilities
+        sampler = Sampler(network)
+        found = sampler(images, keep_probabilities=True).probabilities
     torch.testing.assert_close(found, expected)
 
 
@@ -347,14 +441,19 @@ def test_a_network_is_wrapped_in_the_type_of_its_parameters(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_parameters_of_16_bits_are_refused(dtype: torch.dtype) -> None:
+def test_a_model_whose_parameters_become_16_bits_is_refused(dtype: torch.dtype) -> None:
     model = segunc.wrap(Net(), NAMES)
     model(FRAMES[0])
     model.network.to(dtype)
     with pytest.raises(InputError, match=r"parameters of SegmentationNetwork are b?float16"):
         model(FRAMES[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_network_of_16_bits_is_not_wrapped(dtype: torch.dtype) -> None:
+    network = Net().to(dtype)
     with pytest.raises(InputError, match=r"parameters of Net are b?float16"):
-        segunc.wrap(Net().to(dtype), NAMES)
+        segunc.wrap(network, NAMES)
 
 
 def add_hook(network: Net) -> None:

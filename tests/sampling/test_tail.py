@@ -29,7 +29,7 @@ from segunc.sampling.tail import (
     choose_backend,
 )
 from segunc.sampling.tail_native import native_tail
-from segunc.scores import DEFAULT_SCORES, SCORES
+from segunc.scores import SCORES
 from segunc.uncertainty import Calibrator
 
 CPU = torch.device("cpu")
@@ -49,12 +49,14 @@ CASES = {
     "strips": (11, Upsampling.none((23, 3000))),  # of a few rows
     "shrinking": (3, Upsampling((20, 20), (9, 150), (9, 150), False)),
 }
+"""Number of classes, and the upsampling of their logits."""
 
 
 def logits_for(name: str, draws: int = 3) -> tuple[Tensor, Upsampling]:
     classes, upsampling = CASES[name]
     generator = torch.Generator().manual_seed(len(name))
-    return torch.randn(draws, classes, *upsampling.source, generator=generator) * 5, upsampling
+    logits = torch.randn(draws, classes, *upsampling.source, generator=generator) * 5
+    return logits, upsampling
 
 
 def oracle(
@@ -76,13 +78,25 @@ def sums_of(
     return sums
 
 
+def of_another_layout(logits: Tensor) -> Tensor:
+    """Return these logits in bfloat16, with rows and columns turned in memory."""
+    return logits.bfloat16().transpose(2, 3).contiguous().transpose(2, 3)
+
+
+def in_channels_last(logits: Tensor) -> Tensor:
+    return logits.contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_those_of_the_upsampled_softmax(name: str, backend: Backend) -> None:
     logits, upsampling = logits_for(name)
-    turned = logits.bfloat16().transpose(2, 3).contiguous().transpose(2, 3)  # of another layout
-    last = logits.contiguous(memory_format=torch.channels_last)
-    for temperature, draws in ((1.0, logits), (1.7, last), (1.0, turned)):
+    cases = [
+        (1.0, logits),
+        (1.7, in_channels_last(logits)),
+        (1.0, of_another_layout(logits)),
+    ]
+    for temperature, draws in cases:
         sums = sums_of(draws, upsampling, backend, temperature)
         probabilities, entropy = oracle(draws, upsampling, temperature)
         assert sums.draws == 3
@@ -90,35 +104,60 @@ def test_sums_are_those_of_the_upsampled_softmax(name: str, backend: Backend) ->
         torch.testing.assert_close(sums.entropy, entropy, atol=2e-5, rtol=1e-5)
 
 
+def threads_of(backend: Backend, count: int) -> Any:
+    """Give the compiled code this number of threads; leave torch its own."""
+    return threads(count if backend == "native" else torch.get_num_threads())
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_draws_in_any_chunks_and_threads_give_the_same_bits(backend: Backend) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_draws_in_any_chunks_and_threads_give_the_same_bits(backend: Backend, count: int) -> None:
     logits, upsampling = logits_for("smp", draws=7)
     whole = sums_of(logits, upsampling, backend)
-    for chunk, count in ((1, 1), (3, 3)):
-        parts = DrawAccumulator(19, upsampling.kept, CPU, backend)
-        with threads(count if backend == "native" else torch.get_num_threads()):
-            for part in logits.split(chunk):
-                parts.add(part, upsampling)
-        assert torch.equal(parts.probabilities, whole.probabilities)
-        assert torch.equal(parts.entropy, whole.entropy)
+    parts = DrawAccumulator(19, upsampling.kept, CPU, backend)
+    with threads_of(backend, count):
+        for chunk in logits.split(count):
+            parts.add(chunk, upsampling)
+    assert torch.equal(parts.probabilities, whole.probabilities)
+    assert torch.equal(parts.entropy, whole.entropy)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_certain_and_uniform_pixels(backend: Backend) -> None:
+@pytest.fixture(params=BACKENDS)
+def certain_and_uniform(request: pytest.FixtureRequest) -> DrawAccumulator:
+    """Sums of two draws of four classes at three pixels: at the first, each draw is certain of
+    another class; at the other two, all classes are equal.
+    """
     logits = torch.zeros(2, 4, 1, 3)
     logits[0, 1, 0, 0] = 1e4
     logits[1, 2, 0, 0] = 1e4
-    sums = sums_of(logits, Upsampling.none((1, 3)), backend)
-    summed = sums.probabilities.clone()
-    prediction, evidence = sums.finish()
-    maps = {name: SCORES[name](evidence)[0].float() for name in DEFAULT_SCORES[:4]}
+    return sums_of(logits, Upsampling.none((1, 3)), request.param)
+
+
+def test_sums_of_certain_draws(certain_and_uniform: DrawAccumulator) -> None:
+    sums = certain_and_uniform
     assert float(sums.entropy[0, 0]) == pytest.approx(0.0, abs=1e-12)
-    assert summed[:, 0, 0].tolist() == pytest.approx([0, 1, 1, 0], abs=1e-12)
-    # Two certain draws of four classes: ln 2 / ln 4.
-    assert maps["epistemic"][0].tolist() == pytest.approx([0.5, 0, 0], abs=1e-6)
-    assert maps["aleatoric"][0].tolist() == pytest.approx([0, 1, 1], abs=1e-6)
-    assert maps["msp"][0].tolist() == pytest.approx([0.5, 0.75, 0.75], abs=1e-6)
-    assert prediction.tolist() == [[1, 0, 0]], "of equal classes the first, as argmax does"
+    assert sums.probabilities[:, 0, 0].tolist() == pytest.approx([0, 1, 1, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        ("epistemic", [0.5, 0, 0]),  # two certain draws of four classes: ln 2 / ln 4
+        ("aleatoric", [0, 1, 1]),
+        ("msp", [0.5, 0.75, 0.75]),
+    ],
+)
+def test_scores_of_certain_and_uniform_pixels(
+    certain_and_uniform: DrawAccumulator, score: str, expected: list[float]
+) -> None:
+    _, evidence = certain_and_uniform.finish()
+    values = SCORES[score](evidence)[0].float()
+    assert values[0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_of_equal_classes_the_first_is_predicted(certain_and_uniform: DrawAccumulator) -> None:
+    prediction, _ = certain_and_uniform.finish()
+    assert prediction.tolist() == [[1, 0, 0]]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -127,8 +166,10 @@ def test_nan_in_one_draw_is_certain_in_no_map(backend: Backend) -> None:
     logits[1, 2, 0, 1] = math.nan
     sums = DrawAccumulator(4, (1, 2), CPU, backend, needs=OF_LOGITS)
     sums.add(logits, Upsampling.none((1, 2)))
-    for name, values in sums.finish()[1].items():
-        assert values.isnan().flatten(0, -2).unique(dim=0).tolist() == [[False, True]], name
+    _, evidence = sums.finish()
+    for name, values in evidence.items():
+        pixels = values.isnan().flatten(0, -2)
+        assert pixels.unique(dim=0).tolist() == [[False, True]], name
 
 
 LARGEST = torch.finfo(torch.float32).max
@@ -158,7 +199,9 @@ def by_hand(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]
     e = ((z - largest) / temperature).exp()
     total = e.sum(1, keepdim=True)
     p = e / total
-    return p, -torch.special.xlogy(p, p).sum(1), (largest + temperature * total.log())[:, 0]
+    entropy = -torch.special.xlogy(p, p).sum(1)
+    energy = largest + temperature * total.log()
+    return p, entropy, energy[:, 0]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -256,9 +299,12 @@ def test_taps_are_those_of_interpolate(
 ) -> None:
     upsampling = Upsampling(source, full, full, corners)
     image = torch.rand(1, 1, *source, generator=torch.Generator().manual_seed(0))
-    (y0, y1, wy), (x0, x1, wx) = upsampling.taps(0), upsampling.taps(1)
-    rows = image[0, 0][y0.long()] * (1 - wy)[:, None] + image[0, 0][y1.long()] * wy[:, None]
-    found = rows[:, x0.long()] * (1 - wx) + rows[:, x1.long()] * wx
+    above, below, down = upsampling.taps(0)
+    upper = image[0, 0][above.long()]
+    lower = image[0, 0][below.long()]
+    rows = upper * (1 - down)[:, None] + lower * down[:, None]
+    left, right, across = upsampling.taps(1)
+    found = rows[:, left.long()] * (1 - across) + rows[:, right.long()] * across
     expected = F.interpolate(image, full, mode="bilinear", align_corners=corners)[0, 0]
     torch.testing.assert_close(found, expected, atol=3e-6, rtol=1e-5)
 
@@ -267,26 +313,28 @@ def test_taps_are_those_of_interpolate(
 @pytest.mark.parametrize("name", CASES)
 def test_maps_of_the_compiled_code_are_those_of_the_sums(name: str) -> None:
     logits, upsampling = logits_for(name)
-    sums = [sums_of(logits, upsampling, "reference") for _ in range(2)]
-    sums[1].backend = "native"
-    (expected, maps), (prediction, found) = (one.finish() for one in sums)
-    assert torch.equal(prediction, expected)
-    assert found.keys() == maps.keys()
-    for score in maps:
-        torch.testing.assert_close(found[score], maps[score], atol=1e-7, rtol=1e-6)
+    plain = sums_of(logits, upsampling, "reference")
+    compiled = sums_of(logits, upsampling, "reference")
+    compiled.backend = "native"
+    expected_prediction, expected = plain.finish()
+    prediction, evidence = compiled.finish()
+    assert torch.equal(prediction, expected_prediction)
+    assert evidence.keys() == expected.keys()
+    for name, values in expected.items():
+        torch.testing.assert_close(evidence[name], values, atol=1e-7, rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CASES)
-def test_scores_of_the_base_network(name: str, backend: Backend) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 1.7])
+def test_scores_of_the_base_network(name: str, backend: Backend, temperature: float) -> None:
     logits, upsampling = logits_for(name, draws=1)
     scores = [SCORES[name] for name in NATIVE_BASE]
-    for temperature in (1.0, 1.7):
-        found = base_maps(scores, logits[0], upsampling, backend, temperature)
-        full = upsampling.apply(logits)
-        evidence = {"base logits": full, "temperature": temperature}
-        for score in scores:
-            torch.testing.assert_close(found[score.name], score(evidence)[0], atol=2e-5, rtol=1e-5)
+    found = base_maps(scores, logits[0], upsampling, backend, temperature)
+    evidence = {"base logits": upsampling.apply(logits), "temperature": temperature}
+    for score in scores:
+        expected = score(evidence)[0]
+        torch.testing.assert_close(found[score.name], expected, atol=2e-5, rtol=1e-5)
 
 
 @native
@@ -334,51 +382,81 @@ def logit_evidence(
     for chunk in logits.tensor_split((1, 3)):
         if len(chunk):
             sums.add(chunk, upsampling)
-    evidence = sums.finish()[1]
-    assert set(evidence) == {
-        "probabilities",
-        "calibrated entropy",
-        "total entropy",
-        "expected entropy",
-    } | set(given["needs"])
+    _, evidence = sums.finish()
+    always = {"probabilities", "calibrated entropy", "total entropy", "expected entropy"}
+    assert set(evidence) == always | set(given["needs"])
     return {name: evidence[name][0].cpu() for name in given["needs"]}
+
+
+STACKED_DRAWS = {
+    "float32": (torch.float32, 5, 1.0),
+    "another temperature": (torch.float32, 5, 1.7),
+    "bfloat16": (torch.bfloat16, 5, 1.7),
+    "one draw": (torch.float32, 1, 1.7),
+}
+"""Type, number of draws, temperature."""
+
+
+def stacked_draws(name: str, kind: str) -> tuple[Tensor, Upsampling, float]:
+    dtype, draws, temperature = STACKED_DRAWS[kind]
+    logits, upsampling = logits_for(name, draws=5)
+    return logits[:draws].to(dtype), upsampling, temperature
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CASES)
-def test_sums_of_logits_are_those_of_stacked_draws(name: str, backend: Backend) -> None:
-    logits, upsampling = logits_for(name, draws=5)
-    for draws, temperature in (
-        (logits, 1.0),
-        (logits, 1.7),
-        (logits.bfloat16(), 1.7),
-        (logits[:1], 1.7),
-    ):
-        found = logit_evidence(draws, upsampling, backend, temperature)
-        expected = of_logits(draws, upsampling, temperature)
-        for need in OF_LOGITS:
-            torch.testing.assert_close(found[need], expected[need], atol=2e-5, rtol=1e-5)
-            alone = logit_evidence(draws, upsampling, backend, temperature, needs=(need,))[need]
-            assert torch.equal(alone, found[need])
-        assert len(draws) > 1 or not found["logit variance"].any()
+@pytest.mark.parametrize("kind", STACKED_DRAWS)
+def test_sums_of_logits_are_those_of_stacked_draws(name: str, backend: Backend, kind: str) -> None:
+    draws, upsampling, temperature = stacked_draws(name, kind)
+    found = logit_evidence(draws, upsampling, backend, temperature)
+    expected = of_logits(draws, upsampling, temperature)
+    for need in OF_LOGITS:
+        torch.testing.assert_close(found[need], expected[need], atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_sums_of_logits_have_the_same_bits_in_any_chunks_and_threads_and_change_no_other(
-    backend: Backend,
-) -> None:
-    logits, upsampling = logits_for("smp", draws=7)
-    chunked, plain = (
-        logit_evidence(logits, upsampling, backend),
-        sums_of(logits, upsampling, backend),
-    )
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("kind", STACKED_DRAWS)
+def test_a_sum_of_logits_alone_is_that_among_others(name: str, backend: Backend, kind: str) -> None:
+    draws, upsampling, temperature = stacked_draws(name, kind)
+    together = logit_evidence(draws, upsampling, backend, temperature)
+    for need in OF_LOGITS:
+        alone = logit_evidence(draws, upsampling, backend, temperature, needs=(need,))
+        assert torch.equal(alone[need], together[need])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CASES)
+def test_one_draw_has_no_variance(name: str, backend: Backend) -> None:
+    draw, upsampling, temperature = stacked_draws(name, "one draw")
+    found = logit_evidence(draw, upsampling, backend, temperature)
+    assert not found["logit variance"].any()
+
+
+def whole_sums(logits: Tensor, upsampling: Upsampling, backend: Backend) -> DrawAccumulator:
+    """Return the sums of all draws in one chunk, with those of logits, in three threads."""
     sums = DrawAccumulator(19, upsampling.kept, CPU, backend, needs=OF_LOGITS)
-    with threads(3 if backend == "native" else torch.get_num_threads()):
+    with threads_of(backend, 3):
         sums.add(logits, upsampling)
+    return sums
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sums_of_logits_have_the_same_bits_in_any_chunks_and_threads(backend: Backend) -> None:
+    logits, upsampling = logits_for("smp", draws=7)
+    chunked = logit_evidence(logits, upsampling, backend)
+    _, whole = whole_sums(logits, upsampling, backend).finish()
+    for name in OF_LOGITS:
+        assert torch.equal(whole[name][0], chunked[name]), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sums_of_logits_change_no_other(backend: Backend) -> None:
+    logits, upsampling = logits_for("smp", draws=7)
+    plain = sums_of(logits, upsampling, backend)
+    sums = whole_sums(logits, upsampling, backend)
     assert torch.equal(sums.probabilities, plain.probabilities)
     assert torch.equal(sums.entropy, plain.entropy)
-    whole = sums.finish()[1]
-    assert all(torch.equal(whole[name][0], chunked[name]) for name in OF_LOGITS)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -387,12 +465,13 @@ def test_a_spread_of_1e_4_beside_logits_of_30_keeps_three_digits(backend: Backen
     variance of 1e-8.
     """
     generator = torch.Generator().manual_seed(0)
+    spread = 1e-4 * torch.randn(24, 19, 40, 60, generator=generator).double()
     # Rounded to float32 before both ways, so that they see the same logits.
-    logits = (30 + 1e-4 * torch.randn(24, 19, 40, 60, generator=generator).double()).float()
+    logits = (30 + spread).float()
     upsampling = Upsampling.none((40, 60))
-    found, expected = logit_evidence(logits, upsampling, backend), of_logits(logits, upsampling)
-    spread, exact = found["logit variance"].sqrt(), expected["logit variance"].sqrt()
-    error = spread / exact - 1
+    found = logit_evidence(logits, upsampling, backend)["logit variance"].sqrt()
+    exact = of_logits(logits, upsampling)["logit variance"].sqrt()
+    error = found / exact - 1
     assert 1e-5 < float(exact.median()) < 1.1e-4
     assert float(error.square().mean().sqrt()) < 1e-3
     assert float(error.abs().max()) < 4e-3
