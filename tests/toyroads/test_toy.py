@@ -96,10 +96,8 @@ def test_the_images_of_a_split_are_named(written: Path, split: str) -> None:
     count = getattr(SMALL, split)
     names = sorted(f"{frame_name(split, i)}_leftImg8bit" for i in range(count))
     images = written / "leftImg8bit" / split
-    listed = []
-    for path in list_images(images):
-        listed.append(path.relative_to(images).with_suffix("").as_posix())
-    assert listed == names
+    paths = [path.relative_to(images) for path in list_images(images)]
+    assert [path.with_suffix("").as_posix() for path in paths] == names
     for name in names:
         assert frame_stem(name).endswith("_000019")
     labels = find_labels(written / "gtFine" / split, names)
