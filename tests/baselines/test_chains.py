@@ -37,7 +37,8 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule, SegmentationDataset
 from tests.affine.networks import layout_of, small_network, with_affine
 
-S, N_EFF = 0.2, 500.0
+PRIOR_SIGMA = 0.2
+EFFECTIVE_PIXELS = 500.0
 
 
 def data(frames: int = 6, size: int = 8) -> tuple[Tensor, Tensor]:
@@ -53,16 +54,29 @@ def data(frames: int = 6, size: int = 8) -> tuple[Tensor, Tensor]:
 def target(
     scope: str = "all", temperature: float = 1.0, network: nn.Module | None = None
 ) -> LogPosterior:
-    network = (small_network() if network is None else network).double()
+    if network is None:
+        network = small_network()
+    network = network.double()
     convert(network)
-    return LogPosterior(network, Prior(S, N_EFF, temperature=temperature), scope)
+    prior = Prior(PRIOR_SIGMA, EFFECTIVE_PIXELS, temperature=temperature)
+    return LogPosterior(network, prior, scope)
 
 
-def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
+def moved(posterior: LogPosterior) -> Tensor:
+    """Return affine parameters near those of the base network."""
     noise = torch.randn(
-        len(posterior.base), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        len(posterior.base),
+        generator=torch.Generator().manual_seed(0),
+        dtype=torch.float64,
     )
-    return posterior.base + scale * noise
+    return posterior.base + 0.1 * noise
+
+
+def log_prior_of(posterior: LogPosterior, gamma: Tensor, beta: Tensor) -> float:
+    """Return the log density of the prior up to a constant."""
+    layout = posterior.layout
+    offset = torch.cat([gamma - layout.weight, beta - layout.bias])
+    return -float(offset.square().sum()) / (2 * PRIOR_SIGMA**2)
 
 
 def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
@@ -74,12 +88,15 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     with torch.no_grad():
         probabilities = network(images.double()).softmax(1).movedim(1, -1)
     valid = labels != 255
-    loss = log_loss(labels[valid].numpy(), probabilities[valid].numpy(), labels=[0, 1, 2, 3])
-    layout = posterior.layout
-    offset = torch.cat([gamma - layout.weight, beta - layout.bias])
-    log_prior = -float(offset.square().sum()) / (2 * S**2)
+    loss = log_loss(
+        labels[valid].numpy(),
+        probabilities[valid].numpy(),
+        labels=[0, 1, 2, 3],
+    )
+    log_prior = log_prior_of(posterior, gamma, beta)
+    expected = (-EFFECTIVE_PIXELS * loss + log_prior) / 0.5
     value, _ = posterior.on([(images, labels)])(theta)
-    assert value == pytest.approx((-N_EFF * loss + log_prior) / 0.5, rel=1e-9)
+    assert value == pytest.approx(expected, rel=1e-9)
 
 
 def test_streaming_in_batches_of_several_sizes_changes_nothing() -> None:
@@ -102,7 +119,9 @@ def test_the_gradient_is_the_slope_of_the_value() -> None:
     for index in (0, 5, 9, 20, 31):
         step = torch.zeros_like(theta)
         step[index] = 1e-5
-        slope = (density(theta + step)[0] - density(theta - step)[0]) / 2e-5
+        after, _ = density(theta + step)
+        before, _ = density(theta - step)
+        slope = (after - before) / 2e-5
         assert float(gradient[index]) == pytest.approx(slope, rel=1e-5, abs=1e-5)
 
 
@@ -115,12 +134,14 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     def mean_gradient(pixels: list[float]) -> Tensor:
         gradients = []
         for i, count in enumerate(pixels):
-            part = slice(i, i + 1)
-            gradients.append(posterior.energy_gradient(theta, images[part], labels[part], count))
+            image = images[i : i + 1]
+            label = labels[i : i + 1]
+            gradients.append(posterior.energy_gradient(theta, image, label, count))
         return torch.stack(gradients).mean(0)
 
     labelled = (labels != 255).sum((1, 2))
-    mean = mean_gradient([float(labelled.sum()) / 6] * 6)
+    mean_count = float(labelled.sum()) / 6
+    mean = mean_gradient([mean_count] * 6)
     torch.testing.assert_close(mean, -0.5 * exact, rtol=1e-10, atol=1e-10)
     ratio = mean_gradient(labelled.tolist())
     assert not torch.allclose(ratio, mean, rtol=1e-3), (
@@ -132,33 +153,52 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
 def test_a_batch_without_labels_leaves_the_prior(mean: PriorMean) -> None:
     network = small_network()
     convert(network)
-    posterior = LogPosterior(network, Prior(S, N_EFF, mean))
+    prior = Prior(PRIOR_SIGMA, EFFECTIVE_PIXELS, mean)
+    posterior = LogPosterior(network, prior)
     images, labels = data()
+    unlabelled = torch.full_like(labels, 255)
     theta = moved(posterior)
-    gradient = posterior.energy_gradient(theta, images, torch.full_like(labels, 255), 64.0)
-    torch.testing.assert_close(gradient, (theta - (posterior.base if mean == "base" else 0)) / S**2)
+    gradient = posterior.energy_gradient(theta, images, unlabelled, 64.0)
+    centre = posterior.base if mean == "base" else torch.zeros_like(posterior.base)
+    torch.testing.assert_close(gradient, (theta - centre) / PRIOR_SIGMA**2)
+
+
+def test_data_without_labels_are_refused() -> None:
+    images, labels = data()
+    unlabelled = torch.full_like(labels, 255)
     with pytest.raises(InputError, match="no labelled pixel"):
-        posterior.on([(images, torch.full_like(labels, 255))])
+        target().on([(images, unlabelled)])
 
 
-def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
+def test_a_missing_beta_is_no_dimension() -> None:
     network = small_network(nn.LayerNorm([8, 8, 8], bias=False))
     posterior = target(network=network)
     layout = posterior.layout
-    assert len(posterior.base) == layout.total + int(layout.has_bias.sum()) < 2 * layout.total
+    dimensions = layout.total + int(layout.has_bias.sum())
+    assert len(posterior.base) == dimensions
+    assert dimensions < 2 * layout.total
+
+
+def test_the_scope_decides_the_dimension() -> None:
+    decoder = target("decoder")
+    assert len(decoder.base) == 16
+
+
+def test_parameters_of_a_scope_expand_to_all() -> None:
     decoder = target("decoder")
     layout = decoder.layout
-    assert len(decoder.base) == 16
     theta = decoder.base + torch.arange(1.0, 17.0)
     gamma, beta = decoder.expand(theta.expand(3, -1))
-    assert gamma.shape == beta.shape == (3, layout.total)
+    assert gamma.shape == (3, layout.total)
+    assert beta.shape == (3, layout.total)
     assert torch.equal(gamma[1, :8].float(), layout.weight[:8])
     torch.testing.assert_close(gamma[1, 8:].float(), layout.weight[8:] + torch.arange(1.0, 9.0))
     torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
 
 
 def frames(root: Path, *, augment: bool) -> SegmentationDataset:
-    return SegmentationDataModule("toy", str(root), crop=(32, 32)).dataset("train", augment=augment)
+    module = SegmentationDataModule("toy", str(root), crop=(32, 32))
+    return module.dataset("train", augment=augment)
 
 
 class Numbers:
@@ -185,11 +225,21 @@ def test_each_pass_shows_every_frame_once_in_another_order() -> None:
     assert len({tuple(numbers) for numbers in passes}) > 1
 
 
-def test_batches_depend_on_seed_and_step_alone() -> None:
+def test_fewer_steps_show_the_same_batches() -> None:
     batches = numbered_batches(seed=1)
-    assert all(map(torch.equal, batches[:5], numbered_batches(seed=1, steps=5)))
-    assert not all(map(torch.equal, batches, numbered_batches(seed=2)))
-    assert not torch.equal(batches[0][1], batches[1][1]), "augmentation differs from step to step"
+    fewer = numbered_batches(seed=1, steps=5)
+    assert all(map(torch.equal, batches[:5], fewer))
+
+
+def test_another_seed_shows_other_batches() -> None:
+    batches = numbered_batches(seed=1)
+    others = numbered_batches(seed=2)
+    assert not all(map(torch.equal, batches, others))
+
+
+def test_augmentation_differs_from_step_to_step() -> None:
+    first, second = numbered_batches(seed=1)[:2]
+    assert not torch.equal(first[1], second[1])
 
 
 def test_batches_leave_the_global_generator_alone() -> None:
@@ -200,8 +250,9 @@ def test_batches_leave_the_global_generator_alone() -> None:
 
 
 def test_frames_that_do_not_fill_a_batch_are_refused(toy_set: Path) -> None:
+    eight = frames(toy_set, augment=False)
     with pytest.raises(InputError, match="do not fill a batch of 9"):
-        minibatches(frames(toy_set, augment=False), range(8), 9, 0, 1)
+        minibatches(eight, range(8), 9, 0, 1)
 
 
 def test_batches_of_all_data_hold_the_frames_that_are_named(toy_set: Path) -> None:
@@ -214,7 +265,8 @@ def test_batches_of_all_data_hold_the_frames_that_are_named(toy_set: Path) -> No
 
 
 def test_minibatches_of_a_data_set_have_its_crop(toy_set: Path) -> None:
-    ((images, labels),) = minibatches(frames(toy_set, augment=True), range(8), 3, 0, 1)
+    eight = frames(toy_set, augment=True)
+    ((images, labels),) = minibatches(eight, range(8), 3, 0, 1)
     assert images.shape == (3, 3, 32, 32)
     assert labels.shape == (3, 32, 32)
 
@@ -227,8 +279,8 @@ def covariance(dimensions: int = 5) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     random = torch.randn(dimensions, dimensions, generator=generator, dtype=DOUBLE)
     rotation, _ = torch.linalg.qr(random)
-    variances = torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE) ** 2
-    return rotation @ torch.diag(variances) @ rotation.T
+    deviations = torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE)
+    return rotation @ torch.diag(deviations**2) @ rotation.T
 
 
 MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0, 3.0], dtype=DOUBLE)
@@ -238,8 +290,9 @@ def gaussian(cov: Tensor, mean: Tensor) -> LogDensity:
     precision = torch.linalg.inv(cov)
 
     def log_density(theta: Tensor) -> tuple[float, Tensor]:
-        gradient = -precision @ (theta - mean)
-        return 0.5 * float(gradient @ (theta - mean)), gradient
+        offset = theta - mean
+        gradient = -precision @ offset
+        return 0.5 * float(gradient @ offset), gradient
 
     return log_density
 
@@ -255,9 +308,8 @@ def banana(theta: Tensor) -> tuple[float, Tensor]:
 def chain_on(
     density: LogDensity, dimensions: int, seed: int = 0, **settings: Any
 ) -> HamiltonianChain:
-    return HamiltonianChain(
-        density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed
-    )
+    start = torch.zeros(dimensions, dtype=DOUBLE)
+    return HamiltonianChain(density, start, HmcConfig(**settings), seed)
 
 
 def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
@@ -265,20 +317,37 @@ def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
     return chain_on(gaussian(covariance(), MEAN), 5, seed, **options)
 
 
-def test_hmc_has_mean_and_covariance_of_a_correlated_gaussian() -> None:
-    chains = [gaussian_chain(seed).sample() for seed in range(3)]
-    x = torch.stack(chains).numpy()
-    size = min(effective_sample_size(x[:, :, i]) for i in range(5))
-    assert size > 600
-    assert max(rank_normalised_rhat(x[:, :, i]) for i in range(5)) < 1.01
-    cov = covariance()
-    pooled = torch.cat(chains)
-    deviation = cov.diag().sqrt()
-    # Four standard errors, from the effective sample size: sd / sqrt(n) of a mean, sqrt((c_ij^2 +
-    # c_ii c_jj) / n) of a covariance.
-    assert bool(((pooled.mean(0) - MEAN).abs() < 4 * deviation / math.sqrt(size)).all())
-    error = ((cov.square() + torch.outer(cov.diag(), cov.diag())) / size).sqrt()
-    assert bool(((pooled.T.cov() - cov).abs() < 4 * error).all())
+@pytest.fixture(scope="module")
+def three_chains() -> Tensor:
+    """The states ``[3, 900, 5]`` of HMC on a correlated Gaussian."""
+    return torch.stack([gaussian_chain(seed).sample() for seed in range(3)])
+
+
+def smallest_sample_size(chains: Tensor) -> float:
+    """Return the effective sample size of the dimension that has the smallest."""
+    return min(effective_sample_size(x) for x in chains.numpy().transpose(2, 0, 1))
+
+
+def test_hmc_chains_agree(three_chains: Tensor) -> None:
+    assert smallest_sample_size(three_chains) > 600
+    for x in three_chains.numpy().transpose(2, 0, 1):
+        assert rank_normalised_rhat(x) < 1.01
+
+
+def test_hmc_has_the_mean_of_a_correlated_gaussian(three_chains: Tensor) -> None:
+    deviation = covariance().diag().sqrt()
+    error = deviation / math.sqrt(smallest_sample_size(three_chains))
+    mean = three_chains.flatten(0, 1).mean(0)
+    assert bool(((mean - MEAN).abs() < 4 * error).all())
+
+
+def test_hmc_has_the_covariance_of_a_correlated_gaussian(three_chains: Tensor) -> None:
+    expected = covariance()
+    variances = torch.outer(expected.diag(), expected.diag())
+    # The standard error of an entry is sqrt((c_ij^2 + c_ii c_jj) / n).
+    error = ((expected.square() + variances) / smallest_sample_size(three_chains)).sqrt()
+    found = three_chains.flatten(0, 1).T.cov()
+    assert bool(((found - expected).abs() < 4 * error).all())
 
 
 START = torch.tensor([0.5, 0.3], dtype=DOUBLE)
@@ -297,7 +366,8 @@ def test_leapfrog_follows_the_flow_with_an_error_of_second_order() -> None:
         return np.concatenate([state[2:], gradient.numpy()])
 
     first = torch.cat([START, MOMENTUM]).numpy()
-    expected = solve_ivp(rate, (0, 1), first, "DOP853", rtol=1e-11, atol=1e-12).y[:, -1]
+    flow = solve_ivp(rate, (0, 1), first, "DOP853", rtol=1e-11, atol=1e-12)
+    expected = flow.y[:, -1]
     value, gradient = banana(START)
     place_errors = []
     energy_errors = []
@@ -321,35 +391,74 @@ def test_leapfrog_is_reversible() -> None:
     torch.testing.assert_close(-back.momentum, MOMENTUM, atol=1e-12, rtol=0)
 
 
+def standard_gaussian(dimensions: int) -> LogDensity:
+    cov = torch.eye(dimensions, dtype=DOUBLE)
+    return gaussian(cov, torch.zeros(dimensions, dtype=DOUBLE))
+
+
+def adapted(target_acceptance: float) -> dict[str, Any]:
+    """Return the record of a chain whose step size was adapted to a target.
+
+    It has many dimensions: with few, the acceptance jumps near the limit of stability.
+    """
+    chain = chain_on(
+        standard_gaussian(60),
+        60,
+        trajectory=1.5,
+        warmup=300,
+        samples=400,
+        target_acceptance=target_acceptance,
+    )
+    chain.sample()
+    return chain.record()
+
+
 def test_the_step_size_is_adapted_to_the_target() -> None:
     sizes = []
-    for target in (0.65, 0.95):
-        # Many dimensions: with few, the acceptance jumps near the limit of stability.
-        density = gaussian(torch.eye(60, dtype=DOUBLE), torch.zeros(60, dtype=DOUBLE))
-        chain = chain_on(
-            density, 60, trajectory=1.5, warmup=300, samples=400, target_acceptance=target
-        )
-        chain.sample()
-        record = chain.record()
-        assert record["acceptance"] == pytest.approx(target, abs=0.06)
-        assert record["leapfrog_steps"] == pytest.approx(1.5 / record["step_size"], abs=1.0)
-        sizes.append(record["step_size"])
+    for target_acceptance in (0.65, 0.95):
+        record = adapted(target_acceptance)
+        size = record["step_size"]
+        assert record["acceptance"] == pytest.approx(target_acceptance, abs=0.06)
+        assert record["leapfrog_steps"] == pytest.approx(1.5 / size, abs=1.0)
+        sizes.append(size)
     assert sizes[0] > 1.3 * sizes[1]
 
 
-def test_divergent_trajectories_are_rejected_and_counted() -> None:
-    def cliff(theta: Tensor) -> tuple[float, Tensor]:
-        value, gradient = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))(theta)
-        return (math.nan, gradient) if float(theta[0]) > 1 else (value, gradient)
+def cliff(theta: Tensor) -> tuple[float, Tensor]:
+    """A standard Gaussian that has no density above 1."""
+    value, gradient = standard_gaussian(1)(theta)
+    if float(theta[0]) > 1:
+        value = math.nan
+    return value, gradient
 
-    chain = chain_on(cliff, 1, trajectory=1.5, warmup=20, samples=1000, step_size=0.2)
-    x = chain.sample()
-    record = chain.record()
-    assert float(x.max()) <= 1
-    assert record["divergences"] > 50
-    assert record["accepted"] + record["divergences"] / 1000 == pytest.approx(1.0, abs=0.02)
+
+@pytest.fixture(scope="module")
+def on_a_cliff() -> tuple[Tensor, dict[str, Any]]:
+    """The states of a chain with divergent trajectories, and its record."""
+    chain = chain_on(
+        cliff,
+        1,
+        trajectory=1.5,
+        warmup=20,
+        samples=1000,
+        step_size=0.2,
+    )
+    states = chain.sample()
+    return states, chain.record()
+
+
+def test_divergent_trajectories_are_rejected(on_a_cliff: Any) -> None:
+    states, _ = on_a_cliff
+    assert float(states.max()) <= 1
     # What is left is the Gaussian cut off at 1, whose mean is -phi(1) / Phi(1).
-    assert float(x.mean()) == pytest.approx(-0.2876, abs=0.12)
+    assert float(states.mean()) == pytest.approx(-0.2876, abs=0.12)
+
+
+def test_divergent_trajectories_are_counted(on_a_cliff: Any) -> None:
+    _, record = on_a_cliff
+    assert record["divergences"] > 50
+    rejected = record["divergences"] / 1000
+    assert record["accepted"] + rejected == pytest.approx(1.0, abs=0.02)
 
 
 def test_a_chain_that_only_diverges_ends() -> None:
@@ -375,30 +484,55 @@ def exact(theta: Tensor) -> Tensor:
 
 def constant(size: float, steps: int, burn_in: int, **more: Any) -> SghmcConfig:
     """One cycle of steps of one size; those after ``burn_in`` are noisy and kept."""
-    return cyclical(1, steps, burn_in / steps, steps - burn_in, lr=size, shape="constant", **more)
+    return cyclical(
+        cycles=1,
+        length=steps,
+        exploration=burn_in / steps,
+        states=steps - burn_in,
+        lr=size,
+        shape="constant",
+        **more,
+    )
 
 
 def cyclical(cycles: int, length: int, exploration: float, states: int, **more: Any) -> SghmcConfig:
-    usual: dict[str, Any] = {"lr": 0.1, "momentum": 0.0, "effective_pixels": 1.0}
-    settings = {
+    settings: dict[str, Any] = {
         "cycles": cycles,
         "cycle_steps": length,
         "exploration": exploration,
         "states_per_cycle": states,
+        "lr": 0.1,
+        "momentum": 0.0,
+        "effective_pixels": 1.0,
     }
-    return SghmcConfig(**settings, **usual | more)  # type: ignore[arg-type]
+    return SghmcConfig(**settings | more)
 
 
 def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[Any, Any]:
     """Covariance of theta in the recursion of (theta, v), from the discrete Lyapunov equation."""
-    eye, precision = np.eye(2), PRECISION.numpy()
+    eye = np.eye(2)
+    kept = momentum * eye
+    slope = -size * PRECISION.numpy()
     # v' = m v - h A theta + e and theta' = theta + v'
-    step = np.block([[eye - size * precision, momentum * eye], [-size * precision, momentum * eye]])
-    noise = 2 * (1 - momentum) * size * temperature * np.block([[eye, eye], [eye, eye]])
-    return np.asarray(solve_discrete_lyapunov(step, noise)[:2, :2])
+    step = np.block(
+        [
+            [eye + slope, kept],
+            [slope, kept],
+        ]
+    )
+    variance = 2 * (1 - momentum) * size * temperature
+    noise = variance * np.block([[eye, eye], [eye, eye]])
+    solution = solve_discrete_lyapunov(step, noise)
+    return np.asarray(solution[:2, :2])
 
 
-@pytest.mark.parametrize(("size", "momentum", "temperature"), [(0.1, 0.0, 1.0), (0.02, 0.8, 0.25)])
+@pytest.mark.parametrize(
+    ("size", "momentum", "temperature"),
+    [
+        (0.1, 0.0, 1.0),
+        (0.02, 0.8, 0.25),
+    ],
+)
 def test_langevin_has_mean_and_covariance_of_its_recursion(
     size: float, momentum: float, temperature: float
 ) -> None:
@@ -410,10 +544,10 @@ def test_langevin_has_mean_and_covariance_of_its_recursion(
     slowest = float(np.linalg.eigvalsh(PRECISION.numpy())[0])
     independent = steps * slowest * size / (1 - momentum) / 2
     for i in range(2):
-        assert x[:, i].mean() == pytest.approx(
-            float(CENTRE[i]), abs=4 * math.sqrt(expected[i, i] / independent)
-        )
-    error = np.sqrt((expected**2 + np.outer(np.diag(expected), np.diag(expected))) / independent)
+        error_of_mean = math.sqrt(expected[i, i] / independent)
+        assert x[:, i].mean() == pytest.approx(float(CENTRE[i]), abs=4 * error_of_mean)
+    variances = np.diag(expected)
+    error = np.sqrt((expected**2 + np.outer(variances, variances)) / independent)
     assert (np.abs(np.cov(x.T) - expected) < 4 * error).all()
 
 
@@ -445,10 +579,16 @@ def test_every_cycle_keeps_its_number_of_states_and_its_last_one(
 
 def test_the_cosine_of_a_cycle() -> None:
     settings = cyclical(2, 100, 0.5, 1, lr=0.4)
-    assert settings.step_size(0) == settings.step_size(100) == 0.4
+    assert settings.step_size(0) == 0.4
+    assert settings.step_size(100) == 0.4
     assert settings.step_size(50) == pytest.approx(0.2)
-    assert settings.step_size(99) == pytest.approx(0.2 * (math.cos(0.99 * math.pi) + 1))
-    assert cyclical(2, 100, 0.5, 1, lr=0.4, shape="constant").step_size(99) == 0.4
+    last = 0.2 * (math.cos(0.99 * math.pi) + 1)
+    assert settings.step_size(99) == pytest.approx(last)
+
+
+def test_a_cycle_of_a_constant_step_size() -> None:
+    settings = cyclical(2, 100, 0.5, 1, lr=0.4, shape="constant")
+    assert settings.step_size(99) == 0.4
 
 
 def test_a_gradient_that_breaks_is_reported_with_its_step() -> None:
@@ -472,28 +612,40 @@ def test_a_start_without_a_density_is_refused() -> None:
         chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
 
 
-def test_finished_chains_are_not_run_again_and_one_that_fails_says_which(tmp_path: Path) -> None:
-    last = tmp_path / "last.ckpt"
-    started: list[int] = []
+class FailingSampler:
+    """Samples chains, and fails at its second call."""
 
-    def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
-        started.append(number)
-        if started == [0, 1]:
+    def __init__(self) -> None:
+        self.started: list[int] = []
+
+    def __call__(self, number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
+        self.started.append(number)
+        if self.started == [0, 1]:
             raise PartialFailure(
                 "the gradient became NaN or infinite. Hint: lower the learning rate"
             )
-        states = sample_langevin(exact, CENTRE, cyclical(2, 10, 0.3, 3), number, show)
+        settings = cyclical(2, 10, 0.3, 3)
+        states = sample_langevin(exact, CENTRE, settings, number, show)
         return states, {"number": number}
 
-    with pytest.raises(
-        PartialFailure, match=r"chain 2 of 3 stopped: the gradient became NaN.*give another --out"
-    ):
+
+def test_a_chain_that_fails_says_which(tmp_path: Path) -> None:
+    said = r"chain 2 of 3 stopped: the gradient became NaN.*give another --out"
+    with pytest.raises(PartialFailure, match=said):
+        run_chains(FailingSampler(), 3, tmp_path / "last.ckpt")
+
+
+def test_finished_chains_are_not_run_again(tmp_path: Path) -> None:
+    last = tmp_path / "last.ckpt"
+    sample = FailingSampler()
+    with pytest.raises(PartialFailure):
         run_chains(sample, 3, last)
     states, records = run_chains(sample, 3, last, resume=True)
-    assert started == [0, 1, 1, 2]
+    assert sample.started == [0, 1, 1, 2]
     assert states.shape == (3, 6, 2)
     assert records == [{"number": 0}, {"number": 1}, {"number": 2}]
-    assert torch.equal(states[1], sample(1, lambda *_: None)[0].float())
+    alone, _ = sample(1, lambda *_: None)
+    assert torch.equal(states[1], alone.float())
 
 
 Array = npt.NDArray[np.float64]
@@ -502,15 +654,15 @@ Array = npt.NDArray[np.float64]
 def autoregressive(
     chains: int, draws: int, correlation: float, seed: int, apart: float = 0.0
 ) -> Array:
-    """Chains of AR(1) draws with unit variance, their means ``apart`` standard deviations apart on
-    average.
-    """
+    """Chains of AR(1) draws of unit variance, whose means lie ``apart`` deviations apart."""
     generator = np.random.default_rng(seed)
     noise = generator.normal(size=(chains, draws))
+    innovation = math.sqrt(1 - correlation**2)
     x = noise.copy()
     for i in range(1, draws):
-        x[:, i] = correlation * x[:, i - 1] + math.sqrt(1 - correlation**2) * noise[:, i]
-    return np.asarray(x + apart * generator.normal(size=(chains, 1)), np.float64)
+        x[:, i] = correlation * x[:, i - 1] + innovation * noise[:, i]
+    shifts = apart * generator.normal(size=(chains, 1))
+    return np.asarray(x + shifts, np.float64)
 
 
 @given(
@@ -521,9 +673,15 @@ def autoregressive(
     ties=st.booleans(),
     seed=st.integers(0, 10_000),
 )
+# The lags end in a negative even one.
 @example(
-    chains=4, draws=20, correlation=0.0, apart=1.0, ties=True, seed=1872
-)  # the lags end in a negative even one
+    chains=4,
+    draws=20,
+    correlation=0.0,
+    apart=1.0,
+    ties=True,
+    seed=1872,
+)
 def test_both_agree_with_arviz(
     chains: int, draws: int, correlation: float, apart: float, ties: bool, seed: int
 ) -> None:
@@ -545,7 +703,8 @@ def test_both_agree_with_arviz(
 def test_r_hat_notices_drift() -> None:
     steady = np.random.default_rng(0).normal(size=(1, 400))
     assert rank_normalised_rhat(steady) < 1.05
-    drifting = np.arange(100.0)[None] + np.random.default_rng(0).normal(size=(1, 100))
+    noise = np.random.default_rng(0).normal(size=(1, 100))
+    drifting = np.arange(100.0)[None] + noise
     assert rank_normalised_rhat(drifting) > 1.5
 
 
@@ -560,29 +719,51 @@ def test_r_hat_of_chains_that_stand_still_elsewhere_is_infinite() -> None:
     assert rank_normalised_rhat(stuck) == math.inf
 
 
-def test_what_does_not_vary_or_is_not_finite_has_no_number() -> None:
-    assert math.isnan(rank_normalised_rhat(np.ones((2, 10))))
-    assert math.isnan(effective_sample_size(np.ones((2, 10))))
-    assert math.isnan(rank_normalised_rhat(np.array([[0.0, 1.0, np.nan, 2.0]])))
+def test_what_does_not_vary_has_no_number() -> None:
+    constant = np.ones((2, 10))
+    assert math.isnan(rank_normalised_rhat(constant))
+    assert math.isnan(effective_sample_size(constant))
 
 
-def test_convergence_over_the_parameters() -> None:
-    states = np.random.default_rng(0).normal(size=(2, 200, 5))
-    good = convergence(states)
-    assert good["rhat_max"] < 1.05
-    assert good["rhat_below_1.1"] == 1.0
-    assert good["ess_min"] > 100
-    states[1, :, 3] += 3
-    bad = convergence(states)
+def test_what_is_not_finite_has_no_number() -> None:
+    with_nan = np.array([[0.0, 1.0, np.nan, 2.0]])
+    assert math.isnan(rank_normalised_rhat(with_nan))
+
+
+@pytest.fixture
+def converged() -> Array:
+    """Two chains of 200 states of 5 independent parameters."""
+    return np.random.default_rng(0).normal(size=(2, 200, 5))
+
+
+def test_convergence_over_the_parameters(converged: Array) -> None:
+    record = convergence(converged)
+    assert record["rhat_max"] < 1.05
+    assert record["rhat_below_1.1"] == 1.0
+    assert record["ess_min"] > 100
+
+
+def test_a_parameter_whose_chains_lie_apart_is_noticed(converged: Array) -> None:
+    good = convergence(converged)
+    converged[1, :, 3] += 3
+    bad = convergence(converged)
     assert bad["rhat_max"] > 1.5
     assert bad["rhat_median"] == pytest.approx(good["rhat_median"], abs=0.02)
     assert bad["rhat_below_1.1"] == 0.8
-    states[:, :, 0] = 1.0  # a parameter that never moves has no R-hat, and spoils no other's
-    assert convergence(states)["rhat_below_1.1"] == 0.75
+
+
+def test_a_parameter_that_never_moves_spoils_no_other(converged: Array) -> None:
+    converged[1, :, 3] += 3
+    converged[:, :, 0] = 1.0
+    assert convergence(converged)["rhat_below_1.1"] == 0.75
 
 
 @pytest.mark.parametrize(
-    ("length", "reason"), [(3, "3 states a chain"), (8, "none of 5 parameters varies")]
+    ("length", "reason"),
+    [
+        (3, "3 states a chain"),
+        (8, "none of 5 parameters varies"),
+    ],
 )
 def test_chains_without_convergence_have_a_reason(length: int, reason: str) -> None:
     record = convergence(np.zeros((2, length, 5)))
@@ -626,12 +807,15 @@ def test_draws_go_round_the_chains_and_take_every_state_once(
 @given(seed=st.integers(0, 1000))
 def test_the_seed_decides_the_order_of_the_states(seed: int) -> None:
     posterior = numbered(24, 2)
-    assert states_of(posterior, range(24), seed) != states_of(posterior, range(24), seed + 1)
+    order = states_of(posterior, range(24), seed)
+    other = states_of(posterior, range(24), seed + 1)
+    assert order != other
 
 
 def test_outside_a_narrower_scope_a_draw_is_the_mean_of_its_chain() -> None:
     posterior = numbered(6, 2)
     affine = posterior.affine(LAYOUT, range(6), 0, "decoder")
+    whole = posterior.affine(LAYOUT, range(6), 0)
     assert torch.equal(affine.weight[:, 0], torch.tensor([1.0, 4.0] * 3))
     assert torch.equal(affine.bias[:, 0], torch.tensor([1.5, 4.5] * 3))
-    assert torch.equal(affine.weight[:, 8:], posterior.affine(LAYOUT, range(6), 0).weight[:, 8:])
+    assert torch.equal(affine.weight[:, 8:], whole.weight[:, 8:])

@@ -47,9 +47,14 @@ SCORES = ("epistemic", "entropy", "aleatoric", "mean-energy", "deterministic-ene
 def network(seed: int) -> SegmentationNetwork:
     torch.manual_seed(seed)
     options = {"decoder_channels": 16, "decoder_atrous_rates": [2, 3, 4]}
-    return build_network(
-        NetworkDescription("DeepLabV3Plus", "mobilenet_v2", TOY.classes, TOY.palette, options)
-    ).eval()
+    description = NetworkDescription(
+        "DeepLabV3Plus",
+        "mobilenet_v2",
+        TOY.classes,
+        TOY.palette,
+        options,
+    )
+    return build_network(description).eval()
 
 
 def flops(work: Any) -> int:
@@ -59,7 +64,8 @@ def flops(work: Any) -> int:
 
 
 def frames(height: int, width: int, count: int = 1) -> Tensor:
-    return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(height))
+    generator = torch.Generator().manual_seed(height)
+    return torch.rand(count, 3, height, width, generator=generator)
 
 
 # Several frames, another size between, and other frames of the same size.
@@ -104,9 +110,15 @@ def test_networks_that_share_their_encoder_run_it_once_a_frame(precision: Any) -
     common = flops(lambda: encoder(images))
     assert flops(lambda: sampler(images)) == 2 * whole - common
     assert flops(lambda: apart(images)) == 2 * whole
-    if precision == "bfloat16":
-        copies = {id(engine._run.body.encoder) for engine in sampler._engines.values()}  # type: ignore[union-attr]
-        assert len(copies) == 1, "one copy of the encoder"
+
+
+def test_networks_that_share_their_encoder_share_its_copy() -> None:
+    sampler = sampler_of(with_shared_encoder(network(0)), "bfloat16")
+    for images in SOME_FRAMES:
+        sampler(images)
+    engines: Any = sampler._engines
+    copies = {id(engine._run.body.encoder) for engine in engines.values()}
+    assert len(copies) == 1
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -129,13 +141,16 @@ def test_tensors_of_a_shared_encoder_are_not_own() -> None:
     assert own_tensors([base, network(1)]) == frozenset()
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
-    learner = Learner(network(0), DistilConfig(head_channels=8))
-    base = copy.deepcopy(learner.network)
+def student_sampler(learner: Learner, precision: Any = "float32") -> Sampler:
+    """Return a sampler of the student that a learner trains."""
     student = Student(learner.network, learner.head, learner.logit_layer.module)
-    sampler = Sampler(student.network, student, scores=SCORES, precision=precision)
-    tolerance = 1e-4 if precision == "float32" else 0.1
+    return Sampler(student.network, student, scores=SCORES, precision=precision)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_a_student_has_the_scores_of_two_draws(precision: str, tolerance: float) -> None:
+    learner = Learner(network(0), DistilConfig(head_channels=8))
+    sampler = student_sampler(learner, precision)
     close = partial(torch.testing.assert_close, atol=tolerance, rtol=0)
     for images in (frames(64, 96, 2), frames(50, 70), frames(64, 96, 2).flip(0, -1)):
         made = sampler(images, keep_probabilities=True)
@@ -148,7 +163,17 @@ def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
         close(made.scores["epistemic"], entropy_share(mean) - aleatoric)
         close(made.scores["mean-energy"], (energy(plus) + energy(minus)) / 2)
         assert float(made.scores["epistemic"].mean()) > 1e-6
-    head = flops(lambda: learner.head(torch.zeros(2, 16, 16, 24)))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_student_runs_one_pass_and_its_head(precision: str) -> None:
+    learner = Learner(network(0), DistilConfig(head_channels=8))
+    base = copy.deepcopy(learner.network)
+    sampler = student_sampler(learner, precision)
+    images = frames(64, 96, 2)
+    features = torch.zeros(2, 16, 16, 24)
+    sampler(images)
+    head = flops(lambda: learner.head(features))
     assert head > 0
     one_pass = flops(lambda: base(images))
     assert flops(lambda: sampler(images)) == one_pass + head
@@ -156,7 +181,8 @@ def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
 
 # Two draws of (.9, .1) and (.5, .5): a mean of (.7, .3), .6109 - (.3251 + .6931) / 2 = .1018 nats
 # of epistemic, energies of 0.
-TWO_DRAWS = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()[:, :, None, None].expand(2, 2, 96, 128)
+LOGITS_OF_DRAWS = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()
+TWO_DRAWS = LOGITS_OF_DRAWS[:, :, None, None].expand(2, 2, 96, 128)
 MEANS = torch.tensor([0.7, 0.3])[:, None, None].expand(2, 24, 32)
 EPISTEMIC = torch.full((24, 32), 0.10175)
 # The value of a pixel is its number.
@@ -195,14 +221,21 @@ def made(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneOpt
     folder = tmp_path_factory.mktemp("distil")
     save_network(network(0), folder / "base")
     finetune(FinetuneOptions(base=folder / "base", out=folder / "teacher", method="tta"))
-    small = {"frames": 4, "epochs": 2, "head_channels": 8, "corruptions": ["noise:2", "fog:3"]}
     settings = {
         "data.dataset": "toy",
         "data.root": str(toy_set),
-        **{f"distil.{k}": v for k, v in small.items()},
+        "distil.frames": 4,
+        "distil.epochs": 2,
+        "distil.head_channels": 8,
+        "distil.corruptions": ["noise:2", "fog:3"],
     }
-    paths = {"base": folder / "teacher", "out": folder / "student"}
-    options = FinetuneOptions(**paths, method="distil", device="cpu", settings=settings)
+    options = FinetuneOptions(
+        base=folder / "teacher",
+        out=folder / "student",
+        method="distil",
+        device="cpu",
+        settings=settings,
+    )
     finetune(options)
     return options
 
@@ -223,7 +256,10 @@ def test_last_layer_and_affine_parameters_are_trained(made: FinetuneOptions) -> 
     before = base.state_dict()
     trained = load_network(out, ignore_posterior=True).body.state_dict()
     changed = {name for name, tensor in trained.items() if not torch.equal(tensor, before[name])}
-    norms = {name for name, module in base.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    norms = set()
+    for name, module in base.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            norms.add(name)
     last = {"segmentation_head.0.weight", "segmentation_head.0.bias"}
     assert last <= changed
     for name in changed - last:
@@ -231,16 +267,21 @@ def test_last_layer_and_affine_parameters_are_trained(made: FinetuneOptions) -> 
         assert "running" not in name
 
 
-def test_a_student_is_read_by_the_verbs(
+def test_a_student_gives_maps(made: FinetuneOptions) -> None:
+    image = np.full((64, 96, 3), 99, np.uint8)
+    maps = load_model(Path(made.out))(image, scores=SCORES)
+    assert 0 < maps.epistemic.mean() < maps.entropy.mean()
+
+
+def test_a_student_is_checked_by_the_doctor(
     made: FinetuneOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maps = load_model(Path(made.out))(np.full((64, 96, 3), 99, np.uint8), scores=SCORES)
-    assert 0 < maps.epistemic.mean() < maps.entropy.mean()
     monkeypatch.setattr(torch, "compile", None)
     options = DoctorOptions(model=made.out, size=(64, 96), device="cpu", compile=True)
     checked = doctor(options)
     assert checked.failure == ""
-    assert ["could not be compiled" in note for note in checked.notes] == [True]
+    (note,) = checked.notes
+    assert "could not be compiled" in note
 
 
 def test_a_second_training_gives_the_same_bytes(made: FinetuneOptions, tmp_path: Path) -> None:
@@ -252,22 +293,31 @@ def test_a_second_training_gives_the_same_bytes(made: FinetuneOptions, tmp_path:
 def test_training_on_frames_without_labels_brings_the_student_nearer(
     made: FinetuneOptions, tmp_path: Path
 ) -> None:
-    (tmp_path / "images").mkdir()
+    images = tmp_path / "images"
+    images.mkdir()
     for number in range(3):
         frame = np.random.default_rng(number).integers(0, 256, (16, 24, 3), np.uint8)
-        cv2.imwrite(str(tmp_path / "images" / f"{number}.png"), cv2.resize(frame, (96, 64)))
+        large = cv2.resize(frame, (96, 64))
+        cv2.imwrite(str(images / f"{number}.png"), large)
     save_network(network(1), tmp_path / "start")
     losses = []
     for epochs in (1, 12):
-        paths = {"distil.input": str(tmp_path / "images"), "distil.start": str(tmp_path / "start")}
-        settings = {**paths, "distil.epochs": epochs, "distil.batch_size": 4, "distil.lr": 0.01}
-        finetune(replace(made, out=tmp_path / f"{epochs}", settings=settings))
-        made_of = load_model(tmp_path / f"{epochs}").record["provenance"]
+        out = tmp_path / str(epochs)
+        settings = {
+            "distil.input": str(images),
+            "distil.start": str(tmp_path / "start"),
+            "distil.epochs": epochs,
+            "distil.batch_size": 4,
+            "distil.lr": 0.01,
+        }
+        finetune(replace(made, out=out, settings=settings))
+        made_of = load_model(out).record["provenance"]
         assert made_of["dataset"] is None
         assert made_of["frames"] == 6
         losses.append(made_of["loss"])
+    short, long = losses
     for part in ("divergence", "epistemic", "energy"):
-        assert losses[1][part] < 0.7 * losses[0][part]
+        assert long[part] < 0.7 * short[part]
 
 
 @pytest.fixture
@@ -301,7 +351,8 @@ def test_a_start_of_other_classes_is_refused(
     made: FinetuneOptions, tmp_path: Path, out: Path
 ) -> None:
     turned = network(1)
-    turned.description = replace(turned.description, classes=turned.description.classes[::-1])
+    classes = turned.description.classes[::-1]
+    turned.description = replace(turned.description, classes=classes)
     save_network(turned, tmp_path / "classes")
     settings = {"distil.start": str(tmp_path / "classes")}
     refused(made, "has the classes", out=out, settings=settings)
@@ -318,7 +369,8 @@ def test_a_folder_without_images_is_refused(
 
 
 def test_an_unknown_corruption_is_refused(made: FinetuneOptions, out: Path) -> None:
-    refused(made, "corruption 'rain'", out=out, settings={"distil.corruptions": ["rain:3"]})
+    settings = {"distil.corruptions": ["rain:3"]}
+    refused(made, "corruption 'rain'", out=out, settings=settings)
     assert not out.exists()
 
 
@@ -329,7 +381,9 @@ def test_a_teacher_of_other_sizes_is_refused(
 
     def of_64_columns(network: SegmentationNetwork, images: Tensor) -> Tensor:
         # LogitLayer looks at the network with 64 x 64 pixels.
-        return whole(network, images if images.shape[-1] == 64 else images.view(7))
+        if images.shape[-1] != 64:
+            images = images.view(7)
+        return whole(network, images)
 
     monkeypatch.setattr(SegmentationNetwork, "forward", of_64_columns)
     refused(made, "the teacher takes no frames of 128 x 64 pixels", out=out)
@@ -348,9 +402,7 @@ def test_a_lack_of_memory_is_not_called_a_wrong_size(
 
 
 class TwoHeads(nn.Module):
-    """Calls an auxiliary head after its main one; ``joined`` also adds it to the logits,
-    stacked.
-    """
+    """Calls an auxiliary head after its main one; ``joined`` also adds it to the logits."""
 
     def __init__(self, classes: int, *, joined: bool = False) -> None:
         super().__init__()
@@ -384,15 +436,16 @@ def test_logits_that_two_heads_make_are_refused() -> None:
 def test_a_student_of_a_network_with_dropped_outputs() -> None:
     """Its draws are z + d and z - d of the outputs that are kept."""
     learner = Learner(of_two_heads(dropped=(1,)), DistilConfig(head_channels=8))
-    student = Student(learner.network, learner.head, learner.logit_layer.module)
     images = frames(16, 24)
+    # What the heads see.
+    standardised = (images - learner.network.mean) / learner.network.std
     with torch.no_grad():
         logits = learner.network(images)
-        difference = learner.head(
-            (images - learner.network.mean) / learner.network.std  # which the heads see
-        )[:, [0, 2, 3]]
-        mean = ((logits + difference).softmax(1) + (logits - difference).softmax(1)) / 2
-    made = Sampler(student.network, student, scores=SCORES)(images, keep_probabilities=True)
+        difference = learner.head(standardised)[:, [0, 2, 3]]
+        plus = (logits + difference).softmax(1)
+        minus = (logits - difference).softmax(1)
+    mean = (plus + minus) / 2
+    made = student_sampler(learner)(images, keep_probabilities=True)
     torch.testing.assert_close(made.probabilities, mean, atol=1e-5, rtol=0)
 
 
@@ -401,12 +454,14 @@ def test_network_and_head_learn_where_their_rates_are_equal(
 ) -> None:
     monkeypatch.setattr("segunc.baselines.distil.HEAD_RATE", 1.0)
     learner = Learner(of_two_heads(), DistilConfig(head_channels=8, epochs=1))
-    before = [p.detach().clone() for p in (learner.parameters[0], learner.head[0].weight)]
+    network_before = learner.parameters[0].detach().clone()
+    head_before = learner.head[0].weight.detach().clone()
     image = np.full((16, 16, 3), 128, np.uint8)
     maps = torch.full((4, 4), 0.5)
-    learner.train([Lesson(image, (0, 0), torch.full((3, 4, 4), 1 / 3).half(), maps, maps)])
-    assert not torch.equal(learner.parameters[0], before[0])
-    assert not torch.equal(learner.head[0].weight, before[1])
+    probabilities = torch.full((3, 4, 4), 1 / 3).half()
+    learner.train([Lesson(image, (0, 0), probabilities, maps, maps)])
+    assert not torch.equal(learner.parameters[0], network_before)
+    assert not torch.equal(learner.head[0].weight, head_before)
 
 
 class OneOutput(nn.Module):
@@ -414,7 +469,11 @@ class OneOutput(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 4, 1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+        )
         self.last = nn.Conv2d(4, 1, 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -432,22 +491,29 @@ def test_a_student_of_a_network_of_one_output() -> None:
     """Its draws are (0, z + d) and (0, z - d), so the probability of the road is a mean of
     sigmoids."""
     learner = Learner(of_one_output(), DistilConfig(head_channels=8))
-    student = Student(learner.network, learner.head, learner.logit_layer.module)
     images = frames(16, 24)
+    body: Any = learner.network.body
+    standardised = (images - learner.network.mean) / learner.network.std
     with torch.no_grad():
-        body: Any = learner.network.body
-        features = body.features((images - learner.network.mean) / learner.network.std)
+        features = body.features(standardised)
         logit = body.last(features).double()
         difference = learner.head(features).double()
-        road = ((logit + difference).sigmoid() + (logit - difference).sigmoid()) / 2
-    made = Sampler(student.network, student, scores=SCORES)(images, keep_probabilities=True)
+        plus = (logit + difference).sigmoid()
+        minus = (logit - difference).sigmoid()
+    road = (plus + minus) / 2
+    made = student_sampler(learner)(images, keep_probabilities=True)
     assert made.probabilities is not None
-    torch.testing.assert_close(made.probabilities[:, 1:].double(), road, atol=1e-6, rtol=0)
+    of_road = made.probabilities[:, 1:].double()
+    torch.testing.assert_close(of_road, road, atol=1e-6, rtol=0)
 
 
 def test_a_student_of_one_output_learns_from_two_probabilities() -> None:
     settings = DistilConfig(
-        head_channels=8, epochs=200, lr=0.05, epistemic_weight=0.0, energy_weight=0.0
+        head_channels=8,
+        epochs=200,
+        lr=0.05,
+        epistemic_weight=0.0,
+        energy_weight=0.0,
     )
     learner = Learner(of_one_output(), settings)
     image = np.full((16, 16, 3), 128, np.uint8)

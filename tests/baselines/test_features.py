@@ -65,20 +65,28 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("block", [1, 7, 512])
 def test_distances_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setitem(BLOCK, "cpu", block)
-    queries, bank = random(50, 12), random(80, 12, seed=1)
-    found, _ = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(queries)
-    neighbours, unit = Neighbours(bank), nn.functional.normalize(queries, dim=1)
-    np.testing.assert_allclose(neighbours(unit).numpy(), found[:, 0], atol=1e-5)
+    queries = random(50, 12)
+    bank = random(80, 12, seed=1)
+    of_scikit_learn = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank)
+    expected, _ = of_scikit_learn.kneighbors(queries)
+    neighbours = Neighbours(bank)
+    distances = neighbours(nn.functional.normalize(queries, dim=1))
+    np.testing.assert_allclose(distances.numpy(), expected[:, 0], atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(1, 60), st.integers(0, 99))
+@given(
+    parts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    size=st.integers(1, 60),
+    seed=st.integers(0, 99),
+)
 def test_a_sample_does_not_depend_on_how_the_stream_is_cut(
     parts: list[int], size: int, seed: int
 ) -> None:
     stream = torch.arange(float(sum(parts)))[:, None]
-    whole, cut = Sample(size, seed), Sample(size, seed)
+    whole = Sample(size, seed)
     whole.add(stream)
+    cut = Sample(size, seed)
     for part in stream.split(parts):
         cut.add(part)
     assert torch.equal(whole.rows.sort(0).values, cut.rows.sort(0).values)
@@ -89,7 +97,8 @@ def test_a_sample_does_not_depend_on_how_the_stream_is_cut(
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "encoder.pth"
-    torch.save(timm.create_model("test_efficientnet", pretrained=False).state_dict(), path)
+    encoder = timm.create_model("test_efficientnet", pretrained=False)
+    torch.save(encoder.state_dict(), path)
     return path
 
 
@@ -98,7 +107,8 @@ def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
     torch.manual_seed(0)
     options = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
     names = label_map("toy").classes
-    network = build_network(NetworkDescription("FPN", "mobilenet_v2", names, options=options))
+    description = NetworkDescription("FPN", "mobilenet_v2", names, options=options)
+    network = build_network(description)
     folder = tmp_path_factory.mktemp("base")
     save_network(network, folder)
     return Job(toy_set, folder, folder, folder, folder, folder)
@@ -109,9 +119,8 @@ def density_of(model: Any, needs: Any = FEATURES, frames: Any = None) -> Any:
 
 
 def fitted(base: Job, out: Path, **options: Any) -> Any:
-    config = FitConfig(
-        FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(base.data)}
-    )
+    data = {"dataset": "toy", "root": str(base.data)}
+    config = FitConfig(FeaturesConfig(frames=3, **options), data)
     fit_features(base.base, config, out, device="cpu")
     return load_model(out)
 
@@ -137,32 +146,65 @@ def test_what_was_seen_is_near_and_noise_is_far(
     assert float(far.median()) > 3 * float(near.max())
 
 
-def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) -> None:
-    layer = "body.encoder.features.3"
-    fitted(base, tmp_path / "model", layers=["body.encoder.features.5", layer])
-    copy_model(tmp_path / "model", tmp_path / "copy")
-    shutil.rmtree(tmp_path / "model")
-    model = load_model(tmp_path / "copy")
-    names = model.attachments["features"].frames
-    density = density_of(model, FEATURES, {names[0], names[2]})
-    stored = load_file(tmp_path / "copy" / "features.safetensors")
-    (path,) = base.data.glob(f"leftImg8bit/train/{names[1]}.png")
-    (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
-    seen = stored["1.bank"][stored["1.origins"][:, 0] == 1].float()
-    assert float(Neighbours(seen)(unit_features(maps).detach()).max()) < 1e-3
-    wanted = torch.isin(stored["0.origins"][:, 0], torch.tensor([0.0, 2.0]))
-    expected = Neighbours(stored["0.bank"][wanted]).bank
-    assert torch.equal(density.banks[0].bank, expected)
-    (nearest,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
-    assert nearest([(0.5, 0.5)])[0][1] in {names[0], names[2]}
+LAYER = "body.encoder.features.3"
+
+
+@dataclass(frozen=True)
+class CopiedModel:
+    """A model with banks of two layers and three frames, whose folder was copied and removed."""
+
+    model: Model
+    names: tuple[str, ...]  # of the frames
+    stored: dict[str, Tensor]
+    second_frame: Tensor  # as the network sees it
+
+
+@pytest.fixture(scope="module")
+def copied(base: Job, tmp_path_factory: pytest.TempPathFactory) -> CopiedModel:
+    root = tmp_path_factory.mktemp("copied")
+    fitted(base, root / "model", layers=["body.encoder.features.5", LAYER])
+    copy_model(root / "model", root / "copy")
+    shutil.rmtree(root / "model")
+    model = load_model(root / "copy")
+    features: Any = model.attachments["features"]
+    (path,) = base.data.glob(f"leftImg8bit/train/{features.frames[1]}.png")
+    return CopiedModel(
+        model,
+        features.frames,
+        load_file(root / "copy" / "features.safetensors"),
+        network_input([load_image(path)], (64, 128)),
+    )
+
+
+def test_a_bank_says_which_frame_its_features_are_of(copied: CopiedModel) -> None:
+    (maps,) = FeatureExtractor(copied.model.network, [LAYER])(copied.second_frame)
+    of_second = copied.stored["1.origins"][:, 0] == 1
+    neighbours = Neighbours(copied.stored["1.bank"][of_second].float())
+    distances = neighbours(unit_features(maps).detach())
+    assert float(distances.max()) < 1e-3
+
+
+def test_only_the_frames_that_are_trained_on_count(copied: CopiedModel) -> None:
+    trained = {copied.names[0], copied.names[2]}
+    density = density_of(copied.model, FEATURES, trained)
+    of_trained = torch.isin(copied.stored["0.origins"][:, 0], torch.tensor([0.0, 2.0]))
+    expected = Neighbours(copied.stored["0.bank"][of_trained])
+    assert torch.equal(density.banks[0].bank, expected.bank)
+    (nearest_of,) = density(copied.second_frame, FEATURES)[NEAREST]
+    ((_, name),) = nearest_of([(0.5, 0.5)])
+    assert name in trained
+
+
+def test_a_bank_of_no_frame_that_is_trained_on_is_refused(copied: CopiedModel) -> None:
     with pytest.raises(InputError, match="all 3 frames of the bank are left out"):
-        density_of(model, FEATURES, {"another"})
+        density_of(copied.model, FEATURES, {"another"})
 
 
 # A map of 2 x 2 places, each of which has the feature of one training frame. A feature that comes
 # again in the bank is that of the first.
-CORNERS = torch.eye(4)[torch.tensor([[0, 1], [2, 3]])].permute(2, 0, 1)
-CORNER_BANK = Neighbours(torch.eye(4).repeat(3, 1)[:9], [*"abcdABCDx"])
+CORNERS = torch.eye(4).reshape(2, 2, 4).permute(2, 0, 1)
+NINE_FEATURES = torch.eye(4).repeat(3, 1)[:9]
+CORNER_BANK = Neighbours(NINE_FEATURES, list("abcdABCDx"))
 FAR_BANK = Neighbours(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), ["far"])
 WHOLE = (1.0, 1.0)
 
@@ -175,7 +217,8 @@ def test_the_nearest_frame_is_that_of_the_place() -> None:
 
 def test_the_nearest_frame_of_a_map_that_covers_more_than_the_frame() -> None:
     """As of a network that pads below and at the right."""
-    assert nearest_frames([(CORNERS, CORNER_BANK, (2.0, 2.0))], [(0.9, 0.9)]) == [(0.0, "a")]
+    maps = [(CORNERS, CORNER_BANK, (2.0, 2.0))]
+    assert nearest_frames(maps, [(0.9, 0.9)]) == [(0.0, "a")]
 
 
 def test_the_nearest_frame_has_its_distance() -> None:
@@ -215,7 +258,8 @@ def test_a_bank_of_an_earlier_version_names_no_frames(base: Job, tmp_path: Path)
     change_record(folder / "features.json", tensors_sha256=file_sha256(stored))
     older = load_model(folder)
     evidence = density_of(older)(images, FEATURES)
-    assert evidence.keys() == {FEATURE_DISTANCE} == before.keys() - {NEAREST}
+    assert before.keys() == {FEATURE_DISTANCE, NEAREST}
+    assert evidence.keys() == {FEATURE_DISTANCE}
     assert torch.equal(evidence[FEATURE_DISTANCE], before[FEATURE_DISTANCE])
     with pytest.raises(InputError, match="does not say of which frames"):
         density_of(older, FEATURES, {"any"})
@@ -236,7 +280,8 @@ def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: P
     noisy = network_input([image], (64, 128))
     assert clean_density(noisy, FEATURES)[FEATURE_DISTANCE].mean() > 0.1
     # What is stored is rounded.
-    assert density(noisy, FEATURES)[FEATURE_DISTANCE].mean() < 1e-3
+    distances = density(noisy, FEATURES)[FEATURE_DISTANCE]
+    assert distances.mean() < 1e-3
 
 
 def test_an_unknown_corruption_is_refused() -> None:
@@ -255,29 +300,49 @@ def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
     assert places[-1, :2].tolist() == pytest.approx([1, 5 / 6])
 
 
-def test_a_bank_of_what_is_gone_is_refused(base: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scores": ["knn", "gmm"]},
+        {"scores": ["knn"], "upsampling": "guided"},
+    ],
+)
+def test_a_bank_of_what_is_gone_is_refused(
+    base: Job, tmp_path: Path, change: dict[str, Any]
+) -> None:
     fitted(base, tmp_path / "model", bank=50)
-    for change in ({"scores": ["knn", "gmm"]}, {"scores": ["knn"], "upsampling": "guided"}):
-        change_record(tmp_path / "model" / "features.json", **change)
-        with pytest.raises(
-            InputError,
-            match=r"features\.json was fitted for knn(, gmm)? with .* bilinear upsampling alone",
-        ):
-            load_model(tmp_path / "model")
+    change_record(tmp_path / "model" / "features.json", **change)
+    said = r"features\.json was fitted for knn(, gmm)? with .* bilinear upsampling alone"
+    with pytest.raises(InputError, match=said):
+        load_model(tmp_path / "model")
 
 
-def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
+def test_a_damaged_bank_is_refused(base: Job, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", bank=50)
-    place = tmp_path / "model" / "features.safetensors"
-    place.write_bytes(place.read_bytes()[:-4] + b"abcd")
+    stored = tmp_path / "model" / "features.safetensors"
+    stored.write_bytes(stored.read_bytes()[:-4] + b"abcd")
     with pytest.raises(InputError, match=r"has changed since features\.json was written"):
         density_of(model)
-    digest = file_sha256(place)
-    changed = {"tensors_sha256": digest, "encoder": "test_efficientnet", "mean": HALF, "std": HALF}
-    other = replace(model.attachments["features"], **changed)
+
+
+def test_a_bank_of_another_encoder_is_refused(base: Job, tmp_path: Path) -> None:
+    model = fitted(base, tmp_path / "model", bank=50)
+    stored = tmp_path / "model" / "features.safetensors"
+    stored.write_bytes(stored.read_bytes()[:-4] + b"abcd")
+    other = replace(
+        model.attachments["features"],
+        tensors_sha256=file_sha256(stored),
+        encoder="test_efficientnet",
+        mean=HALF,
+        std=HALF,
+    )
     with pytest.raises(InputError, match="do not fit the network"):
         other.providers(model, FEATURES)
-    place.unlink()
+
+
+def test_a_bank_that_is_gone_is_refused(base: Job, tmp_path: Path) -> None:
+    model = fitted(base, tmp_path / "model", bank=50)
+    (tmp_path / "model" / "features.safetensors").unlink()
     with pytest.raises(InputError, match="does not exist"):
         density_of(model)
 
@@ -294,9 +359,8 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     base: Job, weights: Path, tmp_path: Path, options: dict[str, Any], said: str
 ) -> None:
-    options = {
-        name: str(weights) if value == "WEIGHTS" else value for name, value in options.items()
-    }
+    if options.get("weights") == "WEIGHTS":
+        options = options | {"weights": str(weights)}
     with pytest.raises(InputError, match=said) as caught:
         fitted(base, tmp_path / "model", **options)
     assert "\n" not in str(caught.value)
@@ -304,7 +368,8 @@ def test_bad_input_is_one_line(
 
 
 def known(count: int = 200_000, seed: int = 0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).exponential(size=count)).float()
+    values = np.random.default_rng(seed).exponential(size=count)
+    return torch.from_numpy(values).float()
 
 
 def test_surprise_is_the_share_of_pixels_that_score_as_high() -> None:
@@ -321,8 +386,9 @@ def test_surprise_beyond_the_last_level() -> None:
     none was seen.
     """
     far = torch.tensor([9.0, 14.0, 30.0])
-    surprise = Surprise.of(known())
-    np.testing.assert_allclose(surprise(far).numpy(), far.numpy() / math.log(10), rtol=0.1)
+    decades = Surprise.of(known())(far)
+    expected = far.numpy() / math.log(10)
+    np.testing.assert_allclose(decades.numpy(), expected, rtol=0.1)
 
 
 def test_surprise_keeps_the_order_where_levels_are_equal() -> None:
@@ -356,7 +422,8 @@ class MeasuredSum:
 @pytest.fixture(scope="module")
 def measured(base: Job, toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> MeasuredSum:
     data = {"dataset": "toy", "root": str(toy_set)}
-    config = FitConfig(AnomalyConfig(parts=list(PARTS), weights=[2.0, 1.0], frames=3), data)
+    method = AnomalyConfig(parts=list(PARTS), weights=[2.0, 1.0], frames=3)
+    config = FitConfig(method, data)
     total = fit_sum(base.base, config, tmp_path_factory.mktemp("sum"), device="cpu")
     model = load_model(base.base)
     sampler = Sampler(model.network, scores=list(PARTS))
@@ -377,7 +444,8 @@ def test_a_sum_records_what_it_was_fitted_on(measured: MeasuredSum) -> None:
 
 
 def test_parts_are_scaled_by_mean_and_deviation_over_normal_scenes(measured: MeasuredSum) -> None:
-    for scale, values in zip(measured.total.scales, measured.values.double().numpy(), strict=True):
+    of_parts = measured.values.double().numpy()
+    for scale, values in zip(measured.total.scales, of_parts, strict=True):
         assert scale.mean == pytest.approx(values.mean(), rel=1e-5)
         assert scale.std == pytest.approx(values.std(), rel=1e-5)
 
@@ -399,12 +467,20 @@ def test_each_part_has_a_surprise_of_its_own(measured: MeasuredSum) -> None:
     parts = zip(PARTS, measured.values, measured.total.part_surprises, strict=True)
     for name, values, surprise in parts:
         highest = values.max()
-        decades = measured.total.decades(dict.fromkeys(PARTS, float(highest)))[name]
-        assert decades == pytest.approx(float(surprise(highest[None])), abs=1e-3)
-        assert float((surprise(values) >= 2).float().mean()) == pytest.approx(0.01, rel=0.2)
+        decades = measured.total.decades(dict.fromkeys(PARTS, float(highest)))
+        expected = float(surprise(highest[None]))
+        assert decades[name] == pytest.approx(expected, abs=1e-3)
+        one_in_a_hundred = surprise(values) >= 2
+        assert float(one_in_a_hundred.float().mean()) == pytest.approx(0.01, rel=0.2)
 
 
-@pytest.mark.parametrize(("held_out", "left_out"), [(None, list("01234567")), ("3", ["3"])])
+@pytest.mark.parametrize(
+    ("held_out", "left_out"),
+    [
+        (None, list("01234567")),
+        ("3", ["3"]),
+    ],
+)
 def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
     base: Job,
     toy_set: Path,
@@ -422,12 +498,11 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
 
     monkeypatch.setattr(Model, "fitted", noted)
     data = SegmentationDataModule("toy", str(toy_set), **folds)
-    pixels = known_pixels(
-        load_model(base.base), data, ["deterministic-entropy"], AnomalyConfig(), draws=1
-    )
-    assert sorted(map(sorted, compared)) == sorted(
-        sorted(set("01234567") - {name}) for name in left_out
-    )
+    model = load_model(base.base)
+    parts = ["deterministic-entropy"]
+    pixels = known_pixels(model, data, parts, AnomalyConfig(), draws=1)
+    expected = [sorted(set("01234567") - {name}) for name in left_out]
+    assert sorted(sorted(names) for names in compared) == sorted(expected)
     assert len(pixels.values) == 1
     assert pixels.frames == len(left_out)
 
@@ -455,24 +530,32 @@ def test_a_sum_without_weights_is_refused(base: Job, tmp_path: Path) -> None:
 
 
 def test_a_score_without_spread_is_refused(base: Job, tmp_path: Path) -> None:
-    with torch.no_grad():
-        network = load_network(base.base)
-        network.body.segmentation_head[0].weight.zero_()
-        network.body.segmentation_head[0].bias.zero_()
+    network = load_network(base.base)
+    last: Any = network.body.segmentation_head[0]
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
     flat = tmp_path / "flat"
     save_network(network, flat)
     said = "deterministic-entropy is 1 at every pixel"
-    refused_sum(flat, base.data, tmp_path / "out", said, parts=["deterministic-entropy"])
+    parts = ["deterministic-entropy"]
+    refused_sum(flat, base.data, tmp_path / "out", said, parts=parts)
 
 
 def of_hashes(temperature: float = 1.0, bank: str | None = "bank") -> Any:
-    hashes = {"base_sha256": "base", "posterior_sha256": None, "calibrator_sha256": None}
-    return SimpleNamespace(hashes=hashes | {"temperature": temperature, "features_sha256": bank})
+    hashes = {
+        "base_sha256": "base",
+        "posterior_sha256": None,
+        "calibrator_sha256": None,
+        "temperature": temperature,
+        "features_sha256": bank,
+    }
+    return SimpleNamespace(hashes=hashes)
 
 
 def total() -> ScoreSum:
     values = torch.stack([known(seed=0), known(seed=1)])
-    scales = (Standard.of(values[0]), Standard.of(values[1]))
+    energy, knn = values
+    scales = (Standard.of(energy), Standard.of(knn))
     return ScoreSum(
         parts=("deterministic-energy", "knn"),
         weights=(1.0, 2.0),
@@ -485,7 +568,7 @@ def total() -> ScoreSum:
         base_sha256="base",
         posterior_sha256=None,
         features_sha256="bank",
-        part_surprises=(Surprise.of(values[0]), Surprise.of(values[1])),
+        part_surprises=(Surprise.of(energy), Surprise.of(knn)),
         pixels=values.shape[1],
         measured_to=4.1,
     )

@@ -47,26 +47,28 @@ def tiny_network() -> nn.Module:
 
 IMAGES = torch.rand(3, 3, 4, 5, generator=torch.Generator().manual_seed(1))
 LABELS = torch.zeros(3, 4, 5, dtype=torch.int64)
-LABELS[0, 0] = LABELS[2, :, 3:] = IGNORE
+LABELS[0, 0] = IGNORE
+LABELS[2, :, 3:] = IGNORE
 PIXELS = int((LABELS != IGNORE).sum())
 
 
 def exact(network: nn.Module) -> Tensor:
-    """``[2T, 2T]``: for every pixel and class the outer product of the gradient of its
-    log-probability, by brute force.
+    """Return the Fisher ``[2T, 2T]`` of the mean pixel, by brute force: for every pixel and class
+    the outer product of the gradient of its log-probability.
     """
     layout = AffineLayout(network)
-    total = torch.zeros(2 * layout.total, 2 * layout.total, dtype=torch.float64)
+    size = 2 * layout.total
+    total = torch.zeros(size, size, dtype=torch.float64)
     gamma = layout.weight.clone()[None].requires_grad_()
     beta = layout.bias.clone()[None].requires_grad_()
     for image, label in zip(IMAGES, LABELS, strict=True):
         with layout.active(AffineDraws(gamma, beta)):
             logs = network(image[None])[0].log_softmax(0)
-        for y, x in (label != IGNORE).nonzero().tolist():
-            for log in logs[:, y, x]:
-                slopes = torch.autograd.grad(log, (gamma, beta), retain_graph=True)
-                gradient = torch.cat(slopes, 1)[0].double()
-                total += float(log.detach().exp()) * torch.outer(gradient, gradient)
+        for log in logs[:, label != IGNORE].T.flatten():
+            slopes = torch.autograd.grad(log, (gamma, beta), retain_graph=True)
+            gradient = torch.cat(slopes, 1)[0].double()
+            probability = float(log.detach().exp())
+            total += probability * torch.outer(gradient, gradient)
     return total / PIXELS
 
 
@@ -79,12 +81,21 @@ def summed(structure: Structure, samples: int, batch: int = 3, scope: str = "all
     return fisher
 
 
-def test_it_converges_to_the_exact_fisher_of_the_mean_pixel() -> None:
-    samples = 1500
+SAMPLES = 1500
+
+
+@pytest.fixture(scope="module")
+def fisher() -> FisherSum:
+    return summed("block", SAMPLES)
+
+
+def test_a_sum_counts_its_pixels_and_gradients(fisher: FisherSum) -> None:
+    assert fisher.pixels == SAMPLES * PIXELS
+    assert fisher.gradients == SAMPLES * 3
+
+
+def test_it_converges_to_the_exact_fisher_of_the_mean_pixel(fisher: FisherSum) -> None:
     full = exact(tiny_network())
-    fisher = summed("block", samples)
-    assert fisher.pixels == samples * PIXELS
-    assert fisher.gradients == samples * 3
     # gamma with gamma, beta with beta, gamma with beta; F_ii, F_jj and F_ij of each entry.
     first = full.diagonal()[:4]
     second = full.diagonal()[4:]
@@ -93,12 +104,19 @@ def test_it_converges_to_the_exact_fisher_of_the_mean_pixel() -> None:
     products = torch.stack([first.square(), second.square(), first * second])
     # Three images' gradients, each nearly Gaussian: an entry ij has a variance of at most (F_ii
     # F_jj + F_ij^2) / samples.
-    bound = 5 * ((products + expected.square()) / samples).sqrt()
-    difference = (fisher.mean().double() - expected).abs()
+    bound = 5 * ((products + expected.square()) / SAMPLES).sqrt()
+    mean = fisher.mean().double()
+    difference = (mean - expected).abs()
     assert bool((difference <= bound).all())
     # And the check can see: twice the matrix, as a lost factor would give, lies outside.
-    assert bool(((2 * fisher.mean().double() - expected).abs() > bound)[:2].all())
-    assert torch.equal(summed("diagonal", 3).mean(), summed("block", 3).mean()[:2])
+    difference_of_twice = (2 * mean - expected).abs()
+    assert bool((difference_of_twice > bound)[:2].all())
+
+
+def test_the_diagonal_is_that_of_the_block() -> None:
+    diagonal = summed("diagonal", 3).mean()
+    block = summed("block", 3).mean()
+    assert torch.equal(diagonal, block[:2])
 
 
 def test_a_scope_leaves_the_other_layers_at_zero() -> None:
@@ -108,19 +126,27 @@ def test_a_scope_leaves_the_other_layers_at_zero() -> None:
 
 
 def test_layers_without_beta_have_no_entry_for_it() -> None:
-    network = small_network(nn.LayerNorm([8, 4, 4], bias=False)).requires_grad_(False)
+    layer_norm = nn.LayerNorm([8, 4, 4], bias=False)
+    network = small_network(layer_norm).requires_grad_(False)
     fisher = FisherSum(network, layout_of(network).affine, "diagonal")
-    fisher.add(torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64), 0)
-    assert not (fisher.total[1] > 0)[8:].any()
-    assert (fisher.total[0] > 0)[8:].any()
+    images = torch.rand(2, 3, 4, 4)
+    labels = torch.zeros(2, 4, 4, dtype=torch.int64)
+    fisher.add(images, labels, 0)
+    of_gamma, of_beta = fisher.total[:2]
+    assert not (of_beta[8:] > 0).any()
+    assert (of_gamma[8:] > 0).any()
 
 
 def run(job: Job, out: Path, **settings: Any) -> Laplace:
     """Twelve crops in three batches."""
-    data = {"dataset": "toy", "root": str(job.data), "crop": (64, 64), "batch_size": 4}
-    config = FinetuneConfig(
-        LaplaceConfig(images=12, samples=1, **settings), data, {"precision": "32-true"}
-    )
+    method = LaplaceConfig(images=12, samples=1, **settings)
+    data = {
+        "dataset": "toy",
+        "root": str(job.data),
+        "crop": (64, 64),
+        "batch_size": 4,
+    }
+    config = FinetuneConfig(method, data, {"precision": "32-true"})
     finetune_laplace(job.base, config, out, device="cpu", say=lambda text: None)
     posterior = load_model(out).posterior
     assert isinstance(posterior, Laplace)
@@ -129,16 +155,20 @@ def run(job: Job, out: Path, **settings: Any) -> Laplace:
 
 def test_a_second_fisher_is_the_same(trained: Job, tmp_path: Path) -> None:
     first = run(trained, tmp_path / "base")
-    assert torch.equal(run(trained, tmp_path / "again").fisher, first.fisher)
+    again = run(trained, tmp_path / "again")
+    assert torch.equal(again.fisher, first.fisher)
 
 
 def test_the_fisher_is_of_the_tuned_network_and_its_scope(trained: Job, tmp_path: Path) -> None:
     base = run(trained, tmp_path / "base")
     tuned = run(trained, tmp_path / "tuned", epochs=1, scope="last:1")
-    assert float((tuned.mean - base.mean).abs().max()) > 1e-4
+    change = (tuned.mean - base.mean).abs()
+    assert float(change.max()) > 1e-4
     in_scope = tuned.fisher[0] > 0
     assert 0 < int(in_scope.sum()) < len(in_scope)
-    assert not torch.allclose(tuned.fisher[:, in_scope], base.fisher[:, in_scope], rtol=1e-3)
+    before = base.fisher[:, in_scope]
+    after = tuned.fisher[:, in_scope]
+    assert not torch.allclose(after, before, rtol=1e-3)
 
 
 class Recorded(AffineTask[Any]):
@@ -146,41 +176,64 @@ class Recorded(AffineTask[Any]):
         if not hasattr(self, "trajectory"):
             self.trajectory: dict[int, np.ndarray] = {}
             self.rates: list[float] = []
-        self.trajectory[self.global_step] = self.trained.affine.detach().double().numpy().copy()
-        self.rates.append(float(self.trainer.optimizers[0].param_groups[0]["lr"]))
+        affine = self.trained.affine.detach().double()
+        self.trajectory[self.global_step] = affine.numpy().copy()
+        (group,) = self.trainer.optimizers[0].param_groups
+        self.rates.append(float(group["lr"]))
         super().on_train_batch_end(*arguments)
 
 
-def test_the_statistics_are_those_of_the_snapshots(tmp_path: Path) -> None:
-    config = SwagConfig(warmup_steps=3, burn_in=5, collect_every=2, rank=3, lr=0.02)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """SWAG after 16 steps."""
+    config = SwagConfig(
+        warmup_steps=3,
+        burn_in=5,
+        collect_every=2,
+        rank=3,
+        lr=0.02,
+    )
     task = Recorded(small_network(), 4, lambda layout: Trajectory(layout, config), config)
-    fit(task, tmp_path, 4)  # 16 steps
-    taken = np.stack([task.trajectory[n] for n in (7, 9, 11, 13, 15)])
-    posterior = task.trained.gaussian()
+    fit(task, tmp_path_factory.mktemp("swag"), 4)
+    return task
+
+
+def test_the_statistics_are_those_of_the_snapshots(recorded: Recorded) -> None:
+    taken = np.stack([recorded.trajectory[step] for step in (7, 9, 11, 13, 15)])
+    assert int(recorded.trained.snapshots) == len(taken)
+    posterior = recorded.trained.gaussian()
     np.testing.assert_allclose(posterior.mean, taken.mean(0), rtol=1e-6)
     np.testing.assert_allclose(posterior.variance, taken.var(0), rtol=1e-5, atol=1e-14)
     running = taken.cumsum(0) / np.arange(1, 6)[:, None, None]
-    np.testing.assert_allclose(posterior.deviations, (taken - running)[-3:], rtol=1e-4, atol=1e-8)
-    assert int(task.trained.snapshots) == 5
-    # The rate of step n, read after it: a linear rise over the warm-up, then constant.
-    assert task.rates == pytest.approx([0.01, 0.015, *[0.02] * 14])
+    deviations = (taken - running)[-3:]
+    np.testing.assert_allclose(posterior.deviations, deviations, rtol=1e-4, atol=1e-8)
 
 
-def test_accumulated_gradients_give_one_snapshot_a_step_and_each_below_the_rank_a_column(
-    tmp_path: Path,
-) -> None:
+def test_the_rate_rises_over_the_warm_up_and_is_constant_then(recorded: Recorded) -> None:
+    # The rate of step n, read after it.
+    rise = [0.01, 0.015]
+    constant = [0.02] * 14
+    assert recorded.rates == pytest.approx(rise + constant)
+
+
+def test_accumulated_gradients_give_one_snapshot_a_step(tmp_path: Path) -> None:
     task = swag_task(small_network(), burn_in=0, collect_every=1, rank=10)
     fit(task, tmp_path, 2, accumulate_grad_batches=2)
     assert int(task.trained.snapshots) == 4
+    # Fewer snapshots than the rank: each gives a column.
     assert task.trained.gaussian().deviations.shape == (4, 2, 16)
 
 
-def test_one_snapshot_is_one_clear_line(tmp_path: Path) -> None:
+def test_steps_for_one_snapshot_are_refused_before_the_first(tmp_path: Path) -> None:
     task = swag_task(small_network(), burn_in=10, collect_every=4)
     said = "at least 2 snapshots, and 16 steps give 1 with burn_in 10 and collect_every 4"
     with pytest.raises(InputError, match=said):
         fit(task, tmp_path, 4)
-    assert int(task.trained.snapshots) == 0, "said before the first step"
+    assert int(task.trained.snapshots) == 0
+
+
+def test_one_snapshot_is_no_posterior() -> None:
+    task = swag_task(small_network(), burn_in=10, collect_every=4)
     task.trained.collect(AffineLayout(task.network))
     with pytest.raises(InputError, match="at least 2 snapshots, not 1"):
         task.trained.gaussian()
@@ -193,9 +246,8 @@ LAYOUT = layout_of(small_network())
 @pytest.mark.parametrize("prior_mean", ["base", "zero"])
 def test_the_kl_is_that_of_torch(scope: str, prior_mean: Any) -> None:
     prior = Prior(0.3, mean=prior_mean)
-    made = MeanFieldTraining(
-        LAYOUT, VariationalConfig(initial_sigma=0.05, kl_weight=0.7, scope=scope), prior
-    )
+    config = VariationalConfig(initial_sigma=0.05, kl_weight=0.7, scope=scope)
+    made = MeanFieldTraining(LAYOUT, config, prior)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         made.mean.add_(0.1 * torch.randn(made.mean.shape, generator=generator))
@@ -203,24 +255,43 @@ def test_the_kl_is_that_of_torch(scope: str, prior_mean: Any) -> None:
     chosen = slice(8, 16) if scope == "decoder" else slice(0, 16)
     base = LAYOUT.affine[:, chosen]
     centre = base if prior_mean == "base" else torch.zeros_like(base)
-    q = Normal(made.mean[:, chosen], torch.nn.functional.softplus(made.rho)[:, chosen])
-    expected = (
-        0.7
-        * kl_divergence(q, Normal(centre, torch.full_like(base, 0.3))).sum()
-        / prior.effective_pixels
-    )
+    sigma = torch.nn.functional.softplus(made.rho)
+    approximation = Normal(made.mean[:, chosen], sigma[:, chosen])
+    prior_normal = Normal(centre, torch.full_like(base, 0.3))
+    divergence = kl_divergence(approximation, prior_normal).sum()
+    expected = 0.7 * divergence / prior.effective_pixels
     torch.testing.assert_close(made.regulariser(LAYOUT, 0), expected, rtol=1e-5, atol=1e-9)
 
 
-def test_draws_in_training_are_independent_for_images_and_seeds_and_gamma_and_beta() -> None:
-    task = variational_task(small_network(), initial_sigma=0.1)
-    draws = task.training_draws(3, 0)
-    noise = (torch.cat([draws.weight, draws.bias], 1) - task.trained.mean.flatten()) / 0.1
-    assert float(torch.corrcoef(noise.detach()).triu(1).abs().max()) < 0.5
-    assert float(noise.detach().abs().max()) < 5
+@pytest.fixture
+def variational() -> Any:
+    return variational_task(small_network(), initial_sigma=0.1)
+
+
+@pytest.fixture
+def noise(variational: Any) -> Tensor:
+    """The standard noise ``[3, 32]`` of the draws of a batch, first that of gamma."""
+    draws = variational.training_draws(3, 0)
+    affine = torch.cat([draws.weight, draws.bias], 1)
+    scaled: Tensor = (affine - variational.trained.mean.flatten()) / 0.1
+    return scaled.detach()
+
+
+def test_images_have_independent_draws_in_training(noise: Tensor) -> None:
+    correlations = torch.corrcoef(noise).triu(1)
+    assert float(correlations.abs().max()) < 0.5
+    assert float(noise.abs().max()) < 5
+
+
+def test_gamma_and_beta_have_independent_draws_in_training(noise: Tensor) -> None:
     assert not torch.allclose(noise[:, :16], noise[:, 16:])
-    task.seed = 1
-    assert not torch.allclose(draws.weight, task.training_draws(3, 0).weight)
+
+
+def test_another_seed_gives_other_draws_in_training(variational: Any) -> None:
+    first = variational.training_draws(3, 0)
+    variational.seed = 1
+    other = variational.training_draws(3, 0)
+    assert not torch.allclose(first.weight, other.weight)
 
 
 MODULES = {
@@ -250,17 +321,26 @@ def test_each_baseline_is_found_under_its_name() -> None:
     assert modules == MODULES
 
 
-@pytest.mark.parametrize(
-    "ask", [lambda: METHODS["sgld"], lambda: load_recorded(Path("model"), {"method": "laplace"})]
-)
-def test_a_baseline_without_its_entry_point_says_to_install_again(
-    ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def without_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a checkout that was updated but not installed again."""
     monkeypatch.setattr(registry, "entry_points", lambda group: [])
-    entries = {name: None if name in MODULES else entry for name, entry in METHODS._entries.items()}
+    entries = METHODS._entries | dict.fromkeys(MODULES)
     monkeypatch.setattr(METHODS, "_entries", entries)
     monkeypatch.setattr(METHODS, "_looked_outside", False)
+
+
+@pytest.mark.usefixtures("without_entry_points")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: METHODS["sgld"],
+        lambda: load_recorded(Path("model"), {"method": "laplace"}),
+    ],
+)
+def test_a_baseline_without_its_entry_point_says_to_install_again(
+    ask: Callable[[], object],
+) -> None:
     with pytest.raises(InputError, match=r"entry point of .* '(sgld|laplace)' .* pip install -e "):
         ask()
     assert {"sgld", "laplace"} <= set(METHODS), "their names are listed all the same"

@@ -32,9 +32,8 @@ LAYERS = ["body.encoder.features.3"]  # of stride 4
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained network that sees frames at half their size."""
     torch.manual_seed(0)
-    description = NetworkDescription(
-        "FPN", "mobilenet_v2", ("road", "car", "sky"), inference_size=(64, 128)
-    )
+    classes = ("road", "car", "sky")
+    description = NetworkDescription("FPN", "mobilenet_v2", classes, inference_size=(64, 128))
     folder = tmp_path_factory.mktemp("base")
     save_network(build_network(description), folder)
     return folder
@@ -42,10 +41,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def road(tmp_path: Path) -> Path:
-    return write(
-        tmp_path / "road" / "images",
-        *np.random.default_rng(0).integers(0, 255, (3, 128, 256, 3), np.uint8),
-    )
+    images = np.random.default_rng(0).integers(0, 255, (3, 128, 256, 3), np.uint8)
+    return write(tmp_path / "road" / "images", *images)
 
 
 def write(folder: Path, *images: Any) -> Path:
@@ -70,15 +67,13 @@ def fitted(base: Path, out: Path, road: object, **more: Any) -> Model:
 
 
 def test_a_bank_of_images_alone_knows_them(base: Path, road: Path, tmp_path: Path) -> None:
-    words = (
-        "--method",
-        "features",
-        "--features.images",
-        road,
-        "--features.layers",
-        LAYERS[0].join("[]"),
+    succeed(
+        "finetune --method features --device cpu",
+        *("--base", base),
+        *("--features.images", road),
+        *("--features.layers", LAYERS[0].join("[]")),
+        *("--out", tmp_path / "model"),
     )
-    succeed("finetune", "--base", base, *words, "--out", tmp_path / "model", "--device", "cpu")
     model = load_model(tmp_path / "model")
     assert model.attachments["features"].frames == ("0", "1", "2")
     near = model(load_image(road / "0.png"), scores=["knn"]).knn
@@ -89,9 +84,10 @@ def test_a_bank_of_images_alone_knows_them(base: Path, road: Path, tmp_path: Pat
 
 def test_anomalies_and_ignored_pixels_stay_out(base: Path, road: Path, tmp_path: Path) -> None:
     mask(road)
-    for place in (road, f"folder:{road.parent}"):
-        fitted(base, tmp_path / "model", place)
-        _, row, column, _ = load_file(tmp_path / "model" / "features.safetensors")["0.origins"].T
+    for images in (road, f"folder:{road.parent}"):
+        fitted(base, tmp_path / "model", images)
+        stored = load_file(tmp_path / "model" / "features.safetensors")
+        _, row, column, _ = stored["0.origins"].T
         assert len(row) == 3 * 12 * 15  # a place beside an anomaly has seen it
         assert row.max() < 0.75
         assert column.min() > 0.5
@@ -146,17 +142,20 @@ def test_whole_frames_are_seen_at_their_own_size(whole_frames: Model, road: Path
     assert len(density.banks[0].bank) == 3 * 32 * 64
     assert distance.shape == (1, 128, 256)
     sampler = Sampler(model.network, scores=["knn"], fitted=model.fitted(["knn"]))
-    found = sample_frames(sampler, [image, load_image(road / "0.png")]).scores["knn"]
+    other = load_image(road / "0.png")
+    sampled = sample_frames(sampler, [image, other]).scores["knn"]
     as_network_sees = F.interpolate(distance[None], (64, 128), mode="bilinear")
     expected = F.interpolate(as_network_sees, (128, 256), mode="bilinear")
-    torch.testing.assert_close(found[:1], expected[0])
+    torch.testing.assert_close(sampled[:1], expected[0])
 
 
 def test_features_of_an_earlier_version_are_of_frames_as_the_network_sees_them(
     whole_frames: Model, tmp_path: Path
 ) -> None:
     change_record(tmp_path / "model" / "features.json", without=["resolution"])
-    assert not load_model(tmp_path / "model").fitted(["knn"]).providers[0].whole
+    older = load_model(tmp_path / "model")
+    (density,) = older.fitted(["knn"]).providers
+    assert not density.whole
 
 
 def test_a_hull_joins_large_pieces_and_holds_what_lies_between_them() -> None:
@@ -165,9 +164,15 @@ def test_a_hull_joins_large_pieces_and_holds_what_lies_between_them() -> None:
     prediction[20:, 35:50] = 1
     prediction[2, 2] = 0  # too small to be road
     hull = drivable_hull(prediction, (0, 1))
-    assert hull.nonzero().aminmax(dim=0).min.tolist() == [20, 10]
+    first_row, first_column = hull.nonzero().amin(0).tolist()
+    assert first_row == 20
+    assert first_column == 10
     assert hull[20:, 10:50].all()
     assert hull.sum() == 20 * 40
+
+
+def test_without_a_drivable_pixel_the_hull_is_the_frame() -> None:
+    prediction = torch.full((40, 60), 2, dtype=torch.uint8)
     assert drivable_hull(prediction, (3,)).all()
 
 
@@ -176,7 +181,8 @@ def test_outside_of_the_drivable_hull_nothing_is_an_anomaly(
 ) -> None:
     def left_of(prediction: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
         assert tuple(classes) == (2, 0)
-        return torch.arange(prediction.shape[1]).expand_as(prediction) < prediction.shape[1] // 2
+        width = prediction.shape[1]
+        return torch.arange(width).expand_as(prediction) < width // 2
 
     monkeypatch.setattr("segunc.baselines.anomaly.drivable_hull", left_of)
     fitted(base, tmp_path / "model", road)

@@ -40,33 +40,48 @@ from tests.training.overconfident import save_abnn
 def synthetic(pixels: int, classes: int, temperature: float, seed: int) -> PixelSample:
     """The mean prediction of draws, and labels drawn from what a calibration makes of it."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(1, pixels, classes, generator=generator) * 4
-    logits = logits + torch.randn(4, pixels, classes, generator=generator) * 0.5
-    logs = logits.double().softmax(2).mean(0).log()
-    labels = torch.multinomial((logs / temperature).softmax(1), 1, generator=generator)[:, 0]
-    return PixelSample(
-        logs, labels, torch.ones(pixels, dtype=torch.float64), torch.arange(pixels) * 10 // pixels
-    )
+    mean_logits = torch.randn(1, pixels, classes, generator=generator) * 4
+    noise = torch.randn(4, pixels, classes, generator=generator) * 0.5
+    logs = (mean_logits + noise).double().softmax(2).mean(0).log()
+    calibrated = (logs / temperature).softmax(1)
+    labels = torch.multinomial(calibrated, 1, generator=generator)[:, 0]
+    weights = torch.ones(pixels, dtype=torch.float64)
+    frames = torch.arange(pixels) * 10 // pixels
+    return PixelSample(logs, labels, weights, frames)
 
 
 def numpy_nll(sample: PixelSample, temperature: float = 1.0) -> float:
-    found = log_softmax(sample.logs.numpy() / temperature, axis=1)
-    of_labels = np.take_along_axis(found, sample.labels.numpy()[:, None], 1)[:, 0]
+    logs = log_softmax(sample.logs.numpy() / temperature, axis=1)
+    labels = sample.labels.numpy()[:, None]
+    of_labels = np.take_along_axis(logs, labels, 1)[:, 0]
     return -float(np.average(of_labels, weights=sample.weights))
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 3.0])
-def test_the_temperature_is_that_of_scipy_and_near_the_one_of_the_labels(
-    temperature: float,
-) -> None:
+TEMPERATURES = pytest.mark.parametrize("temperature", [0.6, 1.0, 3.0])
+
+
+@TEMPERATURES
+def test_the_temperature_is_that_of_scipy(temperature: float) -> None:
     sample = synthetic(20_000, 7, temperature, seed=1)
     best = minimize_scalar(
-        lambda t: numpy_nll(sample, math.exp(t)), bounds=(-3, 3), options={"xatol": 1e-9}
+        lambda logarithm: numpy_nll(sample, math.exp(logarithm)),
+        bounds=(-3, 3),
+        options={"xatol": 1e-9},
     )
-    found = fit_temperature(sample)
-    assert found == pytest.approx(math.exp(best.x), rel=1e-5)
-    assert found == pytest.approx(temperature, rel=0.05)
-    assert float(mean_nll(sample, 1 / found)) == pytest.approx(best.fun, rel=1e-9)
+    fitted = fit_temperature(sample)
+    assert fitted == pytest.approx(math.exp(best.x), rel=1e-5)
+    assert float(mean_nll(sample, 1 / fitted)) == pytest.approx(best.fun, rel=1e-9)
+
+
+@TEMPERATURES
+def test_the_temperature_is_near_the_one_of_the_labels(temperature: float) -> None:
+    sample = synthetic(20_000, 7, temperature, seed=1)
+    assert fit_temperature(sample) == pytest.approx(temperature, rel=0.05)
+
+
+@TEMPERATURES
+def test_the_nll_is_that_of_scipy(temperature: float) -> None:
+    sample = synthetic(20_000, 7, temperature, seed=1)
     assert float(mean_nll(sample)) == pytest.approx(numpy_nll(sample), rel=1e-9)
 
 
@@ -98,14 +113,15 @@ def test_a_temperature_at_a_bound_is_refused(sample: PixelSample, said: str) -> 
 
 @pytest.fixture(scope="module")
 def camvid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A noise-only ABNN of the CamVid classes with a size of its own, and a set whose frames have
-    another.
-    """
+    """A noise-only ABNN of the CamVid classes, and a data set whose frames have another size."""
     root = tmp_path_factory.mktemp("temperature")
     torch.manual_seed(0)
-    classes = label_map("camvid").classes
     description = NetworkDescription(
-        "FPN", "mobilenet_v2", classes, options=SMALL_DECODER, inference_size=(72, 96)
+        "FPN",
+        "mobilenet_v2",
+        label_map("camvid").classes,
+        options=SMALL_DECODER,
+        inference_size=(72, 96),
     )
     save_network(build_network(description), root / "base")
     save_abnn(root / "base", root / "abnn")
@@ -122,8 +138,9 @@ def pooled(
         of_frame = sampler(frame.image, keep_probabilities=True).probabilities
         assert of_frame is not None
         truth = torch.from_numpy(frame.labels.astype(np.int64)).flatten()
-        probabilities.append(of_frame[0].flatten(1).T[truth != 255])
-        labels.append(truth[truth != 255])
+        counted = truth != 255
+        probabilities.append(of_frame[0].flatten(1).T[counted])
+        labels.append(truth[counted])
     return torch.cat(probabilities), torch.cat(labels)
 
 
@@ -134,10 +151,12 @@ def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Pa
     sample = sample_pixels(model, data, settings)
     sampler = Sampler(model.network, model.posterior, draws=4, seed=5)
     probabilities, labels = pooled(sampler, model, data, frames=0)
+    equal_weights = torch.ones(len(labels), dtype=torch.float64)
+    means = sample.logs.exp().float()
     assert sample.frames.unique().tolist() == [0, 1, 2]
     assert torch.equal(sample.labels, labels)
-    assert torch.equal(sample.weights, torch.ones(len(labels), dtype=torch.float64))
-    torch.testing.assert_close(sample.logs.exp().float(), probabilities, rtol=1e-4, atol=1e-5)
+    assert torch.equal(sample.weights, equal_weights)
+    torch.testing.assert_close(means, probabilities, rtol=1e-4, atol=1e-5)
 
 
 def test_a_sample_depends_on_its_seed_alone(camvid: tuple[Path, Path]) -> None:
@@ -180,7 +199,11 @@ def test_the_sampler_applies_what_is_written(
     assert calibration.applies == "mean"
     assert calibration.nll_after < calibration.nll_before
     sampler = Sampler(
-        model.network, model.posterior, draws=2, fitted=model.fitted(("msp",)), scores=("msp",)
+        model.network,
+        model.posterior,
+        draws=2,
+        fitted=model.fitted(("msp",)),
+        scores=("msp",),
     )
     data = SegmentationDataModule("camvid", str(camvid[1]))
     probabilities, labels = pooled(sampler, model, data, frames=2)

@@ -27,17 +27,38 @@ from tests.support.oracles import count_keys, pixel_numbers
 
 # labels, scores, then AP, AUROC, FPR95 and best F1 as computed by the benchmarks' own tools.
 FIXTURES = [
-    ([0, 0, 0, 1, 1], [0, 0, 0, 1, 1], (1, 1, 0, 1)),
-    ([0, 1, 0, 1], [0.1, 0.4, 0.35, 0.8], (1, 1, 0, 1)),
-    ([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], (5 / 6, 0.75, 0.5, 0.8)),
-    ([0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5], (0.5, 0.5, 1, 2 / 3)),
-    ([0, 0, 0, 1, 1, 1], [0, 0, 0.9, 0.1, 1, 1], (11 / 12, 8 / 9, 1 / 3, 6 / 7)),
+    (
+        [0, 0, 0, 1, 1],
+        [0, 0, 0, 1, 1],
+        (1, 1, 0, 1),
+    ),
+    (
+        [0, 1, 0, 1],
+        [0.1, 0.4, 0.35, 0.8],
+        (1, 1, 0, 1),
+    ),
+    (
+        [0, 0, 1, 1],
+        [0.1, 0.4, 0.35, 0.8],
+        (5 / 6, 0.75, 0.5, 0.8),
+    ),
+    (
+        [0, 0, 1, 1],
+        [0.5, 0.5, 0.5, 0.5],
+        (0.5, 0.5, 1, 2 / 3),
+    ),
+    (
+        [0, 0, 0, 1, 1, 1],
+        [0, 0, 0.9, 0.1, 1, 1],
+        (11 / 12, 8 / 9, 1 / 3, 6 / 7),
+    ),
 ]
 
 
 def numbers(keys: np.ndarray, labels: np.ndarray) -> tuple[float | None, ...]:
     curve = detection_curve(count_keys(keys, labels))
-    return average_precision(curve), auroc(curve), fpr_at_recall(curve), best_f1(curve)[0]
+    f1, _ = best_f1(curve)
+    return average_precision(curve), auroc(curve), fpr_at_recall(curve), f1
 
 
 def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
@@ -47,7 +68,9 @@ def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("times", [1, 12, 128])
 @pytest.mark.parametrize(
-    "stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"]
+    "stored",
+    [encode_unit, np.float16],
+    ids=["codes", "float16"],
 )
 @pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
 def test_published_fixtures(labels, scores, expected, stored, times):
@@ -74,13 +97,23 @@ def test_a_recall_of_exactly_19_in_20_reaches_95_percent():
     ],
 )
 def test_one_class_alone_has_no_number_but_a_reason(labels, reason):
-    curve = detection_curve(count_keys(np.arange(len(labels), dtype=np.uint16), labels))
+    keys = np.arange(len(labels), dtype=np.uint16)
+    curve = detection_curve(count_keys(keys, labels))
     assert areas(curve) == (None, None, None)
     assert curve.undefined == reason
 
 
-labels_of_40 = hnp.arrays(np.uint8, (5, 8), elements=st.sampled_from([0, 1, 255]))
 EXTREMES = [0.0, -0.0, 6e-8, -6e-8, 65504.0, -65504.0, 1.0, -1.0]
+scores_of_40 = hnp.arrays(
+    np.float16,
+    (5, 8),
+    elements=st.sampled_from(EXTREMES) | st.floats(-65504, 65504, width=16),
+)
+labels_of_40 = hnp.arrays(
+    np.uint8,
+    (5, 8),
+    elements=st.sampled_from([0, 1, 255]),
+)
 
 
 def by_keys(stored: np.ndarray, anomaly: np.ndarray) -> np.ndarray:
@@ -89,14 +122,10 @@ def by_keys(stored: np.ndarray, anomaly: np.ndarray) -> np.ndarray:
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    hnp.arrays(
-        np.float16, (5, 8), elements=st.sampled_from(EXTREMES) | st.floats(-65504, 65504, width=16)
-    ),
-    labels_of_40,
-)
+@given(scores_of_40, labels_of_40)
 def test_floats_are_counted_as_their_keys(scores, anomaly):
-    np.testing.assert_array_equal(count_scores(scores, anomaly), by_keys(scores, anomaly))
+    counts = count_scores(scores, anomaly)
+    np.testing.assert_array_equal(counts, by_keys(scores, anomaly))
 
 
 def test_strips_do_not_show(monkeypatch):
@@ -115,9 +144,11 @@ def test_strips_do_not_show(monkeypatch):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_only_counted_scores_must_be_finite(bad):
     scores = np.array([0.5, bad], np.float32)
-    assert count_scores(scores, np.array([1, 255], np.uint8)).sum() == 1
+    ignored = np.array([1, 255], np.uint8)
+    assert count_scores(scores, ignored).sum() == 1
+    counted = np.array([1, 0], np.uint8)
     with pytest.raises(InputError, match="NaN, infinite or beyond"):
-        count_scores(scores, np.array([1, 0], np.uint8))
+        count_scores(scores, counted)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +181,8 @@ def binned_numbers(frames: Frames, most: int) -> tuple[list[float], list[float]]
     """AUPR, AUROC and FPR95 by bins and by scikit-learn."""
     bins = find(frames, most)
     curve = detection_curve(sum(bins.count(scores, labels) for scores, labels in frames))
-    expected = oracle(*(np.concatenate(part) for part in zip(*frames, strict=True)))[:3]
+    scores, labels = zip(*frames, strict=True)
+    expected = oracle(np.concatenate(scores), np.concatenate(labels))[:3]
     return [average_precision(curve), auroc(curve), fpr_at_recall(curve)], expected
 
 
@@ -159,19 +191,22 @@ def scene(pixels: int, share: float, seed: int = 0, frames: int = 8) -> Frames:
     made = []
     for _ in range(frames):
         labels = (random.random(pixels) < share).astype(np.uint8)
-        made.append((98 + 0.05 * (random.normal(size=pixels) + 1.5 * labels), labels))
+        noise = random.normal(size=pixels)
+        made.append((98 + 0.05 * (noise + 1.5 * labels), labels))
     return made
 
 
 @pytest.mark.parametrize("share", [1e-4, 0.02])
 def test_few_anomalies_are_exact(share: float) -> None:
-    numbers_of_bins, expected = binned_numbers(scene(100_000, share), 1 << 16)
+    frames = scene(100_000, share)
+    numbers_of_bins, expected = binned_numbers(frames, most=1 << 16)
     assert numbers_of_bins == pytest.approx(expected, abs=1e-12)
 
 
 def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
     most = 4096
-    numbers_of_bins, expected = binned_numbers(scene(100_000, 0.3), most)
+    frames = scene(100_000, 0.3)
+    numbers_of_bins, expected = binned_numbers(frames, most)
     np.testing.assert_allclose(numbers_of_bins, expected, atol=4 / most)
     assert numbers_of_bins[1] == pytest.approx(expected[1], abs=1e-5)
 
@@ -182,14 +217,16 @@ NAN_IGNORED = np.array([1, 0, 255, 0], np.uint8)
 
 def test_zeros_of_both_signs_are_equal() -> None:
     bins = find([(WITH_NAN, NAN_IGNORED)], 16)
-    of_zero = bins.count(WITH_NAN, NAN_IGNORED)[:, bins.keys(np.float32(0))]
+    key = bins.keys(np.float32(0))
+    of_zero = bins.count(WITH_NAN, NAN_IGNORED)[:, key]
     assert of_zero.tolist() == [1, 1]
 
 
 def test_only_ignored_scores_of_bins_may_be_anything() -> None:
     bins = find([(WITH_NAN, NAN_IGNORED)], 16)
+    all_counted = np.zeros(4, np.uint8)
     with pytest.raises(InputError, match="NaN or infinite"):
-        bins.count(WITH_NAN, np.zeros(4, np.uint8))
+        bins.count(WITH_NAN, all_counted)
 
 
 def test_there_are_no_bins_without_a_pixel() -> None:

@@ -33,12 +33,13 @@ def objects_by_bin(scenes: Scenes, bins: ObjectBins) -> list[ObjectPixels]:
     """The objects of each bin."""
     objects: list[ObjectPixels] = [[] for _ in bins.names]
     for stored, anomaly in scenes:
-        labels, number = ndimage.label(anomaly == 1, EIGHT)
-        for i in range(1, number + 1):
-            mask = labels == i
+        labels, count = ndimage.label(anomaly == 1, EIGHT)
+        for number in range(1, count + 1):
+            mask = labels == number
             value = mask.sum()
             if bins.kind == "distance":
-                value = (np.flatnonzero(mask.any(1)).max() + 1) / len(mask)
+                rows = np.flatnonzero(mask.any(1))
+                value = (rows.max() + 1) / len(mask)
             bin_number = sum(value >= edge for edge in bins.edges)
             objects[bin_number].append(stored[mask].astype(np.float64))
     return objects
@@ -46,8 +47,10 @@ def objects_by_bin(scenes: Scenes, bins: ObjectBins) -> list[ObjectPixels]:
 
 def lowest_threshold(normal: np.ndarray, objects: list[ObjectPixels]) -> float:
     """The lowest score that flags at most 5 % of the normal pixels."""
-    pixels = [pixels for of_bin in objects for pixels in of_bin]
-    for threshold in np.unique(np.concatenate([normal, *pixels])):
+    scores = [normal]
+    for of_bin in objects:
+        scores.extend(of_bin)
+    for threshold in np.unique(np.concatenate(scores)):
         if (normal >= threshold).sum() * 20 <= len(normal):
             return float(threshold)
     return np.inf
@@ -75,7 +78,8 @@ def numbers_of_bin(
 
 def by_hand(scenes: Scenes, bins: ObjectBins) -> list[list[float | None]]:
     """Every number from the pixels of each object, in a sweep over all thresholds there are."""
-    normal = np.concatenate([stored[anomaly == 0] for stored, anomaly in scenes]).astype(np.float64)
+    of_scenes = [stored[anomaly == 0] for stored, anomaly in scenes]
+    normal = np.concatenate(of_scenes).astype(np.float64)
     objects = objects_by_bin(scenes, bins)
     threshold = lowest_threshold(normal, objects)
     return [numbers_of_bin(normal, of_bin, threshold) for of_bin in objects]
@@ -100,7 +104,8 @@ def counted(scenes: Scenes, bins: ObjectBins) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, stored: str) -> None:
     scenes = [object_scene(seed, stored) for seed in range(3)]
-    rows = object_numbers(*counted(scenes, bins))
+    normal, counts = counted(scenes, bins)
+    rows = object_numbers(normal, counts)
     expected = by_hand(scenes, bins)
     assert sum(row[4] or 0 for row in expected) > 20
     for row, right in zip(rows, expected, strict=True):
@@ -125,38 +130,59 @@ def test_an_object_is_found_where_half_of_its_pixels_are_above(
     anomaly[0, :pixels] = 1
     stored[0, :above] = 2
     stored[0, 60:62] = 1  # 2 of at least 95 normal pixels: less than 5 %, with those at 0 more
-    (row, _) = object_numbers(*counted([(stored, anomaly)], sizes(50)))
+    normal, counts = counted([(stored, anomaly)], sizes(50))
+    row, _ = object_numbers(normal, counts)
     assert row["found"] == found
 
 
 def with_specks() -> np.ndarray:
     """A label with an object of 9 pixels, one of 12, and three specks, of which one comes first."""
     label = np.zeros((20, 30), np.uint8)
-    label[0, 0] = label[19, 29] = label[10, 2] = 1
+    for speck in ((0, 0), (19, 29), (10, 2)):
+        label[speck] = 1
     label[2:5, 5:8] = 1
     label[12:15, 10:14] = 1
     return label
 
 
 @pytest.mark.parametrize(
-    ("smallest", "sizes_left"), [(0, [1, 1, 1, 9, 12]), (9, [9, 12]), (10, [12])]
+    ("smallest", "sizes_left"),
+    [
+        (0, [1, 1, 1, 9, 12]),
+        (9, [9, 12]),
+        (10, [12]),
+    ],
 )
 def test_specks_are_no_objects_beside_larger_ones(smallest: int, sizes_left: list[int]) -> None:
-    label = with_specks()
-    objects = Objects.of(label, smallest)
+    objects = Objects.of(with_specks(), smallest)
     assert sorted(objects.pixels.tolist()) == sizes_left
-    counts = np.bincount(objects.number.ravel(), minlength=len(objects.pixels) + 1)[1:]
-    assert counts.tolist() == objects.pixels.tolist(), "numbers are without a gap"
+
+
+@pytest.mark.parametrize("smallest", [0, 9, 10])
+def test_objects_are_numbered_without_a_gap(smallest: int) -> None:
+    objects = Objects.of(with_specks(), smallest)
+    counts = np.bincount(objects.number.ravel(), minlength=len(objects.pixels) + 1)
+    assert counts[1:].tolist() == objects.pixels.tolist()
+
+
+@pytest.mark.parametrize("smallest", [0, 9, 10])
+def test_the_box_of_an_object_holds_its_pixels(smallest: int) -> None:
+    objects = Objects.of(with_specks(), smallest)
     last = objects.number == len(objects.pixels)
     left, top, width, height = objects.boxes[-1].tolist()
-    assert last[top : top + height, left : left + width].sum() == objects.pixels[-1]
+    in_box = last[top : top + height, left : left + width]
+    assert in_box.sum() == objects.pixels[-1]
 
 
 def test_a_small_region_is_an_object_where_the_frame_has_no_larger_one() -> None:
     label = np.zeros((20, 30), np.uint8)
     label[3, 3:6] = 1
     assert Objects.of(label, 10).pixels.tolist() == [3]
-    assert Objects.of(np.zeros((4, 4), np.uint8), 10).pixels.tolist() == []
+
+
+def test_a_frame_without_anomalies_has_no_object() -> None:
+    label = np.zeros((4, 4), np.uint8)
+    assert Objects.of(label, 10).pixels.tolist() == []
 
 
 def test_options_and_rooms_have_one_smallest_object() -> None:

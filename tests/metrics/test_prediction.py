@@ -2,6 +2,7 @@
 brute force and closed forms.
 """
 
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -31,33 +32,58 @@ from segunc.metrics.prediction import (
 )
 
 
-def test_segmentation_equals_scikit_learn_and_only_classes_that_occur_nowhere_leave_the_mean():
+@dataclass(frozen=True)
+class Segmented:
+    """The class ids of the counted pixels, and the matrix of all pixels."""
+
+    truth: np.ndarray
+    predicted: np.ndarray
+    matrix: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def segmented() -> Segmented:
     generator = np.random.default_rng(1)
     labels = generator.integers(0, 5, (40, 50)).astype(np.uint8)
-    predicted_ids = np.where(
-        generator.random(labels.shape) < 0.6, labels, generator.integers(0, 5, labels.shape)
-    )
+    right = generator.random(labels.shape) < 0.6
+    guesses = generator.integers(0, 5, labels.shape)
+    predicted_ids = np.where(right, labels, guesses)
     counted = generator.random(labels.shape) >= 0.1
-    labels[~counted], predicted_ids[~counted] = (
-        255,
-        200,
-    )  # ignored pixels may be predicted as anything
+    labels[~counted] = 255
+    predicted_ids[~counted] = 200  # ignored pixels may be predicted as anything
     matrix = confusion_matrix(labels, predicted_ids, 5)
-    truth, predicted = labels[counted], predicted_ids[counted]
-    np.testing.assert_array_equal(matrix, sklearn_metrics.confusion_matrix(truth, predicted))
-    iou = sklearn_metrics.jaccard_score(truth, predicted, average=None)
-    np.testing.assert_allclose(class_iou(matrix), iou, rtol=1e-15)
-    assert mean_iou(matrix) == pytest.approx(float(iou.mean()), rel=1e-15)
-    assert accuracy(matrix) == pytest.approx(
-        sklearn_metrics.accuracy_score(truth, predicted), rel=1e-15
-    )
+    return Segmented(labels[counted], predicted_ids[counted], matrix)
+
+
+def test_the_confusion_matrix_equals_scikit_learn(segmented):
+    expected = sklearn_metrics.confusion_matrix(segmented.truth, segmented.predicted)
+    np.testing.assert_array_equal(segmented.matrix, expected)
+
+
+def test_iou_equals_scikit_learn(segmented):
+    iou = sklearn_metrics.jaccard_score(segmented.truth, segmented.predicted, average=None)
+    np.testing.assert_allclose(class_iou(segmented.matrix), iou, rtol=1e-15)
+    assert mean_iou(segmented.matrix) == pytest.approx(float(iou.mean()), rel=1e-15)
+
+
+def test_accuracy_equals_scikit_learn(segmented):
+    expected = sklearn_metrics.accuracy_score(segmented.truth, segmented.predicted)
+    assert accuracy(segmented.matrix) == pytest.approx(expected, rel=1e-15)
+
+
+def test_only_classes_that_occur_nowhere_leave_the_mean():
     labels = np.array([0, 0, 1, 1])
     predicted_ids = np.array([0, 2, 1, 1])  # class 2 is predicted only, class 3 occurs nowhere
     matrix = confusion_matrix(labels, predicted_ids, 4)
     np.testing.assert_array_equal(class_iou(matrix), [0.5, 1.0, 0.0, np.nan])
     assert mean_iou(matrix) == 0.5
-    matrix = confusion_matrix(np.full(4, 255), np.zeros(4, int), 3)
-    assert mean_iou(matrix) is accuracy(matrix) is None  # nothing counted is not zero
+
+
+def test_segmentation_of_no_pixel_is_none():
+    ignored = np.full(4, 255)
+    matrix = confusion_matrix(ignored, np.zeros(4, int), 3)
+    assert mean_iou(matrix) is None
+    assert accuracy(matrix) is None
 
 
 @pytest.mark.parametrize(
@@ -75,17 +101,24 @@ def test_ids_that_are_no_class_are_refused(labels, predicted, message):
 
 @pytest.fixture
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities ``[4, 7, 16, 20]`` and labels with ignored pixels; class 6 never occurs in the
-    labels.
-    """
+    """Probabilities ``[4, 7, 16, 20]`` and labels, some of them ignored and none of class 6."""
     generator = torch.Generator().manual_seed(0)
     logits = 2.0 * torch.randn(4, 7, 16, 20, generator=generator)
     random = torch.randint(0, 6, (4, 16, 20), generator=generator)
-    labels = torch.where(
-        torch.rand(4, 16, 20, generator=generator) < 0.5, logits[:, :6].argmax(1), random
-    )
-    labels[torch.rand(labels.shape, generator=generator) < 0.1] = 255
+    right = torch.rand(4, 16, 20, generator=generator) < 0.5
+    labels = torch.where(right, logits[:, :6].argmax(1), random)
+    ignored = torch.rand(labels.shape, generator=generator) < 0.1
+    labels[ignored] = 255
     return logits.softmax(1), labels
+
+
+Frame = tuple[np.ndarray, np.ndarray]
+
+
+def frames_of(batch: tuple[torch.Tensor, torch.Tensor]) -> list[Frame]:
+    """Return probabilities and labels of each frame."""
+    probabilities, labels = batch
+    return list(zip(probabilities.numpy(), labels.numpy(), strict=True))
 
 
 def bins_of(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> np.ndarray:
@@ -95,14 +128,20 @@ def bins_of(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> np.n
 
 def test_ece_equals_torchmetrics_on_probabilities(batch):
     probabilities, labels = batch
-    options = {"num_classes": 7, "n_bins": 15, "norm": "l1", "ignore_index": 255}
-    expected = multiclass_calibration_error(probabilities, labels, **options)
+    expected = multiclass_calibration_error(
+        probabilities,
+        labels,
+        num_classes=7,
+        n_bins=15,
+        norm="l1",
+        ignore_index=255,
+    )
     sums = np.zeros((3, 15))
-    for frame, label in zip(
-        probabilities.numpy(), labels.numpy(), strict=True
-    ):  # streaming, frame by frame
+    for frame, label in frames_of(batch):
         counted = label != 255
-        sums += bins_of(frame.max(0)[counted], (frame.argmax(0) == label)[counted])
+        confidence = frame.max(0)
+        correct = frame.argmax(0) == label
+        sums += bins_of(confidence[counted], correct[counted])
     assert expected_calibration_error(sums) == pytest.approx(float(expected), abs=1e-6)
     assert sums[0].sum() == (labels != 255).sum()
 
@@ -110,42 +149,61 @@ def test_ece_equals_torchmetrics_on_probabilities(batch):
 def test_ece_of_a_closed_form():
     # Confidence 0.9 right in 6 of 10, confidence 0.3 right in 3 of 10 (calibrated): ECE = (10 * 0.3
     # + 0) / 20.
-    sums = bin_counts(np.array([[6, 3], [4, 7]]), np.array([0.9, 0.3]))
+    counts = np.array([[6, 3], [4, 7]])
+    confidence = np.array([0.9, 0.3])
+    sums = bin_counts(counts, confidence)
     assert expected_calibration_error(sums) == pytest.approx(0.15, rel=1e-12)
 
 
-def test_bins_are_closed_below_and_the_last_one_above():
-    sums = bins_of(np.array([0.2, 0.3, 0.9]), np.array([True, False, True]), 2)
+def test_a_bin_holds_pixels_right_ones_and_confidence():
+    confidence = np.array([0.2, 0.3, 0.9])
+    correct = np.array([True, False, True])
+    sums = bins_of(confidence, correct, bins=2)
     np.testing.assert_allclose(sums, [[2, 1], [1, 1], [0.5, 0.9]])
+
+
+def test_bins_are_closed_below_and_the_last_one_above():
     edges = np.linspace(0, 1, 16).astype(np.float32)
     np.testing.assert_array_equal(bins_of(edges, np.ones(16, bool))[0], [1] * 14 + [2])
 
 
 @pytest.mark.parametrize("confidence", [1.5, -0.1, np.nan])
 def test_a_confidence_outside_of_0_to_1_is_refused(confidence):
+    counts = np.array([[1, 2], [0, 0]])
     with pytest.raises(InputError, match=r"0\.\.1"):
-        bin_counts(np.array([[1, 2], [0, 0]]), np.array([0.5, confidence]))
+        bin_counts(counts, np.array([0.5, confidence]))
 
 
-def test_nll_equals_cross_entropy_and_brier_its_definition(batch):
-    probabilities, labels = batch
+@pytest.fixture
+def score_sums(batch) -> np.ndarray:
+    """The sums of a batch, streamed frame by frame."""
     sums = np.zeros(3, np.int64)
-    for frame, label in zip(
-        probabilities.numpy(), labels.numpy(), strict=True
-    ):  # streaming, frame by frame
+    for frame, label in frames_of(batch):
         sums += probability_scores(frame, label)
-    nll, brier = mean_scores(sums)
-    assert nll == pytest.approx(
-        float(cross_entropy(probabilities.log(), labels, ignore_index=255)), rel=1e-6
-    )
+    return sums
+
+
+def test_nll_equals_cross_entropy(batch, score_sums):
+    probabilities, labels = batch
+    nll, _ = mean_scores(score_sums)
+    expected = cross_entropy(probabilities.log(), labels, ignore_index=255)
+    assert nll == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_brier_equals_its_definition(batch, score_sums):
+    probabilities, labels = batch
+    _, brier = mean_scores(score_sums)
     counted = (labels != 255).numpy()
     rows = probabilities.movedim(1, -1).double().numpy()[counted]
     rows /= rows.sum(1, keepdims=True)  # scikit-learn checks the sum in float64
     expected = sklearn_metrics.brier_score_loss(
-        labels.numpy()[counted], rows, labels=range(7), scale_by_half=False
+        labels.numpy()[counted],
+        rows,
+        labels=range(7),
+        scale_by_half=False,
     )
     assert brier == pytest.approx(expected, rel=1e-6)
-    assert sums[0] == counted.sum()
+    assert score_sums[0] == counted.sum()
 
 
 def test_strips_change_the_rounding_alone(batch, monkeypatch):
@@ -167,8 +225,10 @@ def test_nll_and_brier_of_equal_probabilities():
 
 def test_nll_and_brier_of_sure_predictions():
     sure = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
-    assert mean_scores(probability_scores(sure, np.array([0, 1], np.uint8))) == (0.0, 0.0)
-    nll, brier = mean_scores(probability_scores(sure, np.array([1, 0], np.uint8)))
+    right = np.array([0, 1], np.uint8)
+    wrong = np.array([1, 0], np.uint8)
+    assert mean_scores(probability_scores(sure, right)) == (0.0, 0.0)
+    nll, brier = mean_scores(probability_scores(sure, wrong))
     assert brier == 2.0
     # An underflow of one probability must not make the sum infinite.
     assert nll == pytest.approx(87.34, abs=0.01)
@@ -182,11 +242,15 @@ def test_calibration_of_no_pixel_is_none():
 
 
 @pytest.mark.parametrize(
-    "probabilities", [[[[3.0]], [[4.0]]], [[[np.nan]], [[np.nan]]]], ids=["logits", "NaN"]
+    "values",
+    [(3.0, 4.0), (np.nan, np.nan)],
+    ids=["logits", "NaN"],
 )
-def test_bad_probabilities_are_refused(probabilities):
+def test_bad_probabilities_are_refused(values):
+    probabilities = np.float32(values).reshape(2, 1, 1)
+    label = np.zeros((1, 1), np.uint8)
     with pytest.raises(InputError, match="sum to 1"):
-        probability_scores(np.array(probabilities, np.float32), np.zeros((1, 1), np.uint8))
+        probability_scores(probabilities, label)
 
 
 def risks_in_order(wrong: np.ndarray) -> np.ndarray:
@@ -194,22 +258,38 @@ def risks_in_order(wrong: np.ndarray) -> np.ndarray:
     return np.cumsum(wrong) / np.arange(1, len(wrong) + 1)
 
 
-def test_tied_numbers_are_the_mean_over_all_orders_of_the_ties():
-    score = np.array([0, 1, 1, 1, 2, 2, 3])
-    wrong = np.array([0, 1, 0, 0, 1, 0, 1])
-    curve = risk_coverage(
-        np.stack([np.bincount(score[wrong == row], minlength=4) for row in (0, 1)])
-    )
-    orders = [
-        wrong[[0, *first, *second, 6]]
-        for first in permutations((1, 2, 3))
-        for second in permutations((4, 5))
-    ]
-    assert aurc(curve) == pytest.approx(
-        np.mean([risks_in_order(order).mean() for order in orders]), rel=1e-13
-    )
-    risks = np.mean([risks_in_order(order) for order in orders], axis=0)
-    np.testing.assert_allclose(curve.risk_at(np.arange(1, 8) / 7), risks, rtol=1e-13)
+TIED_SCORES = np.array([0, 1, 1, 1, 2, 2, 3])
+TIED_WRONG = np.array([0, 1, 0, 0, 1, 0, 1])
+
+
+@pytest.fixture
+def tied_curve():
+    counts = []
+    for wrong in (0, 1):
+        scores = TIED_SCORES[wrong == TIED_WRONG]
+        counts.append(np.bincount(scores, minlength=4))
+    return risk_coverage(np.stack(counts))
+
+
+def risks_of_orders() -> list[np.ndarray]:
+    """Return the risks of each order of the pixels that have equal scores."""
+    risks = []
+    for second_to_fourth in permutations((1, 2, 3)):
+        for fifth_and_sixth in permutations((4, 5)):
+            order = [0, *second_to_fourth, *fifth_and_sixth, 6]
+            risks.append(risks_in_order(TIED_WRONG[order]))
+    return risks
+
+
+def test_aurc_of_ties_is_the_mean_over_their_orders(tied_curve):
+    areas = [risks.mean() for risks in risks_of_orders()]
+    assert aurc(tied_curve) == pytest.approx(np.mean(areas), rel=1e-13)
+
+
+def test_risks_of_ties_are_the_mean_over_their_orders(tied_curve):
+    coverage = np.arange(1, 8) / 7
+    expected = np.mean(risks_of_orders(), axis=0)
+    np.testing.assert_allclose(tied_curve.risk_at(coverage), expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -221,5 +301,6 @@ def test_tied_numbers_are_the_mean_over_all_orders_of_the_ties():
     ],
 )
 def test_what_lacks_is_none_with_its_reason(counts, defined, why):
-    assert selective_numbers(np.array(counts)) == dict.fromkeys(SELECTIVE_NUMBERS) | defined
-    assert Selective("msp").why(np.array(counts), ("failure_auroc",)) == why
+    stored = np.array(counts)
+    assert selective_numbers(stored) == dict.fromkeys(SELECTIVE_NUMBERS) | defined
+    assert Selective("msp").why(stored, ("failure_auroc",)) == why

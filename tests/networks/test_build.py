@@ -82,14 +82,18 @@ def test_what_cannot_be_built_is_refused_in_a_line(
     assert len(str(caught.value)) < 400
 
 
-def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
-    network = SegmentationNetwork(torch.nn.Conv2d(3, 3, 1), describe("x", "y"), 1)
+def test_input_of_a_wrong_shape_is_refused() -> None:
+    network = SegmentationNetwork(torch.nn.Conv2d(3, 3, 1), describe("x", "y"), stride=1)
+    channels_last = torch.zeros(1, 8, 8, 3)
     with pytest.raises(InputError, match="check the order of the axes"):
-        network(torch.zeros(1, 8, 8, 3))
+        network(channels_last)
+
+
+def test_output_of_a_wrong_shape_is_refused() -> None:
+    network = SegmentationNetwork(torch.nn.Conv2d(3, 4, 1), describe("x", "y"), stride=1)
+    images = torch.zeros(1, 3, 8, 8)
     with pytest.raises(InputError, match="4 output channels, but 3"):
-        SegmentationNetwork(torch.nn.Conv2d(3, 4, 1), describe("x", "y"), 1)(
-            torch.zeros(1, 3, 8, 8)
-        )
+        network(images)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +110,8 @@ def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
 def test_inference_size(
     wanted: Any, frame: tuple[int, int], override: Any, seen: tuple[int, int]
 ) -> None:
-    assert (
-        inference_size(replace(describe("x", "y"), inference_size=wanted), frame, override) == seen
-    )
+    description = replace(describe("x", "y"), inference_size=wanted)
+    assert inference_size(description, frame, override) == seen
 
 
 IMAGES = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -138,18 +141,17 @@ def test_the_file_that_everybody_has_is_taken(
     ours = encoder(name)
     notes = load_encoder_weights(ours, name, str(tmp_path / "weights.pth"))
     assert "left out" in notes[0]
-    values = {value.numpy().tobytes() for value in network.state_dict().values()}
-    assert all(
-        v.numpy().tobytes() in values for v in ours.state_dict().values() if v.is_floating_point()
-    )
+    their_values = {value.numpy().tobytes() for value in network.state_dict().values()}
+    for value in ours.state_dict().values():
+        if value.is_floating_point():
+            assert value.numpy().tobytes() in their_values
 
 
 def test_timm_s_network_is_reproduced_exactly(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    network = timm.create_model(
-        "tf_efficientnet_lite0", pretrained=False, features_only=True
-    ).eval()
-    whole = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    name = "tf_efficientnet_lite0"
+    network = timm.create_model(name, pretrained=False, features_only=True).eval()
+    whole = timm.create_model(name, pretrained=False)
     network.load_state_dict(whole.state_dict(), strict=False)
     torch.save(whole.state_dict(), tmp_path / "weights.pth")
     ours = encoder("tu-tf_efficientnet_lite0")
@@ -162,10 +164,8 @@ def test_timm_s_network_is_reproduced_exactly(tmp_path: Path) -> None:
 def test_a_whole_network_s_file_gives_its_encoder(tmp_path: Path) -> None:
     torch.manual_seed(1)
     network = smp.Unet("resnet18", encoder_weights=None, classes=3)
-    torch.save(
-        {"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}},
-        tmp_path / "run.ckpt",
-    )
+    state = {f"model.{key}": value for key, value in network.state_dict().items()}
+    torch.save({"state_dict": state}, tmp_path / "run.ckpt")
     ours = encoder("resnet18")
     (note,) = load_encoder_weights(ours, "resnet18", str(tmp_path / "run.ckpt"))
     assert "took the weights under 'state_dict.model.encoder'; left out" in note
@@ -176,71 +176,80 @@ def test_a_whole_network_s_file_gives_its_encoder(tmp_path: Path) -> None:
     ("name", "theirs", "said"),
     [
         ("resnet18", "resnet50", "do not fit"),
-        ("resnet50", "resnet101", "unknown"),
-    ],  # further blocks are no classifier
+        ("resnet50", "resnet101", "unknown"),  # further blocks are no classifier
+    ],
 )
 def test_the_file_of_another_encoder_is_refused(
     tmp_path: Path, name: str, theirs: str, said: str
 ) -> None:
-    torch.save(
-        torchvision.models.get_model(theirs, weights=None).state_dict(), tmp_path / "weights.pth"
-    )
+    other = torchvision.models.get_model(theirs, weights=None)
+    torch.save(other.state_dict(), tmp_path / "weights.pth")
+    ours = encoder(name)
     with pytest.raises(InputError, match=said):
-        load_encoder_weights(encoder(name), name, str(tmp_path / "weights.pth"))
+        load_encoder_weights(ours, name, str(tmp_path / "weights.pth"))
 
 
-def test_names_of_smp_need_a_connection_and_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_of_weights_is_refused() -> None:
+    ours = encoder("resnet18")
     with pytest.raises(InputError, match=r"encoder weights 'imagnet'.*imagenet"):
-        load_encoder_weights(encoder("resnet18"), "resnet18", "imagnet")
+        load_encoder_weights(ours, "resnet18", "imagnet")
 
+
+def test_weights_of_smp_need_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_connection(*_: object, **__: object) -> None:
         raise OSError("We couldn't connect to the hub\nand so on")
 
     monkeypatch.setattr("segmentation_models_pytorch.encoders.hf_hub_download", no_connection)
-    with pytest.raises(
-        InputError,
-        match=r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\)",
-    ):
-        load_encoder_weights(encoder("resnet18"), "resnet18", "imagenet")
+    ours = encoder("resnet18")
+    said = r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\)"
+    with pytest.raises(InputError, match=said):
+        load_encoder_weights(ours, "resnet18", "imagenet")
 
 
 HALF = (0.5, 0.5, 0.5)
+OF_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def test_each_encoder_has_the_normalisation_of_its_weights() -> None:
-    for name in (
+@pytest.mark.parametrize(
+    "name",
+    [
         "tu-tf_efficientnet_lite0",
         "inceptionv4",
         "inceptionresnetv2",
         "xception",
         "timm-mobilenetv3_small_minimal_100",
-    ):
-        assert encoder_normalisation(name) == (HALF, HALF)
-    assert encoder_normalisation("tu-mobilenetv3_large_100") == encoder_normalisation("resnet50"), (
-        "not the tf_ of timm-mobilenetv3"
-    )
-    assert (
-        encoder_normalisation("resnet50")
-        == encoder_normalisation("mit_b0")
-        == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    )
-    assert "expect (0.5, 0.5, 0.5) and" in normalisation_note(
-        "tu-tf_efficientnet_lite0", *encoder_normalisation("resnet50")
-    )
-    assert not normalisation_note("resnet50", *encoder_normalisation("mit_b0"))
+    ],
+)
+def test_an_encoder_of_tensorflow_weights_expects_halves(name: str) -> None:
+    assert encoder_normalisation(name) == (HALF, HALF)
+
+
+# The tu- one is not the tf_ of timm-mobilenetv3.
+@pytest.mark.parametrize("name", ["resnet50", "mit_b0", "tu-mobilenetv3_large_100"])
+def test_other_encoders_expect_the_normalisation_of_imagenet(name: str) -> None:
+    assert encoder_normalisation(name) == OF_IMAGENET
+
+
+def test_a_normalisation_of_other_weights_is_noted() -> None:
+    note = normalisation_note("tu-tf_efficientnet_lite0", *OF_IMAGENET)
+    assert "expect (0.5, 0.5, 0.5) and" in note
+
+
+def test_a_normalisation_that_fits_is_not_noted() -> None:
+    assert not normalisation_note("resnet50", *OF_IMAGENET)
 
 
 @pytest.mark.parametrize("name", ["test_efficientnet", "resnet18", "test_vit"])
 def test_an_encoder_of_timm(name: str) -> None:
     torch.manual_seed(0)
     second = randomise(SecondEncoder(name, HALF, HALF)).eval()
-    folded, images = second.folded([second.deepest]), torch.rand(2, 3, 64, 96)
+    folded = second.folded([second.deepest])
+    images = torch.rand(2, 3, 64, 96)
     assert (folded is second) == (name == "test_vit")
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     with torch.inference_mode():
-        (before,), (after,) = (
-            FeatureExtractor(network, [second.deepest])(images) for network in (second, folded)
-        )
+        (before,) = FeatureExtractor(second, [second.deepest])(images)
+        (after,) = FeatureExtractor(folded, [second.deepest])(images)
     assert (before - after).abs().max() <= 1e-5 * before.abs().max()
 
 
@@ -249,24 +258,34 @@ class Tricky(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.wanted, self.twice, self.twins = (
-            nn.Conv2d(3, 3, 3, padding=1) for _ in range(4)
-        )
-        self.of_plain, self.of_wanted, self.of_twice, self.shared, self.alone = (
-            nn.BatchNorm2d(3) for _ in range(5)
-        )
+        self.plain = nn.Conv2d(3, 3, 3, padding=1)
+        self.wanted = nn.Conv2d(3, 3, 3, padding=1)
+        self.twice = nn.Conv2d(3, 3, 3, padding=1)
+        self.twins = nn.Conv2d(3, 3, 3, padding=1)
+        self.of_plain = nn.BatchNorm2d(3)
+        self.of_wanted = nn.BatchNorm2d(3)
+        self.of_twice = nn.BatchNorm2d(3)
+        self.shared = nn.BatchNorm2d(3)
+        self.alone = nn.BatchNorm2d(3)
 
     def forward(self, images: Tensor) -> Tensor:
-        images = self.of_wanted(self.wanted(self.of_plain(self.plain(images))))
-        images = self.of_twice(self.twice(self.twice(images)))
-        return self.alone(self.shared(self.shared(self.twins(images))))  # type: ignore[no-any-return]
+        features = self.of_plain(self.plain(images))
+        features = self.of_wanted(self.wanted(features))
+        features = self.of_twice(self.twice(self.twice(features)))
+        features = self.shared(self.shared(self.twins(features)))
+        logits: Tensor = self.alone(features)
+        return logits
 
 
 def test_what_is_shared_or_wanted_stays() -> None:
     torch.manual_seed(0)
-    network, images = randomise(Tricky()).eval(), torch.rand(1, 3, 8, 8)
+    network = randomise(Tricky()).eval()
+    images = torch.rand(1, 3, 8, 8)
     folded = fold_norms(network, images, ["wanted"])
-    norms = {name for name, module in folded.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    norms = set()
+    for name, module in folded.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            norms.add(name)
     assert norms == {"of_wanted", "of_twice", "shared", "alone"}
     with torch.inference_mode():
         assert torch.allclose(network(images), folded(images), rtol=1e-5, atol=1e-6)
@@ -280,7 +299,9 @@ class PreActivated(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.norm, self.whole = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Identity()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.norm = nn.BatchNorm2d(4)
+        self.whole = nn.Identity()
 
     def forward_features(self, images: Tensor) -> Tensor:
         made = self.conv(images)
@@ -293,5 +314,8 @@ def test_a_second_encoder_that_folding_would_change_stays_as_it_is() -> None:
     second.encoder = randomise(PreActivated())
     assert second.folded(["encoder.whole"]) is second
     assert second.folded(["encoder.norm"]) is not second
+
+
+def test_a_layer_behind_a_norm_lets_it_be_folded() -> None:
     second = SecondEncoder("test_efficientnet", HALF, HALF)
     assert second.folded(["encoder.bn1.act"]) is not second

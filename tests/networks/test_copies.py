@@ -37,7 +37,8 @@ class Skipping(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         features = self.first(images)
         kept = self.skips.get("first", torch.zeros(()))
-        return self.head(self.norm(features).relu() + kept) + self.further(images)[:, :1]  # type: ignore[no-any-return]
+        logits: Tensor = self.head(self.norm(features).relu() + kept)
+        return logits + self.further(images)[:, :1]
 
 
 def hooked_on_itself() -> Skipping:
@@ -81,13 +82,15 @@ def test_a_hook_that_writes_into_the_original_is_refused(seen_before: bool) -> N
 
 
 def test_a_layer_of_the_original_is_refused_by_name() -> None:
+    network = randomised(with_a_layer_from_outside())
     with pytest.raises(InputError, match="would use the layer first of the original"):
-        check_copyable(randomised(with_a_layer_from_outside()))
+        check_copyable(network)
 
 
 def test_weights_of_the_original_are_refused_by_name() -> None:
+    network = randomised(with_weights_from_outside())
     with pytest.raises(InputError, match="would use the tensor first"):
-        copy_network(randomised(with_weights_from_outside()))
+        copy_network(network)
 
 
 def test_a_network_that_cannot_be_copied_is_refused() -> None:
@@ -97,21 +100,46 @@ def test_a_network_that_cannot_be_copied_is_refused() -> None:
         copy_network(network)
 
 
-def test_a_copy_has_the_modes_and_statistics_of_its_original() -> None:
+State = dict[str, Tensor]
+
+
+def state_of(network: nn.Module) -> State:
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def assert_same_state(network: nn.Module, expected: State) -> None:
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, expected[name])
+
+
+def modes_of(network: nn.Module) -> list[bool]:
+    """Return which modules are in training mode."""
+    return [module.training for module in network.modules()]
+
+
+@pytest.fixture
+def mixed_modes() -> nn.Module:
+    """A network in training mode, but for its norm layer."""
     network = randomised(Skipping()).train()
     network.norm.eval()  # type: ignore[union-attr, operator]
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    copied = copy_network(network)
-    assert [module.training for module in copied.modules()] == [True, True, False, True]
-    assert [module.training for module in network.modules()] == [True, True, False, True]
-    for name, value in copied.state_dict().items():
-        assert torch.equal(value, before[name])
+    return network
+
+
+def test_a_copy_has_the_modes_of_its_original(mixed_modes: nn.Module) -> None:
+    copied = copy_network(mixed_modes)
+    assert modes_of(copied) == [True, True, False, True]
+    assert modes_of(mixed_modes) == [True, True, False, True]
+
+
+def test_a_copy_has_the_statistics_of_its_original(mixed_modes: nn.Module) -> None:
+    before = state_of(mixed_modes)
+    assert_same_state(copy_network(mixed_modes), before)
 
 
 class Noisy(Skipping):
     def forward(self, images: Tensor) -> Tensor:
-        noise = torch.from_numpy(np.random.default_rng().normal(size=(1, 5, 1, 1))).float()
-        return super().forward(images) + noise
+        noise = np.random.default_rng().normal(size=(1, 5, 1, 1))
+        return super().forward(images) + torch.from_numpy(noise).float()
 
 
 def test_a_network_that_draws_random_numbers_can_be_copied() -> None:
@@ -119,10 +147,12 @@ def test_a_network_that_draws_random_numbers_can_be_copied() -> None:
 
 
 def test_fit_refuses_a_network_whose_copy_reads_another_image() -> None:
-    model = segunc.wrap(randomised(hooked_on_itself()), ("a", "b", "c", "d", "e"))
+    classes = ("a", "b", "c", "d", "e")
+    model = segunc.wrap(randomised(hooked_on_itself()), classes)
     model(IMAGE)
+    abnn = segunc.ABNN(alpha=0.1)
     with pytest.raises(InputError, match="a copy of the network"):
-        segunc.ABNN(alpha=0.1).fit(model)
+        abnn.fit(model)
 
 
 def test_bfloat16_of_a_network_whose_copy_reads_another_image_runs_under_autocast() -> None:
@@ -135,28 +165,58 @@ def test_bfloat16_of_a_network_whose_copy_reads_another_image_runs_under_autocas
     assert any("it runs under autocast" in message for message in sampler.report.messages)
 
 
-def test_the_share_of_depthwise_layers_leaves_modes_and_statistics_alone() -> None:
+@pytest.fixture
+def with_depthwise_layer() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 1),
+        nn.BatchNorm2d(4),
+        nn.Conv2d(4, 4, 3, padding=1, groups=4),
+    )
+
+
+def test_the_share_of_depthwise_layers(with_depthwise_layer: nn.Module) -> None:
+    # Multiply-adds a pixel: 3 x 4 of the first layer, 9 x 4 of the depthwise one.
+    assert depthwise_share(with_depthwise_layer) == 36 / 48
+
+
+def test_the_share_of_depthwise_layers_leaves_modes_and_statistics_alone(
+    with_depthwise_layer: nn.Module,
+) -> None:
+    before = state_of(with_depthwise_layer)
+    depthwise_share(with_depthwise_layer)
+    assert all(modes_of(with_depthwise_layer))
+    assert_same_state(with_depthwise_layer, before)
+
+
+@pytest.fixture
+def one_output() -> nn.Module:
+    """A network that makes one logit z."""
     network = nn.Sequential(
-        nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        nn.Conv2d(3, 4, 3, 1, 1),
+        nn.BatchNorm2d(4),
+        nn.Conv2d(4, 1, 1),
     )
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    # 3 x 4 multiply-adds a pixel of the first layer, 9 x 4 of the depthwise one.
-    assert depthwise_share(network) == 36 / 48
-    assert all(module.training for module in network.modules())
-    for name, value in network.state_dict().items():
-        assert torch.equal(value, before[name])
+    return randomised(network)
 
 
-def test_fit_of_a_network_of_one_output_draws_two_classes() -> None:
-    """Of one logit z the entropy is that of its sigmoid, as alpha 0 leaves it."""
-    module = randomised(
-        nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 1))
-    )
-    model = segunc.wrap(module, ("background", "road"), mean=(0, 0, 0), std=(1, 1, 1))
-    maps = segunc.ABNN(alpha=0.0).fit(model)(IMAGE, draws=1)
+def wrapped(one_output: nn.Module) -> segunc.Model:
+    classes = ("background", "road")
+    return segunc.wrap(one_output, classes, mean=(0, 0, 0), std=(1, 1, 1))
+
+
+def test_entropy_of_one_output_is_that_of_its_sigmoid(one_output: nn.Module) -> None:
+    """As alpha 0 leaves it."""
+    fitted = segunc.ABNN(alpha=0.0).fit(wrapped(one_output))
+    maps = fitted(IMAGE, draws=1)
     images = torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255
-    p = module(images).double().sigmoid()[0, 0]
-    entropy = -(torch.special.xlogy(p, p) + torch.special.xlogy(1 - p, 1 - p)) / np.log(2)
+    p = one_output(images).double().sigmoid()[0, 0]
+    of_road = torch.special.xlogy(p, p)
+    of_background = torch.special.xlogy(1 - p, 1 - p)
+    entropy = -(of_road + of_background) / np.log(2)
     np.testing.assert_allclose(maps.entropy, entropy.numpy(), atol=1e-5)
-    drawn = segunc.ABNN(alpha=0.3).fit(model)(IMAGE, draws=4)
-    assert drawn.epistemic.max() > 1e-3
+
+
+def test_draws_of_one_output_differ(one_output: nn.Module) -> None:
+    fitted = segunc.ABNN(alpha=0.3).fit(wrapped(one_output))
+    maps = fitted(IMAGE, draws=4)
+    assert maps.epistemic.max() > 1e-3

@@ -27,7 +27,8 @@ class Tied(nn.Sequential):
 
 
 def test_a_file_that_names_tied_weights_in_its_metadata_loads(tmp_path: Path) -> None:
-    theirs, ours = Tied(), Tied()
+    theirs = Tied()
+    ours = Tied()
     save_model(theirs, str(tmp_path / "tied.safetensors"))
     load_foreign(ours, read_state(tmp_path / "tied.safetensors"), "the file")
     assert torch.equal(ours(IMAGES), theirs(IMAGES))
@@ -41,10 +42,17 @@ def normed(norm: Any) -> nn.Module:
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
 @pytest.mark.parametrize("prefix", ["", "module.", "state.net."])
-@pytest.mark.parametrize("newer", ["theirs", "ours"])
-def test_weight_norm_has_two_spellings(newer: str, prefix: str) -> None:
-    norms = [parametrizations.weight_norm, weight_norm]
-    theirs, ours = (normed(norm) for norm in (norms if newer == "theirs" else reversed(norms)))
+@pytest.mark.parametrize(
+    ("their_norm", "our_norm"),
+    [
+        (parametrizations.weight_norm, weight_norm),
+        (weight_norm, parametrizations.weight_norm),
+    ],
+    ids=["theirs", "ours"],
+)
+def test_weight_norm_has_two_spellings(their_norm: Any, our_norm: Any, prefix: str) -> None:
+    theirs = normed(their_norm)
+    ours = normed(our_norm)
     state = {prefix + name: tensor for name, tensor in theirs.state_dict().items()}
     load_foreign(ours, state, "the file")
     torch.testing.assert_close(ours(IMAGES), theirs(IMAGES))
@@ -63,7 +71,8 @@ class Indexed(nn.Module):
 def test_a_buffer_that_the_network_makes_itself_is_left_out() -> None:
     ours = Indexed()
     state = {"block.weight": torch.ones(3), "block.index": torch.arange(9)}
-    assert "left out 1 tensors, e.g. block.index" in load_foreign(ours, state, "the file")[0]
+    notes = load_foreign(ours, state, "the file")
+    assert "left out 1 tensors, e.g. block.index" in notes[0]
     assert torch.equal(ours.block.weight, torch.ones(3))
 
 
@@ -77,7 +86,8 @@ def test_a_buffer_with_other_values_is_of_another_network(index: Tensor) -> None
 def test_an_index_that_the_network_does_not_know_is_left_out() -> None:
     ours = nn.ModuleDict({"block": nn.LayerNorm(3)})
     state = {**ours.state_dict(), "block.relative_position_index": torch.arange(9)}
-    assert "left out 1 tensors" in load_foreign(ours, state, "the file")[0]
+    notes = load_foreign(ours, state, "the file")
+    assert "left out 1 tensors" in notes[0]
 
 
 class Extra(nn.Sequential):
@@ -98,9 +108,8 @@ def test_a_module_with_extra_state_is_saved_and_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KINDS._entries, "extra", lambda description: (Extra(), 1))
-    network = SegmentationNetwork(
-        Extra(), NetworkDescription("extra", "", ("a", "b"), kind="extra"), stride=1
-    )
+    description = NetworkDescription("extra", "", ("a", "b"), kind="extra")
+    network = SegmentationNetwork(Extra(), description, stride=1)
     with pytest.warns(NoteWarning, match=r"more than tensors \(_extra_state\)"):
         save_network(network, tmp_path)
     again = load_network(tmp_path)
@@ -112,4 +121,5 @@ def test_extra_state_in_a_file_is_left_out() -> None:
     theirs = Extra()
     torch_file = {"0.weight": theirs[0].weight, "0.bias": theirs[0].bias}
     state = {**torch_file, "_extra_state.scale": torch.ones(2)}
-    assert "left out 1 tensors" in load_foreign(Extra(), state, "the file")[0]
+    notes = load_foreign(Extra(), state, "the file")
+    assert "left out 1 tensors" in notes[0]

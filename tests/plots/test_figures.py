@@ -21,20 +21,28 @@ from segunc.scores import title_of
 from tests.support.oracles import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure
 
-NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-max-logit")
+NAMES = (
+    "msp",
+    "entropy",
+    "aleatoric",
+    "epistemic",
+    "deterministic-msp",
+    "deterministic-max-logit",
+)
 VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
 
 
 def pixels(seed: int, number: int = 3000) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     truth = random.random(number) < 0.2
-    return encode_unit(
-        1 / (1 + np.exp(3 - random.standard_normal(number) - 0.4 * seed * truth))
-    ), truth
+    negative_logits = 3 - random.standard_normal(number) - 0.4 * seed * truth
+    scores = 1 / (1 + np.exp(negative_logits))
+    return encode_unit(scores), truth
 
 
 def counts(seed: int) -> Counts:
-    return count_keys(*pixels(seed))
+    codes, truth = pixels(seed)
+    return count_keys(codes, truth)
 
 
 def lines(make: Callable[..., Any], curve: Callable[[Counts], Any]) -> list[Any]:
@@ -42,7 +50,8 @@ def lines(make: Callable[..., Any], curve: Callable[[Counts], Any]) -> list[Any]
 
 
 def pr() -> Figure:
-    return plots.precision_recall_figure(lines(plots.precision_recall_line, detection_curve), 0.2)
+    of_scores = lines(plots.precision_recall_line, detection_curve)
+    return plots.precision_recall_figure(of_scores, 0.2)
 
 
 def roc() -> Figure:
@@ -56,9 +65,8 @@ def risk() -> Figure:
 def reliable() -> Figure:
     bins = bin_counts(counts(2), 1 - VALUES)
     pixels, correct, confidence = bins[:, bins[0] > 0]
-    return plots.reliability_figure(
-        plots.Line("my-abnn", confidence / pixels, correct / pixels, 0.1234)
-    )
+    line = plots.Line("my-abnn", confidence / pixels, correct / pixels, 0.1234)
+    return plots.reliability_figure(line)
 
 
 METHODS = (
@@ -69,24 +77,30 @@ METHODS = (
     "MC dropout",
     "variational",
     "SWAG",
+    "Laplace",
+    "SGLD",
+    "SGHMC",
+    "flips and scales",
+    "ensemble of 4",
 )
-METHODS += ("Laplace", "SGLD", "SGHMC", "flips and scales", "ensemble of 4")
+
+
+def point_of(method: str, number: int) -> Point:
+    """Return a point; that of the first method has no interval upwards."""
+    return Point(
+        method,
+        0.01 + 0.002 * number,
+        (0.01, 0.02 + 0.002 * number),
+        0.3 - 0.01 * number,
+        (0.2, 0.4) if number else None,
+        method,
+        number,
+        number,
+    )
 
 
 def scatter() -> Figure:
-    points = [
-        Point(
-            name,
-            0.01 + 0.002 * i,
-            (0.01, 0.02 + 0.002 * i),
-            0.3 - 0.01 * i,
-            (0.2, 0.4) if i else None,
-            name,
-            i,
-            i,
-        )
-        for i, name in enumerate(METHODS)
-    ]
+    points = [point_of(method, number) for number, method in enumerate(METHODS)]
     label = "entropy.pooled.aupr\nroad-anomaly, higher is better"
     panels = [
         Panel(label, points, True),
@@ -98,36 +112,62 @@ def scatter() -> Figure:
 
 def test_named_are_the_points_that_nothing_cheaper_is_as_good_as() -> None:
     """Of a line the last one; a step that a reader cannot see is none."""
-    values = {"base": 0.0, "no better": 0.001, "of 2": 0.5, "of 3": 0.9, "worse": 0.8, "best": 1.0}
     points = [
-        Point(name, x, None, y, None, "line" if name.startswith("of") else name)
-        for x, (name, y) in enumerate(values.items(), start=1)
+        Point("base", 1, None, 0.0, None, "base"),
+        Point("no better", 2, None, 0.001, None, "no better"),
+        Point("of 2", 3, None, 0.5, None, "line"),
+        Point("of 3", 4, None, 0.9, None, "line"),
+        Point("worse", 5, None, 0.8, None, "worse"),
+        Point("best", 6, None, 1.0, None, "best"),
     ]
-    assert [point.name for point in frontier(Panel("", points, True))] == ["base", "of 3", "best"]
-    assert [point.name for point in frontier(Panel("", points, False))] == ["base"]
+    where_higher_is_better = frontier(Panel("", points, True))
+    assert [point.name for point in where_higher_is_better] == ["base", "of 3", "best"]
+    where_lower_is_better = frontier(Panel("", points, False))
+    assert [point.name for point in where_lower_is_better] == ["base"]
 
 
-@pytest.mark.parametrize("make", [pr, roc, risk, reliable, scatter])
-def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figure]):
-    figure = make()
-    assert figure.get_figwidth() == WIDTH * (2 if make is scatter else 1)
+EVERY_FIGURE = pytest.mark.parametrize("make", [pr, roc, risk, reliable, scatter])
+
+
+def texts_of(figure: Figure) -> list[Any]:
+    """Return what is written in a figure as it is printed."""
     figure.set_dpi(300)  # letters are a little wider in print than on a screen
     figure.draw_without_rendering()
-    page = figure.bbox
-    texts = [
-        text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()
-    ]
+    texts = figure.findobj(mpl.text.Text)
+    return [text for text in texts if text.get_text() and text.get_visible()]
+
+
+def test_figures_have_the_width_of_a_column():
+    for make in (pr, roc, risk, reliable):
+        assert make().get_figwidth() == WIDTH
+    assert scatter().get_figwidth() == 2 * WIDTH
+
+
+@EVERY_FIGURE
+def test_every_text_lies_inside_the_page(make: Callable[[], Figure]):
+    figure = make()
+    texts = texts_of(figure)
     assert len(texts) > 6
+    page = figure.bbox.padded(0.5)
     for text in texts:
-        extent = text.get_window_extent()
-        tick = text.get_text().startswith(
-            ("$", "0", "1", "2")
-        )  # ticks beyond the limits exist and are not drawn
-        if not tick:
-            assert page.padded(0.5).count_contains(extent.corners()) == 4, text
+        # Ticks beyond the limits exist and are not drawn.
+        is_tick = text.get_text().startswith(("$", "0", "1", "2"))
+        if not is_tick:
+            corners = text.get_window_extent().corners()
+            assert page.count_contains(corners) == 4, text
+
+
+@EVERY_FIGURE
+def test_every_text_is_legible(make: Callable[[], Figure]):
+    for text in texts_of(make()):
         assert text.get_fontsize() >= 6
-    if make in (pr, roc):  # ranges do not follow the data
-        assert figure.axes[0].get_xlim() == figure.axes[0].get_ylim() == (-0.01, 1.01)
+
+
+@pytest.mark.parametrize("make", [pr, roc])
+def test_ranges_do_not_follow_the_data(make: Callable[[], Figure]):
+    axes = make().axes[0]
+    assert axes.get_xlim() == (-0.01, 1.01)
+    assert axes.get_ylim() == (-0.01, 1.01)
 
 
 def legend_of(figure: Figure) -> list[str]:
@@ -161,7 +201,9 @@ def drawn_points(figure: Figure, number: int) -> np.ndarray:
 def assert_among(points: np.ndarray, expected: np.ndarray) -> None:
     """Check that more than a thousand points are drawn, and that each is one of a curve."""
     assert len(points) > 1000
-    assert set(map(tuple, np.round(points, 9))) <= set(map(tuple, np.round(expected, 9)))
+    drawn = {tuple(point) for point in np.round(points, 9)}
+    curve = {tuple(point) for point in np.round(expected, 9)}
+    assert drawn <= curve
 
 
 def test_a_drawn_pr_curve_is_that_of_scikit_learn():
@@ -175,21 +217,34 @@ def test_a_drawn_pr_curve_is_that_of_scikit_learn():
 def test_a_drawn_roc_curve_is_that_of_scikit_learn():
     codes, truth = pixels(3)
     false_positive, true_positive, _ = roc_curve(truth, codes, drop_intermediate=False)
-    assert_among(drawn_points(roc(), 3), np.column_stack([false_positive, true_positive]))
+    curve = np.column_stack([false_positive, true_positive])
+    assert_among(drawn_points(roc(), 3), curve)
 
 
 def dots_of(axes: Any) -> list[Any]:
     return [line for line in axes.lines if line.get_marker() != "None"]
 
 
+def test_points_are_named_in_the_legend():
+    assert tuple(legend_of(scatter())) == METHODS
+
+
 def test_points_are_where_they_should_be():
-    figure = scatter()
-    assert tuple(legend_of(figure)) == METHODS
-    dots = dots_of(figure.axes[0])
-    places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots]
-    assert places == [(0.01 + 0.002 * i, 0.3 - 0.01 * i) for i in range(len(METHODS))]
-    assert len({(line.get_marker(), line.get_color()) for line in dots}) == len(METHODS)
-    assert len(dots_of(figure.axes[1])) == len(METHODS) - 2
+    dots = dots_of(scatter().axes[0])
+    for number, dot in enumerate(dots):
+        assert dot.get_xdata()[0] == 0.01 + 0.002 * number
+        assert dot.get_ydata()[0] == 0.3 - 0.01 * number
+    assert len(dots) == len(METHODS)
+
+
+def test_each_point_looks_different():
+    dots = dots_of(scatter().axes[0])
+    looks = {(dot.get_marker(), dot.get_color()) for dot in dots}
+    assert len(looks) == len(METHODS)
+
+
+def test_each_panel_has_its_points():
+    assert len(dots_of(scatter().axes[1])) == len(METHODS) - 2
 
 
 def test_points_have_their_intervals():
@@ -197,13 +252,15 @@ def test_points_have_their_intervals():
     assert len(scatter().axes[0].lines) == 3 * len(METHODS) - 1
 
 
-def test_points_that_are_better_than_what_is_cheaper_are_named():
-    """In the first panel the first point alone, in the second the last of all, far to the
-    right.
-    """
-    first, second = scatter().axes[:2]
-    assert [(text.get_text(), text.get_ha()) for text in first.texts] == [(METHODS[0], "left")]
-    assert [text.get_ha() for text in second.texts][-1] == "right"
+def test_the_only_point_that_nothing_cheaper_is_as_good_as_is_named():
+    (text,) = scatter().axes[0].texts
+    assert text.get_text() == METHODS[0]
+    assert text.get_ha() == "left"
+
+
+def test_the_name_of_a_point_far_to_the_right_ends_at_it():
+    last = scatter().axes[1].texts[-1]
+    assert last.get_ha() == "right"
 
 
 def test_reliability_draws_accuracy_over_confidence():
@@ -211,13 +268,15 @@ def test_reliability_draws_accuracy_over_confidence():
     pixels, correct, confidence = bins[:, bins[0] > 0]
     figure = reliable()
     assert legend_of(figure) == ["my-abnn  0.123", "Perfect calibration"]
-    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), confidence / pixels)
-    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), correct / pixels)
+    line = figure.axes[0].lines[0]
+    np.testing.assert_array_equal(line.get_xdata(), confidence / pixels)
+    np.testing.assert_array_equal(line.get_ydata(), correct / pixels)
 
 
 @pytest.mark.parametrize("most", [10, 2000])
 def test_thinning_keeps_the_ends_and_the_shape(most):
-    curve = detection_curve(count_keys(*pixels(4, 60000)))
+    codes, truth = pixels(4, 60000)
+    curve = detection_curve(count_keys(codes, truth))
     x = curve.false_positive_rate
     y = curve.recall
     thin_x, thin_y = thin(x, y, most)
@@ -226,22 +285,36 @@ def test_thinning_keeps_the_ends_and_the_shape(most):
         assert thin_x[end] == x[end]
         assert thin_y[end] == y[end]
     # Along the curve, because a ROC curve has upright parts.
-    assert np.abs(np.interp(x + y, thin_x + thin_y, thin_y) - y).max() <= 3 / most
+    on_thin_curve = np.interp(x + y, thin_x + thin_y, thin_y)
+    assert np.abs(on_thin_curve - y).max() <= 3 / most
 
 
-def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_path):
-    def one_line() -> Figure:
-        return plots.roc_figure([plots.roc_line("msp", detection_curve(counts(3)), 0)])
+def one_line() -> Figure:
+    line = plots.roc_line("msp", detection_curve(counts(3)), 0)
+    return plots.roc_figure([line])
 
+
+def test_a_figure_is_saved_in_three_formats(tmp_path):
+    saved = save_figure(one_line(), tmp_path / "first.figure")
+    names = ["first.figure.pdf", "first.figure.svg", "first.figure.png"]
+    assert [path.name for path in saved] == names
+    pdf, svg, png = saved
+    assert pdf.read_bytes().startswith(b"%PDF")
+    # Text stays text.
+    assert b"False positives (share of normal pixels)" in svg.read_bytes()
+    with Image.open(png) as picture:
+        assert picture.width == round(WIDTH * 300)
+
+
+def test_files_are_the_same_whatever_the_settings_of_the_process(tmp_path):
     first = save_figure(one_line(), tmp_path / "first.figure")
-    suffixes = ("pdf", "svg", "png")
-    assert [path.name for path in first] == [f"first.figure.{suffix}" for suffix in suffixes]
-    look = {"lines.linewidth": 9, "font.size": 30, "axes.grid": False, "axes.facecolor": "red"}
+    look = {
+        "lines.linewidth": 9,
+        "font.size": 30,
+        "axes.grid": False,
+        "axes.facecolor": "red",
+    }
     with mpl.rc_context(look):
         second = save_figure(one_line(), tmp_path / "second")
     for path, other in zip(first, second, strict=True):
         assert path.read_bytes() == other.read_bytes()
-    assert first[0].read_bytes().startswith(b"%PDF")
-    assert b"False positives (share of normal pixels)" in first[1].read_bytes()  # text stays text
-    with Image.open(first[2]) as picture:
-        assert picture.width == round(WIDTH * 300)

@@ -1,7 +1,7 @@
 """Means over seeds, paired differences and costs, against numpy and by hand."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,107 +22,215 @@ from tools.study.tables import Chosen, Entry, cost_table, difference_table
 def result(
     name: str, nll: float, replicates: np.ndarray, **numbers: float | None
 ) -> EvaluationResult:
-    held = {
-        ("calibration", "nll"): nll,
-        **{("calibration", key): value for key, value in numbers.items()},
-    }
+    of_calibration: dict[tuple[str, ...], float | None] = {("calibration", "nll"): nll}
+    for key, value in numbers.items():
+        of_calibration["calibration", key] = value
     content = {"counts": COUNTS, "reasons": {"calibration.ece": "no bins"}}
-    drawn = Replicates(("calibration.nll",), replicates[None], 0, tuple(map(str, range(15))))
-    return EvaluationResult(name, Path(name), content, held, drawn)
+    units = tuple(str(number) for number in range(15))
+    drawn = Replicates(("calibration.nll",), replicates[None], 0, units)
+    return EvaluationResult(name, Path(name), content, of_calibration, drawn)
 
 
-def test_a_mean_over_seeds_is_the_mean_of_numbers_and_of_replicates() -> None:
-    random = np.random.default_rng(0)
-    rows = random.normal(1.0, 0.1, (3, 60))
-    results = [result(str(seed), float(row.mean()), row, ece=0.1) for seed, row in enumerate(rows)]
+NLL_KEY = ("calibration", "nll")
+ECE_KEY = ("calibration", "ece")
+ROWS = np.random.default_rng(0).normal(1.0, 0.1, (3, 60))
+
+
+@pytest.fixture
+def results() -> list[EvaluationResult]:
+    """The results of three seeds."""
+    results = []
+    for seed, row in enumerate(ROWS):
+        results.append(result(str(seed), float(row.mean()), row, ece=0.1))
+    return results
+
+
+def test_a_mean_over_seeds_is_the_mean_of_numbers(results: list[EvaluationResult]) -> None:
     mean = mean_over_seeds(results, "mean")
-    assert mean.numbers["calibration", "nll"] == pytest.approx(rows.mean())
-    units = replace(results[0].replicates, values=rows.mean(0)[None])
-    found = units.chance(rows.mean(0))
-    assert mean.cell(("calibration", "nll")).interval == (found.low, found.high)
+    assert mean.numbers[NLL_KEY] == pytest.approx(ROWS.mean())
+
+
+def test_a_mean_over_seeds_has_the_interval_of_mean_replicates(
+    results: list[EvaluationResult],
+) -> None:
+    mean = mean_over_seeds(results, "mean")
+    mean_row = ROWS.mean(0)
+    units = replace(results[0].replicates, values=mean_row[None])
+    expected = units.chance(mean_row)
+    assert mean.cell(NLL_KEY).interval == (expected.low, expected.high)
     assert mean.replicates.seeds == ()
-    assert mean.cell(("calibration", "ece")).interval is None
-    spread = spread_over_seeds(results, ("calibration", "nll"))
-    assert spread == pytest.approx(rows.mean(1).std(ddof=1))
-    assert spread_over_seeds(results[:1], ("calibration", "nll")) is None
-    lacking = mean_over_seeds([results[0], result("x", 1.0, rows[0], ece=None)], "mean")
-    assert lacking.numbers["calibration", "ece"] is None
-    assert lacking.cell(("calibration", "ece")).reason == "no bins"
-    other = replace(results[1], content={"counts": COUNTS | {"labelled_pixels": 10}})
+
+
+def test_a_mean_without_replicates_has_no_interval(results: list[EvaluationResult]) -> None:
+    mean = mean_over_seeds(results, "mean")
+    assert mean.cell(ECE_KEY).interval is None
+
+
+def test_the_spread_over_seeds_is_their_deviation(results: list[EvaluationResult]) -> None:
+    expected = ROWS.mean(1).std(ddof=1)
+    assert spread_over_seeds(results, NLL_KEY) == pytest.approx(expected)
+
+
+def test_one_seed_has_no_spread(results: list[EvaluationResult]) -> None:
+    assert spread_over_seeds(results[:1], NLL_KEY) is None
+
+
+def test_a_number_that_a_seed_lacks_has_no_mean(results: list[EvaluationResult]) -> None:
+    without_ece = result("x", 1.0, ROWS[0], ece=None)
+    mean = mean_over_seeds([results[0], without_ece], "mean")
+    assert mean.numbers[ECE_KEY] is None
+    assert mean.cell(ECE_KEY).reason == "no bins"
+
+
+def test_results_of_other_counts_have_no_mean(results: list[EvaluationResult]) -> None:
+    counts = COUNTS | {"labelled_pixels": 10}
+    other = replace(results[1], content={"counts": counts})
     with pytest.raises(InputError, match="labelled_pixels"):
         mean_over_seeds([results[0], other], "mean")
 
 
-def test_a_difference_is_paired_with_the_seeds_it_names() -> None:
-    random = np.random.default_rng(1)
-    rows = random.normal(1.0, 0.1, (4, 60))
-    base = Entry("base", {s: result(f"b{s}", 1.0 + s, rows[s]) for s in (0, 1)}, {0: [0], 1: [1]})
-    ours = [rows[2] - 0.5, rows[3] - 0.5]
-    other = Entry(
-        "other", {0: result("o0", 0.4, ours[0]), 1: result("o1", 2.3, ours[1])}, {0: [0], 1: [1]}
-    )
-    chosen = Chosen(["calibration.nll"])
-    line = difference_table([base, other], base, chosen).splitlines()[2]
-    means = [
-        mean_replicates([one.results[seed].replicates for seed in (0, 1)], ["0", "1"])
-        for one in (base, other)
-    ]
-    test = paired_difference(*means, ("calibration", "nll"))
+OF_BOTH_SEEDS = np.random.default_rng(1).normal(1.0, 0.1, (4, 60))
+BASE_ROWS = OF_BOTH_SEEDS[:2]
+OTHER_ROWS = OF_BOTH_SEEDS[2:] - 0.5
+
+
+def entry_of_two_seeds(label: str, nll: Sequence[float], rows: np.ndarray) -> Entry:
+    results = {}
+    for seed in (0, 1):
+        results[seed] = result(f"{label}{seed}", nll[seed], rows[seed])
+    return Entry(label, results, {0: [0], 1: [1]})
+
+
+def mean_of_two_seeds(entry: Entry) -> Replicates:
+    replicates = [entry.results[seed].replicates for seed in (0, 1)]
+    return mean_replicates(replicates, ["0", "1"])
+
+
+@pytest.fixture
+def base() -> Entry:
+    return entry_of_two_seeds("base", (1.0, 2.0), BASE_ROWS)
+
+
+def difference_line(base: Entry, other: Entry) -> str:
+    """Return the line of the other entry in the table of differences."""
+    table = difference_table([base, other], base, Chosen(["calibration.nll"]))
+    return table.splitlines()[2]
+
+
+def test_a_difference_is_paired_with_the_seeds_it_names(base: Entry) -> None:
+    other = entry_of_two_seeds("other", (0.4, 2.3), OTHER_ROWS)
+    line = difference_line(base, other)
+    test = paired_difference(mean_of_two_seeds(base), mean_of_two_seeds(other), NLL_KEY)
+    low = format_number(test.low, like=1.0, sign=True)
+    high = format_number(test.high, like=1.0, sign=True)
     assert "other (2)" in line
-    low, high = (format_number(bound, like=1.0, sign=True) for bound in (test.low, test.high))
     assert f"−.150 [{low}, {high}]" in line
     assert "1/2" in line
-    ensemble = Entry("ensemble", {0: result("e", 0.5, ours[0])}, {0: [0, 1]})
-    line = difference_table([base, ensemble], base, chosen).splitlines()[2]
+
+
+def test_a_difference_of_an_ensemble_is_less_the_mean_of_its_members(base: Entry) -> None:
+    of_ensemble = result("e", 0.5, OTHER_ROWS[0])
+    ensemble = Entry("ensemble", {0: of_ensemble}, {0: [0, 1]})
+    line = difference_line(base, ensemble)
     assert "ensemble (1, units alone)" in line
-    assert "−1.000" in line  # less the mean of both members
+    assert "−1.000" in line
 
 
-def test_seeds_are_resampled_in_pairs_with_the_variance_of_a_mean_of_few() -> None:
+@dataclass(frozen=True)
+class SeededRows:
+    """The shifts of four seeds, and the replicates of each seed over the same units."""
+
+    shifts: np.ndarray
+    rows: list[Replicates]
+
+    def mean(self) -> Replicates:
+        return mean_replicates(self.rows, list("0123"))
+
+    def shifted(self) -> list[Replicates]:
+        """Return the replicates of another row, which is 0.05 higher for each seed."""
+        return [replace(row, values=row.values + 0.05) for row in self.rows]
+
+
+@pytest.fixture(scope="module")
+def seeded() -> SeededRows:
     units = tuple(f"u{i}" for i in range(30))
     random = np.random.default_rng(3)
     weights = np.stack([Resampling(2000).weights(unit) for unit in units]) - 1
     of_units = random.normal(0, 0.01, 30) @ weights
-    seeds = random.normal(0, 0.3, 4)
-    rows = [Replicates(("n",), (1 + of_units + shift)[None], 0, units) for shift in seeds]
-    alone, both = mean_replicates(rows), mean_replicates(rows, list("0123"))
+    shifts = random.normal(0, 0.3, 4)
+    rows = []
+    for shift in shifts:
+        values = 1 + of_units + shift
+        rows.append(Replicates(("n",), values[None], 0, units))
+    return SeededRows(shifts, rows)
+
+
+def test_seeds_add_the_variance_of_a_mean_of_few(seeded: SeededRows) -> None:
+    units_alone = mean_replicates(seeded.rows)
+    both = seeded.mean()
     assert both.seeds == ("0", "1", "2", "3")
-    added = both.values[0].var() - alone.values[0].var()
-    assert added == pytest.approx(seeds.var(ddof=1) / 4, rel=0.1)
+    added = both.values[0].var() - units_alone.values[0].var()
+    assert added == pytest.approx(seeded.shifts.var(ddof=1) / 4, rel=0.1)
+
+
+def test_an_interval_over_seeds_has_their_degrees_of_freedom(seeded: SeededRows) -> None:
+    both = seeded.mean()
+    interval = both.chance(both.values[0])
     # Three degrees of freedom, for the seeds are all there is.
-    found, halves = both.chance(both.values[0]), stats.t.ppf(0.975, 3.2) * seeds.std(ddof=1) / 2
-    assert (found.high - found.low) / 2 == pytest.approx(halves, rel=0.15)
-    # What a seed does to both rows is in no difference of the two.
-    shifted = [replace(row, values=row.values + 0.05) for row in rows]
-    pair = paired_difference(both, mean_replicates(shifted, list("0123")), ("n",))
-    assert (pair.low, pair.high) == pytest.approx((0.05, 0.05))
-    assert (
-        paired_difference(both, mean_replicates(shifted[:3], list("012")), ("n",))
-        == "means over other seeds"
-    )
-    assert mean_replicates(rows[:1], ["0"]).seeds == ()
+    half_width = stats.t.ppf(0.975, 3.2) * seeded.shifts.std(ddof=1) / 2
+    assert (interval.high - interval.low) / 2 == pytest.approx(half_width, rel=0.15)
 
 
-def test_the_cost_of_an_unknown_training_is_a_dash() -> None:
-    record = {
-        "method_seconds": 3.0,
-        "networks": {"a": 10.0, "b": 20.0},
-        "continued": True,
-        "bytes": 2_000_000,
-    }
-    record |= {"posterior_bytes": 5_000, "evaluations": {"test": {"seconds": 8.0, "frames": 4}}}
-    unknown = {**record, "networks": {"a": None}, "continued": False, "evaluations": {}}
-    lines = cost_table({"known": [record], "unknown": [unknown]}).splitlines()
-    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
-    assert cells == ["known (1) †", "3", "33", "2.00", "5", "2.0"]
-    assert [cell.strip() for cell in lines[3].strip("|").split("|")] == [
-        "unknown (1)",
-        "3",
-        "—",
-        "—",
-        "5",
-        "2.0",
-    ]
+def test_what_a_seed_does_to_both_rows_is_in_no_difference(seeded: SeededRows) -> None:
+    other = mean_replicates(seeded.shifted(), list("0123"))
+    difference = paired_difference(seeded.mean(), other, ("n",))
+    assert difference.low == pytest.approx(0.05)
+    assert difference.high == pytest.approx(0.05)
+
+
+def test_means_over_other_seeds_have_no_difference(seeded: SeededRows) -> None:
+    of_three = mean_replicates(seeded.shifted()[:3], list("012"))
+    difference = paired_difference(seeded.mean(), of_three, ("n",))
+    assert difference == "means over other seeds"
+
+
+def test_a_single_seed_is_not_resampled(seeded: SeededRows) -> None:
+    assert mean_replicates(seeded.rows[:1], ["0"]).seeds == ()
+
+
+def cells_of(line: str) -> list[str]:
+    """Return the cells of a line of a Markdown table."""
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+COST_RECORD: dict[str, Any] = {
+    "method_seconds": 3.0,
+    "networks": {"a": 10.0, "b": 20.0},
+    "continued": True,
+    "bytes": 2_000_000,
+    "posterior_bytes": 5_000,
+    "evaluations": {"test": {"seconds": 8.0, "frames": 4}},
+}
+UNKNOWN_RECORD = {
+    **COST_RECORD,
+    "networks": {"a": None},
+    "continued": False,
+    "evaluations": {},
+}
+
+
+@pytest.fixture
+def cost_lines() -> list[str]:
+    table = cost_table({"known": [COST_RECORD], "unknown": [UNKNOWN_RECORD]})
+    return table.splitlines()[2:]
+
+
+def test_costs_of_a_training(cost_lines: list[str]) -> None:
+    assert cells_of(cost_lines[0]) == ["known (1) †", "3", "33", "2.00", "5", "2.0"]
+
+
+def test_the_cost_of_an_unknown_training_is_a_dash(cost_lines: list[str]) -> None:
+    assert cells_of(cost_lines[1]) == ["unknown (1)", "3", "—", "—", "5", "2.0"]
 
 
 NLL = "calibration.nll"
@@ -139,7 +247,8 @@ ENDPOINTS = {
 def entries_of_three() -> dict[str, list[Entry]]:
     """Return results of a base, a row of a lower NLL and one of nearly the same, on 15 frames."""
     random = np.random.default_rng(4)
-    weights = np.stack([Resampling(2000).weights(str(i)) for i in range(15)]) - 1
+    resampling = Resampling(2000)
+    weights = np.stack([resampling.weights(str(i)) for i in range(15)]) - 1
     hard = random.normal(0, 0.02, 15) @ weights
 
     def entry(label: str, nll: float, deviation: float) -> Entry:
@@ -153,9 +262,10 @@ def entries_of_three() -> dict[str, list[Entry]]:
 
 
 def plan_with(*endpoints: Endpoint, seeds: Sequence[int] = (0,)) -> Plan:
+    rows = [Row(label) for label in ("base", "better", "same", "missing")]
     return Plan(
         {"p": Protocol("", {}, {"test": {}})},
-        [Row(label) for label in ("base", "better", "same", "missing")],
+        rows,
         "base",
         seeds=list(seeds),
         endpoints=list(endpoints),
@@ -164,7 +274,7 @@ def plan_with(*endpoints: Endpoint, seeds: Sequence[int] = (0,)) -> Plan:
 
 def rows_of_endpoints(plan: Plan) -> list[list[str]]:
     lines = endpoint_table(plan, entries_of_three()).splitlines()[2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [cells_of(line) for line in lines]
 
 
 @pytest.fixture(scope="module")

@@ -64,19 +64,31 @@ def digests(root: Path) -> dict[str, str]:
     return digests
 
 
-def test_a_second_run_gives_the_same_bytes_and_sets_of_other_lengths_share_frames(
-    written: Path, tmp_path: Path
-) -> None:
+def test_a_second_run_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
     generate_toy(tmp_path / "again", SMALL)
     again = digests(tmp_path / "again")
     assert again == digests(written)
-    assert len(again) == 2 * (3 + 1 + 1 + 2) + 2 + 5
-    generate_toy(
-        tmp_path / "short", replace(SMALL, train=1, val=0, test=0, anomaly=0, video_frames=0)
+
+
+def test_a_set_has_a_file_for_each_image_label_and_mask(written: Path) -> None:
+    images = 3 + 1 + 1 + 2
+    masks = 2
+    assert len(digests(written)) == 2 * images + masks + SMALL.video_frames
+
+
+def test_sets_of_other_lengths_share_frames(written: Path, tmp_path: Path) -> None:
+    one_frame = replace(
+        SMALL,
+        train=1,
+        val=0,
+        test=0,
+        anomaly=0,
+        video_frames=0,
     )
+    generate_toy(tmp_path / "short", one_frame)
     short = digests(tmp_path / "short")
     assert len(short) == 2
-    assert short.items() <= again.items()
+    assert short.items() <= digests(written).items()
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -84,19 +96,26 @@ def test_the_images_of_a_split_are_named(written: Path, split: str) -> None:
     count = getattr(SMALL, split)
     names = sorted(f"{frame_name(split, i)}_leftImg8bit" for i in range(count))
     images = written / "leftImg8bit" / split
-    found = [path.relative_to(images).with_suffix("").as_posix() for path in list_images(images)]
-    assert found == names
-    assert all(frame_stem(name).endswith("_000019") for name in names)
-    assert len(find_labels(written / "gtFine" / split, names)) == len(names)
+    paths = [path.relative_to(images) for path in list_images(images)]
+    assert [path.with_suffix("").as_posix() for path in paths] == names
+    for name in names:
+        assert frame_stem(name).endswith("_000019")
+    labels = find_labels(written / "gtFine" / split, names)
+    assert len(labels) == len(names)
 
 
 def test_every_frame_of_the_split_anomaly_has_a_mask(written: Path) -> None:
     names = [frame_name("anomaly", i) for i in range(2)]
-    assert len(find_labels(written / "gtAnomaly" / "anomaly", names)) == 2
+    masks = find_labels(written / "gtAnomaly" / "anomaly", names)
+    assert len(masks) == 2
 
 
-def test_a_set_is_described_and_leaves_nothing_unfinished(written: Path) -> None:
-    assert json.loads((written / "toy.json").read_text())["config"]["seed"] == 3
+def test_a_set_records_its_configuration(written: Path) -> None:
+    record = json.loads((written / "toy.json").read_text())
+    assert record["config"]["seed"] == 3
+
+
+def test_a_set_leaves_nothing_unfinished(written: Path) -> None:
     assert not list(written.parent.glob(".*unfinished"))
 
 
@@ -113,7 +132,8 @@ def test_the_files_hold_what_was_rendered(written: Path) -> None:
 
 def test_a_smaller_size_shows_the_same_street(normal_scenes: list[Scene]) -> None:
     small = render_scene((0, 0, 0), (64, 128), anomaly=False)
-    assert (small.labels == normal_scenes[0].labels[::2, ::2]).mean() > 0.9
+    every_second = normal_scenes[0].labels[::2, ::2]
+    assert (small.labels == every_second).mean() > 0.9
 
 
 @pytest.mark.parametrize("seed", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
@@ -137,34 +157,56 @@ PLAUSIBLE_SHARES = {
 }
 
 
-def test_every_class_occurs_in_plausible_shares(normal_scenes: list[Scene]) -> None:
+@pytest.fixture(scope="module")
+def train_ids(normal_scenes: list[Scene]) -> Any:
+    """The classes ``[N, H, W]`` that normal scenes train."""
+    labels = np.stack([scene.labels for scene in normal_scenes])
+    return label_map("toy").encode(labels)
+
+
+def test_every_class_occurs_in_plausible_shares(train_ids: Any) -> None:
     toy = label_map("toy")
     assert set(toy.classes) == PLAUSIBLE_SHARES.keys()
-    train = toy.encode(np.stack([scene.labels for scene in normal_scenes]))
     for number, name in enumerate(toy.classes):
         low, high = PLAUSIBLE_SHARES[name]
-        assert low < (train == number).mean() < high, name
+        share = (train_ids == number).mean()
+        assert low < share < high, name
 
 
-def test_nothing_in_a_normal_scene_is_ignored_or_an_anomaly(normal_scenes: list[Scene]) -> None:
+def test_nothing_in_a_normal_scene_is_ignored(train_ids: Any) -> None:
     toy = label_map("toy")
-    train = toy.encode(np.stack([scene.labels for scene in normal_scenes]))
-    assert train.max() == toy.num_classes - 1
-    assert not any(scene.anomaly.any() for scene in normal_scenes)
+    assert train_ids.max() == toy.num_classes - 1
 
 
-def test_anomalies_cover_a_small_part_and_are_ignored_in_training(
-    anomaly_scenes: list[Scene],
-) -> None:
+def test_nothing_in_a_normal_scene_is_an_anomaly(normal_scenes: list[Scene]) -> None:
+    for scene in normal_scenes:
+        assert not scene.anomaly.any()
+
+
+def test_anomalies_cover_a_small_part(anomaly_scenes: list[Scene]) -> None:
     shares = [float((scene.anomaly == 1).mean()) for scene in anomaly_scenes]
     assert 0.01 < np.mean(shares) < 0.04
     assert min(shares) > 0.0005, "a cone 18 m away has about 20 pixels"
+
+
+def test_a_mask_holds_the_pixels_of_the_anomaly(anomaly_scenes: list[Scene]) -> None:
     for scene in anomaly_scenes:
         assert set(np.unique(scene.anomaly)) == {0, 1, 255}
         np.testing.assert_array_equal(scene.anomaly == 1, scene.labels == Id.ANOMALY)
+
+
+def test_the_ignored_rim_of_an_anomaly_is_thin(anomaly_scenes: list[Scene]) -> None:
+    square = np.ones((5, 5), np.uint8)
+    for scene in anomaly_scenes:
         rim = (scene.anomaly == 255).astype(np.uint8)
-        assert not cv2.erode(rim, np.ones((5, 5), np.uint8)).any()  # thin
-        assert (label_map("toy").encode(scene.labels)[scene.anomaly == 1] == 255).all()
+        assert not cv2.erode(rim, square).any()
+
+
+def test_anomalies_are_ignored_in_training(anomaly_scenes: list[Scene]) -> None:
+    toy = label_map("toy")
+    for scene in anomaly_scenes:
+        classes = toy.encode(scene.labels)
+        assert (classes[scene.anomaly == 1] == 255).all()
 
 
 def cue_auroc(score: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8]) -> float:
@@ -199,7 +241,8 @@ def test_brightness_does_not_tell_anomalies(grey: Any, anomaly: Any) -> None:
 
 
 def test_distance_from_middle_grey_does_not_tell_anomalies(grey: Any, anomaly: Any) -> None:
-    assert cue_auroc(np.abs(grey - np.median(grey)), anomaly) < CUE_BOUND
+    distance = np.abs(grey - np.median(grey))
+    assert cue_auroc(distance, anomaly) < CUE_BOUND
 
 
 def test_distance_from_the_colours_of_normal_scenes_does_not_tell_anomalies(
@@ -217,12 +260,16 @@ def test_local_deviation_does_not_tell_anomalies(grey: Any, anomaly: Any) -> Non
     deviations = []
     for image in grey:
         mean = cv2.blur(image, (5, 5))
-        deviations.append(cv2.blur(image * image, (5, 5)) - mean**2)
+        mean_square = cv2.blur(image * image, (5, 5))
+        deviations.append(mean_square - mean**2)
     assert cue_auroc(np.stack(deviations), anomaly) < CUE_BOUND
 
 
 def test_noise_does_not_tell_anomalies(grey: Any, anomaly: Any) -> None:
-    noise = [np.abs(image - cv2.GaussianBlur(image, (0, 0), 1.0)) for image in grey]
+    noise = []
+    for image in grey:
+        smooth = cv2.GaussianBlur(image, (0, 0), 1.0)
+        noise.append(np.abs(image - smooth))
     assert cue_auroc(np.stack(noise), anomaly) < CUE_BOUND
 
 
@@ -230,49 +277,83 @@ def test_a_histogram_of_colours_does_not_tell_anomalies(images: Any, anomaly: An
     """A classifier of single pixels' colours, fitted on one half of the scenes with the answers,
     scored on the other.
     """
-    fit = slice(0, 16)
-    others = slice(16, 32)
-    bins = (images * 11.999).astype(np.intp)
-    index = (bins[..., 0] * 12 + bins[..., 1]) * 12 + bins[..., 2]
-    odd = np.bincount(index[fit][anomaly[fit] == 1], minlength=1728)
-    counted = np.bincount(index[fit][anomaly[fit] != 255], minlength=1728)
-    ratio = (odd + 1.0) / (counted + 1.0 / max(1e-6, odd.sum() / counted.sum()))
-    assert cue_auroc(ratio[index[others]], anomaly[others]) < CUE_BOUND
+    red, green, blue = np.moveaxis((images * 11.999).astype(np.intp), -1, 0)
+    colours = (red * 12 + green) * 12 + blue
+    fitted_colours = colours[:16]
+    fitted_labels = anomaly[:16]
+    anomalous = np.bincount(fitted_colours[fitted_labels == 1], minlength=1728)
+    counted = np.bincount(fitted_colours[fitted_labels != 255], minlength=1728)
+    share = max(1e-6, anomalous.sum() / counted.sum())
+    ratio = (anomalous + 1.0) / (counted + 1.0 / share)
+    assert cue_auroc(ratio[colours[16:]], anomaly[16:]) < CUE_BOUND
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_anomaly_is_drawn_as_one(kind: str) -> None:
+HORIZON = 0.45
+CAMERA_HEIGHT = 1.5
+CAMERA = Camera(128, 256, 1.0, HORIZON, CAMERA_HEIGHT)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def drawn(request: pytest.FixtureRequest) -> Canvas:
+    """A canvas with one kind of anomaly, 8 m ahead."""
     rng = np.random.default_rng(1)
     canvas = Canvas(np.zeros((128, 256, 3), np.float32))
-    camera = Camera(128, 256, 1.0, 0.45, 1.5)
-    sample_anomaly(rng, 0.0, 8.0, kind).draw(Stage(canvas, camera, sample_light(rng)))
-    rows, columns = np.nonzero(canvas.labels == Id.ANOMALY)
-    assert 60 < len(rows) < 4000
-    assert set(np.unique(canvas.labels)) == {Id.SKY, Id.ANOMALY}
-    # It stands on the ground 8 m ahead, row = horizon + focal * height / distance; its front is up
-    # to 0.8 m nearer.
-    foot = [0.45 * 128 + camera.focal * 1.5 / distance for distance in (8.3, 7.2)]
-    assert foot[0] - 1 < rows.max() < foot[1] + 1
+    thing = sample_anomaly(rng, 0.0, 8.0, request.param)
+    thing.draw(Stage(canvas, CAMERA, sample_light(rng)))
+    return canvas
+
+
+def test_every_kind_of_anomaly_is_drawn_as_one(drawn: Canvas) -> None:
+    anomalous = drawn.labels == Id.ANOMALY
+    assert 60 < anomalous.sum() < 4000
+    assert set(np.unique(drawn.labels)) == {Id.SKY, Id.ANOMALY}
+
+
+def row_of_ground(distance: float) -> float:
+    return HORIZON * 128 + CAMERA.focal * CAMERA_HEIGHT / distance
+
+
+def test_an_anomaly_stands_on_the_ground_in_the_middle(drawn: Canvas) -> None:
+    rows, columns = np.nonzero(drawn.labels == Id.ANOMALY)
+    # Its front is up to 0.8 m nearer than its middle.
+    farthest = row_of_ground(8.3)
+    nearest = row_of_ground(7.2)
+    assert farthest - 1 < rows.max() < nearest + 1
     assert abs(columns.mean() - 128) < 12
-    np.testing.assert_allclose(canvas.depth[rows, columns], 8, atol=1.5)
+
+
+def test_an_anomaly_has_the_depth_of_its_place(drawn: Canvas) -> None:
+    depth = drawn.depth[drawn.labels == Id.ANOMALY]
+    np.testing.assert_allclose(depth, 8, atol=1.5)
 
 
 def test_projection_of_known_points() -> None:
     camera = Camera(100, 200, float(np.pi / 2), 0.5, 1.5, curvature=0.02)
     assert camera.focal == pytest.approx(100)
     # 10 m ahead the bend has carried the street 0.02 / 2 * 10^2 = 1 m to the right.
-    shown = camera.project(np.array([[0.0, 1.5, 10.0], [2.0, 0.0, 10.0]]))
+    points = np.array([[0.0, 1.5, 10.0], [2.0, 0.0, 10.0]])
+    shown = camera.project(points)
     np.testing.assert_allclose(shown, [[110.0, 50.0], [130.0, 65.0]])
 
 
 @pytest.mark.parametrize(("row", "column"), [(119, 3), (80, 200), (60, 120)])
 def test_the_ground_grid_is_the_inverse_of_the_projection(row: int, column: int) -> None:
-    camera = Camera(120, 240, 1.0, 0.45, 1.4, curvature=0.003, roll=0.02, station=7.0)
+    camera = Camera(
+        120,
+        240,
+        1.0,
+        0.45,
+        1.4,
+        curvature=0.003,
+        roll=0.02,
+        station=7.0,
+    )
     grid = camera.ground_grid()
-    lateral = grid.lateral[row - grid.first_row, column]
-    distance = grid.distance[row - grid.first_row, column]
-    point = np.array([[lateral, 0.0, distance + 7.0]], float)
-    np.testing.assert_allclose(camera.project(point), [[column + 0.5, row + 0.5]], atol=0.02)
+    pixel = (row - grid.first_row, column)
+    distance = grid.distance[pixel] + camera.station
+    point = np.array([[grid.lateral[pixel], 0.0, distance]], float)
+    shown = camera.project(point)
+    np.testing.assert_allclose(shown, [[column + 0.5, row + 0.5]], atol=0.02)
 
 
 def test_vote_takes_the_majority_and_thin_things_win_ties() -> None:
@@ -314,7 +395,8 @@ def test_the_anomaly_of_the_video_crosses_from_left_to_right(written: Path) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_hides_the_crossing_animal(seed: int) -> None:
-    frames = list(video_frames((seed, VIDEO_SPLIT), (128, 256), 6, 6 / 48 * FRAMES_PER_SECOND))
+    rate = 6 / 48 * FRAMES_PER_SECOND
+    frames = list(video_frames((seed, VIDEO_SPLIT), (128, 256), 6, rate))
     visible = [int((frame.anomaly == 1).sum()) for frame in frames]
     assert min(visible[1:]) > 100, "at the start a parked car may stand before it"
     assert visible[-1] > 3 * visible[1], "the camera comes nearer"
@@ -350,7 +432,15 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("settings", [{"size": (16, 256)}, {"size": (65, 128)}, {"train": -1}])
-def test_bad_configurations_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(settings))):
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("size", (16, 256)),
+        ("size", (65, 128)),
+        ("train", -1),
+    ],
+)
+def test_bad_configurations_are_refused(setting: str, value: Any) -> None:
+    settings: dict[str, Any] = {setting: value}
+    with pytest.raises(InputError, match=setting):
         ToyConfig(**settings)

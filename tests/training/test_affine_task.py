@@ -11,47 +11,82 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError, PartialFailure
 from segunc.training.batches import unpack_batch
-from tests.affine.networks import small_network
+from tests.affine.networks import layout_of, small_network
 from tests.training.fitting import TASKS, abnn_task, fit, loader
 
 EVERY = pytest.mark.parametrize("name", TASKS)
 
 
+def tuned_decoder(name: str, seed: int, folder: Path) -> AffineDraws:
+    """Return the first draw of a posterior whose decoder alone was trained."""
+    network = small_network()
+    task = TASKS[name](network, scope="decoder", seed=seed, lr=0.02)
+    fit(task, folder, 2)
+    return task.posterior().affine(AffineLayout(network), [0], 0)
+
+
 @EVERY
-def test_same_seed_same_posterior_and_a_scope_is_kept(name: str, tmp_path: Path) -> None:
-    results: list[AffineDraws] = []
-    for seed in (0, 0, 1):
-        network = small_network()
-        task = TASKS[name](network, scope="decoder", seed=seed, lr=0.02)
-        fit(task, tmp_path, 2)
-        results.append(task.posterior().affine(AffineLayout(network), [0], 0))
-    first, again, other = results
+def test_the_same_seed_gives_the_same_posterior(name: str, tmp_path: Path) -> None:
+    first = tuned_decoder(name, 0, tmp_path)
+    again = tuned_decoder(name, 0, tmp_path)
     assert torch.equal(first.weight, again.weight)
+
+
+@EVERY
+def test_another_seed_gives_another_posterior_where_there_is_noise(
+    name: str, tmp_path: Path
+) -> None:
+    first = tuned_decoder(name, 0, tmp_path)
+    other = tuned_decoder(name, 1, tmp_path)
     # A point has no noise, and its loader here no shuffle.
-    assert torch.equal(first.weight, other.weight) == (name in ("point", "swag"))
-    layout = AffineLayout(network)
-    assert torch.equal(first.weight[0, :8], layout.weight[:8])
-    assert torch.equal(first.bias[0, :8], layout.bias[:8])
-    assert not torch.allclose(first.weight[0, 8:], layout.weight[8:])
+    without_noise = name in ("point", "swag")
+    assert torch.equal(first.weight, other.weight) == without_noise
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in TASKS if name != "point"]
-)  # whose rate follows the number of epochs
+@EVERY
+def test_layers_outside_of_the_scope_stay(name: str, tmp_path: Path) -> None:
+    trained = tuned_decoder(name, 0, tmp_path)
+    layout = layout_of(small_network())
+    assert torch.equal(trained.weight[0, :8], layout.weight[:8])
+    assert torch.equal(trained.bias[0, :8], layout.bias[:8])
+    assert not torch.allclose(trained.weight[0, 8:], layout.weight[8:])
+
+
+def task_of_constant_rate(name: str) -> Any:
+    """Return a task whose rate does not depend on the number of epochs, so that half a training
+    is the first half of a whole one.
+    """
+    if name == "swag":
+        return TASKS[name](small_network())
+    return TASKS[name](small_network(), schedule="constant")
+
+
+def equal_tensors(one: Any, other: Any) -> list[bool]:
+    """Return which tensors of two posteriors are equal."""
+    of_other = other.tensors()
+    return [torch.equal(tensor, of_other[key]) for key, tensor in one.tensors().items()]
+
+
+# The rate of a point follows the number of epochs.
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "point"])
 def test_a_continued_training_ends_with_the_same_posterior(name: str, tmp_path: Path) -> None:
-    # A rate that does not depend on the number of epochs, so that half a training is the first half
-    # of a whole one.
-    constant = {} if name == "swag" else {"schedule": "constant"}
-    whole, half, rest = (TASKS[name](small_network(), **constant) for _ in range(3))
-    fit(whole, tmp_path, 4)
+    whole = task_of_constant_rate(name)
+    half = task_of_constant_rate(name)
+    rest = task_of_constant_rate(name)
     checkpoint = tmp_path / "half.ckpt"
+    fit(whole, tmp_path, 4)
     fit(half, tmp_path, 2).save_checkpoint(checkpoint)
+    fit(rest, tmp_path, 4, ckpt_path=checkpoint)
+    assert all(equal_tensors(whole.posterior(), rest.posterior()))
+    assert not all(equal_tensors(whole.posterior(), half.posterior()))
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "point"])
+def test_a_checkpoint_holds_no_network(name: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "half.ckpt"
+    fit(task_of_constant_rate(name), tmp_path, 2).save_checkpoint(checkpoint)
     state = torch.load(checkpoint, weights_only=True)["state_dict"]
     assert not any(key.startswith("network.") for key in state)
-    fit(rest, tmp_path, 4, ckpt_path=checkpoint)
-    expected, actual = whole.posterior().tensors(), rest.posterior().tensors()
-    assert all(torch.equal(expected[key], actual[key]) for key in expected)
-    assert not all(torch.equal(expected[key], half.posterior().tensors()[key]) for key in expected)
 
 
 @EVERY
@@ -64,10 +99,8 @@ def test_nan_stops_and_keeps_the_last_good_state(name: str, tmp_path: Path) -> N
     trainable = next(p for p in task.parameters() if p.requires_grad)
     trainable.data[..., 3] = float("nan")
     batch = next(iter(loader()))
-    with pytest.raises(
-        PartialFailure,
-        match=r"the loss became NaN or infinite at step 8; .* lower the learning rate",
-    ):
+    said = r"the loss became NaN or infinite at step 8; .* lower the learning rate"
+    with pytest.raises(PartialFailure, match=said):
         task.training_step(batch, 0)
     with pytest.raises(PartialFailure, match=r"became NaN or infinite at step 8"):
         trainer.save_checkpoint(good)
@@ -79,34 +112,44 @@ def test_a_point_is_abnn_without_noise(tmp_path: Path) -> None:
     member = abnn_task(small_network(), members=1, alpha=0.0, lr=0.02)
     for task in (point, member):
         fit(task, tmp_path, 2)
-    one, other = point.posterior(), member.posterior()
-    assert torch.equal(one.gamma, other.gamma)
-    assert torch.equal(one.beta, other.beta)
-    assert one.alpha == 0.0
+    of_point = point.posterior()
+    of_member = member.posterior()
+    assert torch.equal(of_point.gamma, of_member.gamma)
+    assert torch.equal(of_point.beta, of_member.beta)
+    assert of_point.alpha == 0.0
 
 
-def test_a_batch_is_a_pair_or_a_dictionary() -> None:
-    images, labels = torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.uint8)
-    for batch in (
-        (images, labels),
-        [images, labels, "names"],
-        {"image": images, "label": labels, "name": []},
-    ):
-        unpacked, ids = unpack_batch(batch)
-        assert unpacked is images
-        assert ids.dtype == torch.int64
+BATCH_IMAGES = torch.rand(2, 3, 4, 4)
+BATCH_LABELS = torch.zeros(2, 4, 4, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (BATCH_IMAGES, BATCH_LABELS),
+        [BATCH_IMAGES, BATCH_LABELS, "names"],
+        {"image": BATCH_IMAGES, "label": BATCH_LABELS, "name": []},
+    ],
+    ids=["pair", "list", "dictionary"],
+)
+def test_a_batch_is_a_pair_or_a_dictionary(batch: Any) -> None:
+    images, labels = unpack_batch(batch)
+    assert images is BATCH_IMAGES
+    assert labels.dtype == torch.int64
+
+
+def test_a_batch_without_labels_is_refused() -> None:
     with pytest.raises(InputError, match="a batch of type Tensor"):
-        unpack_batch(images)
+        unpack_batch(BATCH_IMAGES)
 
 
 @pytest.mark.parametrize(
     ("said", "settings"),
     [
-        *(("members 0", {"members": 0}), ("5 random classes", {"random_classes": 5})),
-        *(
-            ("2 class weights for 4", {"class_weights": [1.0, 2.0]}),
-            ("optimizer lion", {"optimizer": "lion"}),
-        ),
+        ("members 0", {"members": 0}),
+        ("5 random classes", {"random_classes": 5}),
+        ("2 class weights for 4", {"class_weights": [1.0, 2.0]}),
+        ("optimizer lion", {"optimizer": "lion"}),
     ],
 )
 def test_bad_settings(said: str, settings: dict[str, Any]) -> None:
@@ -129,8 +172,10 @@ def test_the_network_stays_as_it_was_and_nothing_is_kept_below_the_first_trained
         network.encoder[-1].register_forward_hook(note)  # type: ignore[index, union-attr]
         task = TASKS[name](network, scope=scope)
         fit(task, tmp_path, 2)
-        assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
-        assert not any(module.training for module in task.train().network.modules())
+        for key, tensor in network.state_dict().items():
+            assert torch.equal(before[key], tensor)
+        for module in task.train().network.modules():
+            assert not module.training
     assert kept == {"all": True, "decoder": False}
 
 

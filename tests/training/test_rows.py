@@ -20,14 +20,17 @@ from segunc.core.errors import NoteWarning
 from tests.affine.networks import Pixelwise, SequenceFirst, WindowFolding, randomise
 from tests.training.fitting import abnn_task
 
-IMAGES = torch.rand(2, 3, 4, 8, generator=torch.Generator().manual_seed(3))
-LABELS = torch.randint(0, 4, (2, 4, 8), generator=torch.Generator().manual_seed(4))
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+IMAGES = torch.rand(2, 3, 4, 8, generator=seeded(3))
+LABELS = torch.randint(0, 4, (2, 4, 8), generator=seeded(4))
 
 
 class TilesFirst(nn.Module):
-    """Cuts images into a left and a right half, and puts the halves before the images: [left of
-    all, right of all].
-    """
+    """Cuts images into halves, and puts the left ones of all images before the right ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,11 +52,10 @@ def network(layer: nn.Module) -> nn.Module:
 
 
 def plain_logits(plain: nn.Module, gamma: Tensor, beta: Tensor, row: int) -> Tensor:
-    """Logits ``[1, 4, H, W]`` of one image alone, by the network as it was before its
-    conversion.
-    """
-    values = {"norm.norm.weight": gamma, "norm.norm.bias": beta}
-    return torch.func.functional_call(plain, values, (IMAGES[row : row + 1],))
+    """Logits ``[1, 4, H, W]`` of one image alone, by the network before its conversion."""
+    affine = {"norm.norm.weight": gamma, "norm.norm.bias": beta}
+    image = IMAGES[row : row + 1]
+    return torch.func.functional_call(plain, affine, (image,))
 
 
 @pytest.mark.parametrize("order", OTHER_ORDERS)
@@ -67,10 +69,33 @@ def test_the_gradient_is_that_of_each_image_with_its_own_draw(order: str) -> Non
     norm = plain.norm.norm  # type: ignore[union-attr]
     gamma = norm.weight.clone().requires_grad_()
     beta = norm.bias.clone().requires_grad_()
-    logits = [plain_logits(plain, gamma * (1 + 0.3 * noise[row]), beta, row) for row in (0, 1)]
+    logits = []
+    for row in (0, 1):
+        drawn = gamma * (1 + 0.3 * noise[row])
+        logits.append(plain_logits(plain, drawn, beta, row))
     F.cross_entropy(torch.cat(logits), LABELS).backward()
-    torch.testing.assert_close(task.trained.gamma[0].grad, gamma.grad, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(task.trained.beta[0].grad, beta.grad, rtol=1e-4, atol=1e-6)
+    trained = task.trained
+    torch.testing.assert_close(trained.gamma[0].grad, gamma.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(trained.beta[0].grad, beta.grad, rtol=1e-4, atol=1e-6)
+
+
+def plain_fisher(plain: nn.Module, row: int, uniform: Tensor) -> Tensor:
+    """Return the squared gradients ``[2, 8]`` of one image for labels that are sampled.
+
+    Args:
+        plain: the network before its conversion.
+        row: the number of the image.
+        uniform: the random numbers that sample the labels, ``[1, 1, H, W]``.
+    """
+    norm = plain.norm.norm  # type: ignore[union-attr]
+    gamma = norm.weight.clone().requires_grad_()
+    beta = norm.bias.clone().requires_grad_()
+    logits = plain_logits(plain, gamma, beta, row)
+    below = logits.detach().softmax(1).cumsum(1) < uniform
+    sampled = below.sum(1).clamp_max(3)
+    loss = F.cross_entropy(logits, sampled, reduction="sum")
+    gradients = torch.autograd.grad(loss, [gamma, beta])
+    return torch.stack(gradients).double().square()
 
 
 @pytest.mark.parametrize("order", OTHER_ORDERS)
@@ -81,17 +106,10 @@ def test_the_fisher_is_that_of_each_image_alone(order: str) -> None:
     convert(converted)
     fisher = FisherSum(converted, AffineLayout(converted).affine, "diagonal")
     fisher.add(IMAGES, LABELS, 7)
-    uniform = torch.rand((2, 1, 4, 8), generator=torch.Generator().manual_seed(mix_seed(7, 0)))
-    norm = plain.norm.norm  # type: ignore[union-attr]
-    expected = torch.zeros(2, 8, dtype=torch.float64)
-    for row in (0, 1):
-        affine = [t.clone().requires_grad_() for t in (norm.weight, norm.bias)]
-        logits = plain_logits(plain, *affine, row)
-        below = logits.detach().softmax(1).cumsum(1) < uniform[row : row + 1]
-        sampled = below.sum(1).clamp_max(3)
-        loss = F.cross_entropy(logits, sampled, reduction="sum")
-        expected += torch.stack(torch.autograd.grad(loss, affine)).double().square()
-    torch.testing.assert_close(fisher.total, expected, rtol=1e-3, atol=1e-8)
+    uniform = torch.rand((2, 1, 4, 8), generator=seeded(mix_seed(7, 0)))
+    first = plain_fisher(plain, 0, uniform[:1])
+    second = plain_fisher(plain, 1, uniform[1:])
+    torch.testing.assert_close(fisher.total, first + second, rtol=1e-3, atol=1e-8)
 
 
 def passes(task: Any, images: Tensor) -> int:
@@ -109,15 +127,23 @@ def test_a_network_of_another_order_runs_image_by_image_and_says_so() -> None:
     task = abnn_task(network(SequenceFirst()))
     with pytest.warns(NoteWarning, match=r"differ by .* the images run one by one"):
         assert passes(task, IMAGES) == 2
+
+
+def test_a_network_of_another_order_says_so_once() -> None:
+    task = abnn_task(network(SequenceFirst()))
+    with pytest.warns(NoteWarning):
+        passes(task, IMAGES)
+    larger = torch.rand(2, 3, 8, 8)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", NoteWarning)  # once is enough
-        assert passes(task, torch.rand(2, 3, 8, 8)) == 2
+        warnings.simplefilter("error", NoteWarning)
+        assert passes(task, larger) == 2
 
 
 def test_tokens_that_the_draws_do_not_divide_run_image_by_image() -> None:
     task = abnn_task(network(SequenceFirst()))
+    three_images = torch.rand(3, 3, 4, 4)
     with pytest.warns(NoteWarning, match="cannot be computed"):
-        assert passes(task, torch.rand(3, 3, 4, 4)) == 3
+        assert passes(task, three_images) == 3
 
 
 def test_a_network_that_keeps_the_batch_outermost_runs_it_as_one() -> None:
@@ -138,14 +164,20 @@ class OtherOrderWhenLarge(SequenceFirst):
 
 def test_each_size_is_looked_at() -> None:
     task = abnn_task(network(OtherOrderWhenLarge()))
-    assert passes(task, torch.rand(2, 3, 4, 8)) == 1
+    small = torch.rand(2, 3, 4, 8)
+    large = torch.rand(2, 3, 8, 8)
+    assert passes(task, small) == 1
     with pytest.warns(NoteWarning, match="one by one"):
-        assert passes(task, torch.rand(2, 3, 8, 8)) == 2
+        assert passes(task, large) == 2
 
 
 def test_layers_outside_of_the_scope_do_not_count() -> None:
     """Their affine is the same for all images, so no order of theirs can be wrong."""
-    converted = nn.Sequential(network(SequenceFirst()), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1))
+    converted = nn.Sequential(
+        network(SequenceFirst()),
+        nn.BatchNorm2d(4),
+        nn.Conv2d(4, 4, 1),
+    )
     convert(converted.eval())
     layout = AffineLayout(converted)
     assert row_difference(converted, layout, IMAGES, "all") > 1e-2
@@ -155,17 +187,20 @@ def test_layers_outside_of_the_scope_do_not_count() -> None:
 def test_a_layer_whose_gamma_is_zero_counts() -> None:
     """Residual blocks often begin with gamma 0, which training changes."""
     converted = nn.Sequential(network(SequenceFirst()), nn.BatchNorm2d(4)).eval()
-    nn.init.zeros_(converted[0].norm.norm.weight)
-    nn.init.zeros_(converted[0].norm.norm.bias)
+    norm = converted[0].norm.norm
+    nn.init.zeros_(norm.weight)
+    nn.init.zeros_(norm.bias)
     convert(converted)
-    assert row_difference(converted, AffineLayout(converted), IMAGES, "all") > 1e-2
+    layout = AffineLayout(converted)
+    assert row_difference(converted, layout, IMAGES, "all") > 1e-2
 
 
 def test_half_precision_is_no_other_order() -> None:
     """Half precision rounds by the size of the batch, which is no other order."""
     made = network(WindowFolding()).bfloat16()
     convert(made)
-    difference = row_difference(made, AffineLayout(made), IMAGES.bfloat16(), "all")
+    layout = AffineLayout(made)
+    difference = row_difference(made, layout, IMAGES.bfloat16(), "all")
     assert difference < 8 * torch.finfo(torch.bfloat16).eps
 
 
