@@ -95,7 +95,11 @@ FILES = {
     "pickle": PICKLE,
     "npy": in_npy(),
 }
-FILES |= {"npz": in_npz(in_npy()), "npz of pickles": in_npz(PICKLE), "svg": SVG}
+FILES |= {
+    "npz": in_npz(in_npy()),
+    "npz of pickles": in_npz(PICKLE),
+    "svg": SVG,
+}
 READERS: dict[str, Callable[[Path], object]] = {
     "network.pth": read_state,
     "network.safetensors": read_state,
@@ -191,7 +195,11 @@ def test_checkpoints_of_a_run_that_goes_on_are_not_unpickled(
 def test_records_are_data(tmp_path: Path) -> None:
     """A network's description that names code, where an architecture is a name of a table."""
     for architecture in ("os.mkdir", "__import__('os').mkdir('ran')", "python:os:mkdir"):
-        described = {"format": 2, "architecture": architecture, "encoder": "resnet18"}
+        described = {
+            "format": 2,
+            "architecture": architecture,
+            "encoder": "resnet18",
+        }
         description = {**described, "classes": ["a"], "sha256": "0"}
         (tmp_path / "network.json").write_text(json.dumps(description))
         (tmp_path / "network.safetensors").write_bytes(b"")

@@ -313,7 +313,12 @@ def chain_on(
 
 
 def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
-    options = {"trajectory": math.pi, "warmup": 100, "samples": 900, **settings}
+    options = {
+        "trajectory": math.pi,
+        "warmup": 100,
+        "samples": 900,
+        **settings,
+    }
     return chain_on(gaussian(covariance(), MEAN), 5, seed, **options)
 
 

@@ -61,7 +61,14 @@ def certified_step(losses: list[np.ndarray], level: float) -> int:
     return step
 
 
-@pytest.mark.parametrize(("frames", "level"), [(10, 0.1), (25, 0.1), (40, 0.25)])
+@pytest.mark.parametrize(
+    ("frames", "level"),
+    [
+        (10, 0.1),
+        (25, 0.1),
+        (40, 0.25),
+    ],
+)
 def test_the_promise_holds_exactly_where_frames_are_exchangeable(frames: int, level: float) -> None:
     """Of n + 1 frames in random order the last is each one equally often: the mean over them is the
     expectation, without a tolerance.

@@ -147,7 +147,13 @@ def student_sampler(learner: Learner, precision: Any = "float32") -> Sampler:
     return Sampler(student.network, student, scores=SCORES, precision=precision)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
+@pytest.mark.parametrize(
+    ("precision", "tolerance"),
+    [
+        ("float32", 1e-4),
+        ("bfloat16", 0.1),
+    ],
+)
 def test_a_student_has_the_scores_of_two_draws(precision: str, tolerance: float) -> None:
     learner = Learner(network(0), DistilConfig(head_channels=8))
     sampler = student_sampler(learner, precision)
@@ -204,7 +210,13 @@ def test_the_loss_of_other_epistemic_and_energy() -> None:
     assert float(parts["energy"]) == pytest.approx(0.5 * 2.5, abs=1e-2)
 
 
-@pytest.mark.parametrize(("share", "shape"), [(0.7, (68, 88)), (1.0, (96, 128))])
+@pytest.mark.parametrize(
+    ("share", "shape"),
+    [
+        (0.7, (68, 88)),
+        (1.0, (96, 128)),
+    ],
+)
 def test_crops_keep_pixels_in_place(share: float, shape: tuple[int, int]) -> None:
     random = np.random.default_rng(0)
     numbers = torch.from_numpy(NUMBERED[3::4, 1::4, 0])

@@ -133,7 +133,11 @@ def test_what_was_seen_is_near_and_noise_is_far(
         # Deeper layers of so small a network say the same everywhere.
         options: dict[str, Any] = {"layers": ["body.encoder.features.3"]}
     else:
-        options = {"encoder": encoder, "weights": str(weights), "sizes": [1.0, 0.5]}
+        options = {
+            "encoder": encoder,
+            "weights": str(weights),
+            "sizes": [1.0, 0.5],
+        }
     model = fitted(base, tmp_path / "model", bank=10_000, **options)
     density = density_of(model)
     first = sorted(base.data.glob("leftImg8bit/train/*/*.png"))[0]
@@ -489,7 +493,11 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
     left_out: list[str],
 ) -> None:
     sequence = "0([0-7])_000019_leftImg8bit$"  # each of the eight training frames is one
-    folds = {"validation": "leave-sequence-out", "sequence": sequence, "held_out": held_out}
+    folds = {
+        "validation": "leave-sequence-out",
+        "sequence": sequence,
+        "held_out": held_out,
+    }
     compared: list[set[str]] = []
 
     def noted(self: Model, scores: Any, frames: Any = None) -> Fitted:

@@ -184,7 +184,11 @@ def write_foreign(name: str, path: Path) -> None:
         )
     elif path.suffix == ".h5":
         more = (
-            {"compression": "gzip", "chunks": (8, 8), "shuffle": True}
+            {
+                "compression": "gzip",
+                "chunks": (8, 8),
+                "shuffle": True,
+            }
             if path.stem == "deflated"
             else {}
         )

@@ -130,7 +130,10 @@ Around = Callable[[Path], contextlib.AbstractContextManager[None]]
 
 @pytest.mark.parametrize(
     ("prepare", "around"),
-    [(limit_files, contextlib.nullcontext), (obey_permissions, not_permitted)],
+    [
+        (limit_files, contextlib.nullcontext),
+        (obey_permissions, not_permitted),
+    ],
 )
 def test_what_lacks_is_said_and_made_good(
     prepare: Callable[[], None], around: Around, world: World

@@ -210,7 +210,11 @@ UNUSABLE = [
 def test_an_output_that_cannot_be_written_is_one_line_and_left_alone(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {"FIFO": tmp_path / "fifo", "FILE": tmp_path / "file", "FOLDER": tmp_path}
+    places = {
+        "FIFO": tmp_path / "fifo",
+        "FILE": tmp_path / "file",
+        "FOLDER": tmp_path,
+    }
     os.mkfifo(places["FIFO"])
     places["FILE"].write_text("")
     for name, place in places.items():

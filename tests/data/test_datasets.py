@@ -165,7 +165,14 @@ def test_a_label_without_an_image_is_named(published: Published) -> None:
         published.samples()
 
 
-@pytest.mark.parametrize("kinds", [["images"], ["images", "labels"]], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["images"],
+        ["images", "labels"],
+    ],
+    ids="-".join,
+)
 def test_a_folder_that_is_missing_is_named(published: Published, kinds: list[str]) -> None:
     entry = published.entry
     part = entry.layouts[published.form].splits[published.split][0]
@@ -178,7 +185,11 @@ def test_a_folder_that_is_missing_is_named(published: Published, kinds: list[str
 
 
 @pytest.mark.parametrize(
-    ("split", "message"), [("val", "only train"), ("dev", "one of train, val")]
+    ("split", "message"),
+    [
+        ("val", "only train"),
+        ("dev", "one of train, val"),
+    ],
 )
 def test_a_split_that_is_not_there_is_refused(tmp_path: Path, split: str, message: str) -> None:
     draw_miniature("cityscapes", tmp_path)
@@ -354,7 +365,13 @@ def test_sets_with_anomalies_of_their_own_keep_both_labels(tmp_path: Path) -> No
     assert all(sample.label == sample.anomaly for sample in entry.samples(tmp_path, "test"))
 
 
-@pytest.mark.parametrize(("name", "unknown"), [("camvid", "bike"), ("road-anomaly", "bicyclist")])
+@pytest.mark.parametrize(
+    ("name", "unknown"),
+    [
+        ("camvid", "bike"),
+        ("road-anomaly", "bicyclist"),
+    ],
+)
 def test_an_unknown_anomaly_class_is_refused_at_once(name: str, unknown: str) -> None:
     with pytest.raises(InputError, match="has no class"):
         dataset_entry(name, anomaly_classes=[unknown])

@@ -195,7 +195,12 @@ def test_the_published_lists_of_voc_say_the_splits(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(frames)
     found = discover(tmp_path)
-    assert splits_of(found) == {"a0": "train", "a3": "train", "a1": "val", "a4": "val"}
+    assert splits_of(found) == {
+        "a0": "train",
+        "a3": "train",
+        "a1": "val",
+        "a4": "val",
+    }
     assert any("the first is JPEGImages/a2.jpg" in note for note in found.notes)
 
 

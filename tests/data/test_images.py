@@ -82,7 +82,13 @@ def test_every_kind_of_image_becomes_rgb_uint8(tmp_path: Path, stored: np.ndarra
 
 
 few_bits = pytest.mark.parametrize(
-    ("suffix", "channels"), [(".png", 1), (".png", 3), (".tif", 1), (".tif", 3)]
+    ("suffix", "channels"),
+    [
+        (".png", 1),
+        (".png", 3),
+        (".tif", 1),
+        (".tif", 3),
+    ],
 )
 
 

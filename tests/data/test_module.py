@@ -90,7 +90,15 @@ def test_a_data_set_without_a_frame_is_refused() -> None:
         SegmentationDataset([], label_map("camvid"), EvalTransform())
 
 
-@pytest.mark.parametrize("crop", [(16, 32), (40, 60), (96, 128), (33, 200)])
+@pytest.mark.parametrize(
+    "crop",
+    [
+        (16, 32),
+        (40, 60),
+        (96, 128),
+        (33, 200),
+    ],
+)
 @pytest.mark.parametrize("size", [None, (80, 120)])
 def test_training_gives_crops_of_the_size_asked_for(
     crop: tuple[int, int], size: tuple[int, int] | None
@@ -254,7 +262,14 @@ def test_labels_lie_on_their_images_at_every_size(
         assert np.abs(shifts).max() <= 0.76
 
 
-@pytest.mark.parametrize("size", [(20, 8), (12, 24), (100, 64)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (20, 8),
+        (12, 24),
+        (100, 64),
+    ],
+)
 def test_the_nearest_pixel_is_that_of_pillow_where_one_is_nearest(size: tuple[int, int]) -> None:
     expected = Image.fromarray(LABEL).resize(size, Image.Resampling.NEAREST)
     np.testing.assert_array_equal(resize_nearest(LABEL, *size), expected)

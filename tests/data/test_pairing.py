@@ -140,7 +140,13 @@ def test_a_folder_that_is_not_there_has_no_list(tmp_path: Path) -> None:
 @pytest.fixture
 def beside(tmp_path: Path) -> Path:
     """Photographs of three channels and labels of one in one folder."""
-    channels = {"a.jpg": 3, "a.png": 1, "b.png": 3, "c.webp": 3, "c_mask.png": 1}
+    channels = {
+        "a.jpg": 3,
+        "a.png": 1,
+        "b.png": 3,
+        "c.webp": 3,
+        "c_mask.png": 1,
+    }
     for name, count in channels.items():
         pixels = np.zeros((8, 8, count), np.uint8)
         assert cv2.imwrite(str(tmp_path / name), pixels)

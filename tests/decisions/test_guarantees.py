@@ -67,7 +67,12 @@ def test_fixed_sequences_are_those_of_mapie() -> None:
 
 @pytest.mark.parametrize("control", ["missed-objects", "false-alarms"])
 @pytest.mark.parametrize(
-    ("name", "confidence"), [("conformal", None), ("ltt", 0.9), ("clopper-pearson", 0.95)]
+    ("name", "confidence"),
+    [
+        ("conformal", None),
+        ("ltt", 0.9),
+        ("clopper-pearson", 0.95),
+    ],
 )
 def test_the_fewest_units_are_those_that_can_have_the_level(
     name: str, confidence: float | None, control: str

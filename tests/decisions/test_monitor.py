@@ -49,7 +49,13 @@ REGION = JudgedRegion((0, 0, 1, 1), 1, (8, 8), (0, 1), "entropy", 0.5)
 BEFORE, AFTER, LEVEL = 100, 400, 0.01
 ALONE: dict[str, Any] = {"reference": None}
 Calibrated = Callable[..., dict[str, Any]]
-RUN = {"base_sha256": "b" * 64, "posterior_sha256": "p" * 64, "draws": 4, "seed": 0, "size": None}
+RUN = {
+    "base_sha256": "b" * 64,
+    "posterior_sha256": "p" * 64,
+    "draws": 4,
+    "seed": 0,
+    "size": None,
+}
 
 
 def delays(
@@ -307,7 +313,12 @@ def test_frames_of_a_dark_camera_are_watched_though_one_was_calibrated_on(
 
 @pytest.mark.parametrize(
     ("source", "recorded", "passed_over"),
-    [("/drive", "/drive", 60), ("/drive", "/other", 0), ("", "/drive", 60), ("/drive", "", 60)],
+    [
+        ("/drive", "/drive", 60),
+        ("/drive", "/other", 0),
+        ("", "/drive", 60),
+        ("/drive", "", 60),
+    ],
     ids=["same", "another", "not in the threshold", "not in the maps"],
 )
 def test_a_frame_of_the_calibration_has_its_source_name_and_bytes(

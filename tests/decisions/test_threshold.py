@@ -63,7 +63,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
 
 def calibrate(data: Any, out: Path, **asked: Any) -> Any:
     maps, masks = data["calibration"]
-    usual = {"control": "missed-objects", "level": 0.2, "score": "other"}
+    usual = {
+        "control": "missed-objects",
+        "level": 0.2,
+        "score": "other",
+    }
     return segunc.threshold(maps=maps, anomaly_labels=masks, out=out, **(usual | asked))
 
 
@@ -236,7 +240,11 @@ def test_frames_of_the_calibration_are_left_out_and_other_frames_with_their_byte
     asked: dict[str, Any] = {"flag": [str(tmp_path / "threshold.json")], "replicates": 0}
     result = segunc.evaluate(maps=others[0], anomaly_labels=others[1], **asked)
     left_out = {entry["frame"]: entry["reason"] for entry in result.numbers["left_out"]}
-    assert left_out == {FRAMES[1]: CALIBRATED_ON, "renamed/f02": SAME_BYTES, "dark/f00": SAME_BYTES}
+    assert left_out == {
+        FRAMES[1]: CALIBRATED_ON,
+        "renamed/f02": SAME_BYTES,
+        "dark/f00": SAME_BYTES,
+    }
     found = result.numbers["flagged"]["other"]
     assert found["units"] == 20 + 4
     assert found["risk"] == pytest.approx((sum(achieved) + 4 * dark) / 24)
@@ -257,7 +265,11 @@ def test_every_room_counts_the_same_objects(tmp_path: Path) -> None:
     plain = write_set(tmp_path / "plain", FRAMES[:40])
     specks = write_set(tmp_path / "specks", FRAMES[:40])
     add_specks(specks[1])
-    asked: dict[str, Any] = {"control": "missed-objects", "level": 0.2, "score": "other"}
+    asked: dict[str, Any] = {
+        "control": "missed-objects",
+        "level": 0.2,
+        "score": "other",
+    }
     made = {}
     for name, (maps, masks) in {"plain": plain, "specks": specks}.items():
         out = tmp_path / f"{name}.json"
@@ -268,7 +280,12 @@ def test_every_room_counts_the_same_objects(tmp_path: Path) -> None:
     others = write_set(tmp_path / "others", TEST)
     add_specks(others[1])
     flag = [str(tmp_path / "specks.json")]
-    evaluated: dict[str, Any] = {"flag": flag, "replicates": 0, "fps": 10, "by": ["size"]}
+    evaluated: dict[str, Any] = {
+        "flag": flag,
+        "replicates": 0,
+        "fps": 10,
+        "by": ["size"],
+    }
     result = segunc.evaluate(maps=others[0], anomaly_labels=others[1], **evaluated).numbers
     objects = 20 + 10  # of twenty frames, of which every second has two
     by_size = [bins["objects"] for bins in result["scores"]["other"]["size"].values()]
@@ -656,7 +673,11 @@ def test_other_frames_of_the_calibrations_input_are_said_to_resemble_it(
     first = "|".join(f"^{name}$" for name in MapsReader(predicted.maps).frames[:2])
     truth: dict[str, Any] = {"maps": predicted.maps, "anomaly_labels": predicted.masks}
     out = tmp_path / "t.json"
-    asked: dict[str, Any] = {"control": "flagged-pixels", "level": 0.5, "score": "entropy"}
+    asked: dict[str, Any] = {
+        "control": "flagged-pixels",
+        "level": 0.5,
+        "score": "entropy",
+    }
     segunc.threshold(out=out, frames=first, **asked, **truth)
     result = segunc.evaluate(flag=[str(out)], scores=["entropy"], replicates=0, **truth)
     assert result.numbers["counts"]["frames_left_out"] == 2
@@ -668,13 +689,22 @@ def test_errors_among_kept_pixels_come_from_class_labels(
     predicted: Job, tmp_path: Path, method: Any
 ) -> None:
     """A threshold of labelled frames; what it bounds is counted again from maps and labels."""
-    truth: Any = {"dataset": "toy", "root": predicted.data, "split": "anomaly"}
+    truth: Any = {
+        "dataset": "toy",
+        "root": predicted.data,
+        "split": "anomaly",
+    }
     out, reader, entry = (
         tmp_path / "t.json",
         MapsReader(predicted.maps),
         entry_of_labels("toy", None),
     )
-    asked: Any = {"control": "errors-kept", "level": 0.7, "method": method, "score": "entropy"}
+    asked: Any = {
+        "control": "errors-kept",
+        "level": 0.7,
+        "method": method,
+        "score": "entropy",
+    }
     made = segunc.threshold(maps=predicted.maps, out=out, **asked, **truth).threshold
     assert entry is not None
     shares = []

@@ -41,7 +41,11 @@ def make_frame(seed: int, size: tuple[int, int] = SIZE) -> Run:
     ]
     mean = draws.mean(0)
     parts = decompose_draws(draws)
-    values = {"msp": max_softmax(mean), "entropy": parts.entropy, "epistemic": parts.epistemic}
+    values = {
+        "msp": max_softmax(mean),
+        "entropy": parts.entropy,
+        "epistemic": parts.epistemic,
+    }
     values["deterministic-energy"] = energy(logits)
     stored = {name: encode_score(name, value[0].numpy()) for name, value in values.items()}
     prediction = mean[0].argmax(0)
@@ -65,7 +69,11 @@ def make_run() -> dict[str, Run]:
     }
 
 
-COUNTS = {"anomaly_frames": 60, "anomaly_pixels": 900, "normal_pixels": 9000}
+COUNTS = {
+    "anomaly_frames": 60,
+    "anomaly_pixels": 900,
+    "normal_pixels": 9000,
+}
 COUNTS |= {"labelled_frames": 5, "labelled_pixels": 7}
 UNITS = tuple(f"frame_{i}" for i in range(60))
 

@@ -116,7 +116,11 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
 def test_a_list_of_groups_may_be_written_on_a_mac_and_by_file_names() -> None:
     """Of an accent in two characters, and ``NAME.png``."""
     frames = ["s\u00fcd_1", "a/s\u00fcd_2", "x.png", "rest"]
-    rows = {"su\u0308d_1": "su\u0308d", "a/s\u00fcd_2.PNG": "s\u00fcd", "x.png": "x"}
+    rows = {
+        "su\u0308d_1": "su\u0308d",
+        "a/s\u00fcd_2.PNG": "s\u00fcd",
+        "x.png": "x",
+    }
     assert group_frames(rows, frames) == {
         "s\u00fcd": {"s\u00fcd_1", "a/s\u00fcd_2"},
         "x": {"x.png"},
@@ -126,7 +130,12 @@ def test_a_list_of_groups_may_be_written_on_a_mac_and_by_file_names() -> None:
 
 
 def test_rows_of_no_frame_are_said() -> None:
-    rows = {"a": "day", "b.npy": "night", "c_v1.5": "night", "d": "day"}
+    rows = {
+        "a": "day",
+        "b.npy": "night",
+        "c_v1.5": "night",
+        "d": "day",
+    }
     with pytest.warns(NoteWarning, match=r"2 of 4 rows of --groups CSV, first c_v1\.5, name no"):
         assert group_frames(rows, ["a", "b", "c_v1"]) == {
             "day": {"a"},

@@ -44,7 +44,12 @@ def pair(tmp_path: Path, **changes: object) -> list[Path]:
         sections = changes if name == "other" else {}
         path = write_result(tmp_path / f"{name}.json", {"entropy": numbers}, **sections)
         write_replicates(
-            path, {AUROC: numbers["auroc"], AUPR: numbers["aupr"], FPR: numbers["fpr95"]}
+            path,
+            {
+                AUROC: numbers["auroc"],
+                AUPR: numbers["aupr"],
+                FPR: numbers["fpr95"],
+            },
         )
         paths.append(path)
     return paths

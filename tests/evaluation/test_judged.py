@@ -76,7 +76,11 @@ def test_numbers_of_frames_are_those_counted_by_hand(of_anna) -> None:
 
 def test_numbers_of_regions_are_those_counted_by_hand(of_anna) -> None:
     regions = of_anna["verdicts"]["reviewers"]["anna"]["regions"]
-    assert regions == {"precision": 2 / 3, "recall": 2 / 4, "missed_per_frame": 2 / 3}
+    assert regions == {
+        "precision": 2 / 3,
+        "recall": 2 / 4,
+        "missed_per_frame": 2 / 3,
+    }
 
 
 def test_one_reviewer_alone_is_all_together(of_anna) -> None:

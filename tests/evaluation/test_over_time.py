@@ -209,7 +209,11 @@ def test_maps_on_disk_take_times(tmp_path: Path) -> None:
         "flag": ["energy=0.5"],
         "replicates": 0,
     }
-    asked |= {"fps": FPS, "by": ["distance"], "out": tmp_path / "result.json"}
+    asked |= {
+        "fps": FPS,
+        "by": ["distance"],
+        "out": tmp_path / "result.json",
+    }
     result = segunc.evaluate(**asked)
     expected = evaluate()["flagged"]["energy"]["over_time"] | {"tracks": 3, "alarms": 4}
     assert result.numbers["flagged"]["energy"]["over_time"] == expected

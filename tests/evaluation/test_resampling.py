@@ -196,7 +196,11 @@ def test_units_by_name(how, unit):
 
 
 def test_units_by_time():
-    times = {"drive/000000": 0.0, "drive/000299": 9.97, "drive/000300": 10.01}
+    times = {
+        "drive/000000": 0.0,
+        "drive/000299": 9.97,
+        "drive/000300": 10.01,
+    }
     assert [*map(resampled_units("10s", times.get), times)] == ["drive/0", "drive/0", "drive/1"]
 
 

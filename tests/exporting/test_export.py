@@ -346,7 +346,12 @@ def test_rounding_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "change"), [("entropy", 0.01), ("deterministic-energy", 0.1), ("prediction", 1)]
+    ("score", "change"),
+    [
+        ("entropy", 0.01),
+        ("deterministic-energy", 0.1),
+        ("prediction", 1),
+    ],
 )
 def test_a_file_whose_maps_are_wrong_is_refused(score: str, change: float) -> None:
     with pytest.raises(InputError, match=f"{score} of m differs from the sampler"):

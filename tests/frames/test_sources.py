@@ -236,7 +236,13 @@ def test_bad_input_is_one_clear_line(
     assert capfd.readouterr().err == ""  # nor does a decoder add lines of its own
 
 
-@pytest.mark.parametrize("names", [("a.png", "a.jpg"), ("caf\u00e9.png", "cafe\u0301.png")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a.png", "a.jpg"),
+        ("caf\u00e9.png", "cafe\u0301.png"),
+    ],
+)
 def test_two_files_of_one_name_are_refused(tmp_path: Path, names: tuple[str, str]) -> None:
     write_images(tmp_path, *names)
     with pytest.raises(InputError, match="both frame"):

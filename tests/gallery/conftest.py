@@ -18,7 +18,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.fixture(scope="session")
 def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    labels = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly}
+    labels = {
+        "labels": scene.labels,
+        "label_map": LABEL_MAP,
+        "anomaly_labels": scene.anomaly,
+    }
     out = tmp_path_factory.mktemp("full") / "review"
     return write_page(scene.maps, out, scores=["all"], **labels)
 

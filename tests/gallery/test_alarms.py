@@ -204,7 +204,12 @@ def test_labels_are_hidden_until_a_frame_is_judged(
 
 
 @pytest.mark.parametrize(
-    ("blind", "others", "hidden"), [("auto", 1, True), ("auto", 2, False), ("no", 1, False)]
+    ("blind", "others", "hidden"),
+    [
+        ("auto", 1, True),
+        ("auto", 2, False),
+        ("no", 1, False),
+    ],
 )
 def test_the_second_of_two_reviewers_is_not_led(
     blind: str, others: int, hidden: bool, scene: Scene, tmp_path: Path, visit: Visit

@@ -44,7 +44,12 @@ INSERTED = (
 
 def hostile_maps(root: Path) -> Path:
     """Maps whose classes, model and settings have hostile names, too."""
-    run: dict[str, Any] = {"draws": 8, "seed": 1, "scope": CLASSES[0], "input": CLASSES[1]}
+    run: dict[str, Any] = {
+        "draws": 8,
+        "seed": 1,
+        "scope": CLASSES[0],
+        "input": CLASSES[1],
+    }
     model: dict[str, Any] = {
         "architecture": CLASSES[0],
         "method": CLASSES[1],

@@ -28,7 +28,12 @@ WRITERS = (
 
 
 def run(scene: Scene, out: Path, command: str) -> int:
-    places = {"MAPS": scene.maps, "IMAGES": scene.images, "LABELS": scene.anomaly, "OUT": out}
+    places = {
+        "MAPS": scene.maps,
+        "IMAGES": scene.images,
+        "LABELS": scene.anomaly,
+        "OUT": out,
+    }
     for name, place in places.items():
         command = command.replace(name, str(place))
     return main(command.split())
@@ -66,7 +71,12 @@ def test_an_import_of_verdicts_writes_behind_no_link(
     (out / "data").symlink_to(outside)
     before = precious(outside)
     run_of_maps = run_id(MapsReader(scene.maps))
-    verdicts = {"format": "segunc-verdicts", "version": 2, "run": run_of_maps, "verdicts": []}
+    verdicts = {
+        "format": "segunc-verdicts",
+        "version": 2,
+        "run": run_of_maps,
+        "verdicts": [],
+    }
     (tmp_path / "verdicts.json").write_text(json.dumps(verdicts))
     command = f"review --maps MAPS --out OUT --import {tmp_path / 'verdicts.json'}"
     assert run(scene, out, command) == 2

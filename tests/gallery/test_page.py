@@ -244,7 +244,13 @@ def test_a_limit_ranks_old_maps_as_the_page_does(tmp_path: Path) -> None:
         assert column(index, "name") == kept
 
 
-@pytest.mark.parametrize(("high", "measured_to"), [(6, 3), (2, None)])
+@pytest.mark.parametrize(
+    ("high", "measured_to"),
+    [
+        (6, 3),
+        (2, None),
+    ],
+)
 def test_a_range_that_is_asked_for_keeps_what_was_measured(
     scene: Scene, tmp_path: Path, high: float, measured_to: float | None
 ) -> None:
@@ -262,7 +268,12 @@ def write_verdict_file(path: Path, run: str) -> list[dict[str, Any]]:
         "note": "dark",
         "time": "2026-01-01T00:00:00Z",
     }
-    content = {"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": [verdict]}
+    content = {
+        "format": "segunc-verdicts",
+        "version": 2,
+        "run": run,
+        "verdicts": [verdict],
+    }
     path.write_text(json.dumps(content))
     return [verdict | {"reviewer": "", "region": None}]
 

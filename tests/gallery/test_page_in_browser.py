@@ -213,7 +213,14 @@ def test_a_link_without_its_frame_says_so(full_page: Path, browser: Any) -> None
     page.close()
 
 
-@pytest.mark.parametrize("size", [(1400, 900), (960, 600), (390, 844)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (1400, 900),
+        (960, 600),
+        (390, 844),
+    ],
+)
 def test_the_first_screen_explains_itself(
     size: tuple[int, int], full_page: Path, visit: Visit
 ) -> None:
@@ -232,7 +239,14 @@ def test_the_first_screen_explains_itself(
     assert page.locator("#help-title").is_visible()
 
 
-@pytest.mark.parametrize("size", [(1400, 900), (960, 600), (390, 844)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (1400, 900),
+        (960, 600),
+        (390, 844),
+    ],
+)
 def test_a_toast_covers_nothing(size: tuple[int, int], full_page: Path, visit: Visit) -> None:
     width, height = size
     visit.page.set_viewport_size({"width": width, "height": height})

@@ -120,7 +120,13 @@ def test_one_value_has_one_colour_in_a_calm_and_a_wild_frame() -> None:
     np.testing.assert_allclose(mixed[0], 0.9 * 100 + 0.1 * colour_table()[0].astype(int), atol=1)
 
 
-@pytest.mark.parametrize(("height", "width"), [(60, 80), (1024, 2048)])
+@pytest.mark.parametrize(
+    ("height", "width"),
+    [
+        (60, 80),
+        (1024, 2048),
+    ],
+)
 def test_legend_names_score_unit_range_and_model_at_every_size(
     texts: dict[str, int], height: int, width: int
 ) -> None:

@@ -17,9 +17,20 @@ from tests.support.visits import Visit, name_reviewer
 
 TIME = "2026-01-01T00:00:00.000Z"
 FRAME = NAMES[0]
-REGION = {"box": [1, 0, 2, 2], "area": 4, "size": list(SIZE), "mask": [1, 2, 41, 2]}
+REGION = {
+    "box": [1, 0, 2, 2],
+    "area": 4,
+    "size": list(SIZE),
+    "mask": [1, 2, 41, 2],
+}
 REGION |= {"score": "entropy", "threshold": 0.5, "value": 0.7}
-ENTRY = {"frame": FRAME, "verdict": "missed", "note": "", "time": TIME, "reviewer": "Ben"}
+ENTRY = {
+    "frame": FRAME,
+    "verdict": "missed",
+    "note": "",
+    "time": TIME,
+    "reviewer": "Ben",
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,11 @@ def export(visit: Visit, path: Path) -> Path:
 
 
 def write_file(scene: Scene, path: Path, *verdicts: Any) -> Path:
-    head = {"format": "segunc-verdicts", "version": 2, "run": run_id(MapsReader(scene.maps))}
+    head = {
+        "format": "segunc-verdicts",
+        "version": 2,
+        "run": run_id(MapsReader(scene.maps)),
+    }
     path.write_text(json.dumps(head | {"verdicts": verdicts}))
     return path
 

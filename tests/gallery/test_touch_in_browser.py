@@ -34,7 +34,11 @@ def index(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def phone(browser: Any) -> Iterator[Visit]:
-    settings = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    settings = {
+        "viewport": {"width": 390, "height": 844},
+        "has_touch": True,
+        "is_mobile": True,
+    }
     visitor = Visit(browser, **settings)
     yield visitor
     visitor.close()

@@ -27,13 +27,28 @@ from tests.support.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")
-REGION = {"box": [1, 0, 2, 2], "area": 4, "size": [3, 4], "mask": [1, 2, 5, 2]}
+REGION = {
+    "box": [1, 0, 2, 2],
+    "area": 4,
+    "size": [3, 4],
+    "mask": [1, 2, 5, 2],
+}
 REGION |= {"score": "entropy", "threshold": 0.5, "value": 0.7}
-ENTRY = {"frame": "a", "verdict": "missed", "note": "", "time": "2026-01-01T00:00:00.000Z"}
+ENTRY = {
+    "frame": "a",
+    "verdict": "missed",
+    "note": "",
+    "time": "2026-01-01T00:00:00.000Z",
+}
 
 
 def write(folder: Path, **changes: Any) -> Path:
-    content = {"format": "segunc-verdicts", "version": 2, "run": RUN, "verdicts": [ENTRY]} | changes
+    content = {
+        "format": "segunc-verdicts",
+        "version": 2,
+        "run": RUN,
+        "verdicts": [ENTRY],
+    } | changes
     path = folder / "verdicts.json"
     path.write_text(json.dumps(content))
     return path
@@ -181,7 +196,12 @@ def test_verdicts_on_some_frames_are_counted_alone(scene: Scene, judged: Path) -
 
 
 @pytest.mark.parametrize(
-    "other", [["--plots", "x"], ["--groups", "^f"], ["--smallest-object", "5"]]
+    "other",
+    [
+        ["--plots", "x"],
+        ["--groups", "^f"],
+        ["--smallest-object", "5"],
+    ],
 )
 def test_what_needs_labels_is_refused_with_verdicts(
     scene: Scene, judged: Path, capsys: pytest.CaptureFixture[str], other: list[str]

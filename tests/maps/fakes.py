@@ -131,7 +131,12 @@ def process(frame: Frame) -> Maps:
 
 
 def manifest(**run: Any) -> dict[str, Any]:
-    settings = {"draws": 24, "seed": 0, "group": 1, "maps": list(SCORES)} | run
+    settings = {
+        "draws": 24,
+        "seed": 0,
+        "group": 1,
+        "maps": list(SCORES),
+    } | run
     return build_manifest(settings, SCORES, device="cpu", classes=CLASSES, palette=PALETTE)
 
 

@@ -74,7 +74,13 @@ def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: st
 
 
 @pytest.mark.parametrize("dtype", sorted({*" ".join(KINDS).split()}))
-@pytest.mark.parametrize("shape", [(1, 3, 4), (3, 4, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 3, 4),
+        (3, 4, 1),
+    ],
+)
 def test_an_axis_of_length_one_is_dropped(
     tmp_path: Path, shape: tuple[int, ...], dtype: str
 ) -> None:
@@ -436,7 +442,14 @@ def test_colours_are_no_class_ids(tmp_path: Path, palette: Image.Image) -> None:
         MapsReader(tmp_path).prediction("a")
 
 
-@pytest.mark.parametrize("unfit", [[[0, 256]], [[-1, 2]], [[0.0, 1.0]]])
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        [[0, 256]],
+        [[-1, 2]],
+        [[0.0, 1.0]],
+    ],
+)
 def test_class_ids_beyond_8_bits_and_floats_are_refused(
     tmp_path: Path, unfit: list[list[float]]
 ) -> None:

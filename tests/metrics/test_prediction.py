@@ -243,7 +243,10 @@ def test_calibration_of_no_pixel_is_none():
 
 @pytest.mark.parametrize(
     "values",
-    [(3.0, 4.0), (np.nan, np.nan)],
+    [
+        (3.0, 4.0),
+        (np.nan, np.nan),
+    ],
     ids=["logits", "NaN"],
 )
 def test_bad_probabilities_are_refused(values):

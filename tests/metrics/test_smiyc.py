@@ -422,7 +422,13 @@ def test_only_ignored_scores_may_be_nan():
     assert component_counts(scores, label, 0.5, "smiyc-obstacle")[PREDICTED] == 1
 
 
-@pytest.mark.parametrize(("threshold", "pixels"), [(0.5003, 0), (0.5001, 1)])
+@pytest.mark.parametrize(
+    ("threshold", "pixels"),
+    [
+        (0.5003, 0),
+        (0.5001, 1),
+    ],
+)
 def test_the_threshold_is_rounded_to_float16_as_in_the_original(threshold, pixels):
     # The scores are 0.50048828125, to which 0.5003 is nearer than to 0.5.
     scores = np.full((20, 20), 0.5005, np.float16)
@@ -442,7 +448,13 @@ def test_the_published_row():
     assert list(f1) == [f"{tau / 100:.2f}" for tau in range(25, 80, 5)]
 
 
-@pytest.mark.parametrize(("name", "index"), [("siou_gt", 0), ("ppv", 1)])
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("siou_gt", 0),
+        ("ppv", 1),
+    ],
+)
 def test_a_set_is_the_sum_of_its_frames(name, index):
     generator = np.random.default_rng(0)
     track = Track(smallest_predicted=5, smallest_truth=3)

@@ -44,7 +44,15 @@ def normalised(images: torch.Tensor) -> torch.Tensor:
 
 
 def imported(tmp_path: Path, source: str, **options: Any) -> Any:
-    given = {"classes": CLASSES, "size": SIZE, "out": tmp_path / "imported"} | NORMAL | options
+    given = (
+        {
+            "classes": CLASSES,
+            "size": SIZE,
+            "out": tmp_path / "imported",
+        }
+        | NORMAL
+        | options
+    )
     import_network(ImportOptions(source=source, **given))
     return load_network(tmp_path / "imported")
 
@@ -498,7 +506,13 @@ def test_a_class_without_a_name_is_refused(own_module: Path, classes: str, said:
 
 
 @pytest.mark.parametrize("end", ["sigmoid then upsampled", "scripted"])
-@pytest.mark.parametrize(("outputs", "classes"), [(4, OUTPUTS), (1, "background,road")])
+@pytest.mark.parametrize(
+    ("outputs", "classes"),
+    [
+        (4, OUTPUTS),
+        (1, "background,road"),
+    ],
+)
 def test_a_sigmoid_at_the_end_is_refused(
     own_module: Path, end: str, outputs: int, classes: str
 ) -> None:
@@ -565,7 +579,13 @@ def test_a_masked_class_does_not_hide_that_a_batch_is_mixed() -> None:
         segunc.wrap(MixingBehindAMask(), ("a", "b", "c"))
 
 
-@pytest.mark.parametrize("names", [("a", "b", "a", "c"), ("a", "caf\u00e9", "c", "cafe\u0301")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a", "b", "a", "c"),
+        ("a", "caf\u00e9", "c", "cafe\u0301"),
+    ],
+)
 def test_two_classes_of_one_name_are_refused(own_module: Path, names: tuple[str, ...]) -> None:
     """Both spellings of the accent are one name, as in label maps."""
     with pytest.raises(InputError, match="of the network both have the name"):
@@ -575,7 +595,13 @@ def test_two_classes_of_one_name_are_refused(own_module: Path, names: tuple[str,
         segunc.wrap(nn.Conv2d(3, 4, 1), names)
 
 
-@pytest.mark.parametrize("names", [("road",), ("background", "road")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("road",),
+        ("background", "road"),
+    ],
+)
 def test_wrap_says_in_one_note_how_one_output_is_read(names: tuple[str, ...]) -> None:
     with pytest.warns(NoteWarning) as notes:
         segunc.wrap(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 1, 1)), names)

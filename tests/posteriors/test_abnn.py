@@ -101,7 +101,14 @@ class Pooled(torch.nn.Module):
         return features + sum(self.pool(call * features) for call in range(1, self.calls + 1))
 
 
-@pytest.mark.parametrize(("sizes", "calls"), [([4, 4, 1], 1), ([1, 1, 1], 1), ([4, 4, 1], 3)])
+@pytest.mark.parametrize(
+    ("sizes", "calls"),
+    [
+        ([4, 4, 1], 1),
+        ([1, 1, 1], 1),
+        ([4, 4, 1], 3),
+    ],
+)
 def test_statistics_of_batches_of_one_are_those_of_all_frames_and_calls(
     sizes: list[int], calls: int
 ) -> None:

@@ -39,7 +39,13 @@ def save_base(folder: Path, seed: int = 0) -> Path:
 
 
 def calibration(model: Model) -> Calibration:
-    where = {"dataset": "toy", "split": "val", "size": None, "date": "2024-01-01", "torch": "2"}
+    where = {
+        "dataset": "toy",
+        "split": "val",
+        "size": None,
+        "date": "2024-01-01",
+        "torch": "2",
+    }
     return Calibration(1.5, where, 3, 300, 0.5, 0.4, 7, 8, model.sha256, model.posterior_sha256)
 
 

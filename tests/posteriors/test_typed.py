@@ -85,7 +85,13 @@ def test_maps_of_an_image_are_attributes_and_can_be_pickled() -> None:
 
 
 def test_members_are_trained_as_a_plain_loop_trains_them() -> None:
-    settings = {"members": 2, "alpha": 0.1, "epochs": 2, "random_classes": 1, "seed": 5}
+    settings = {
+        "members": 2,
+        "alpha": 0.1,
+        "epochs": 2,
+        "random_classes": 1,
+        "seed": 5,
+    }
     net = segunc.wrap(module(), CLASSES, mean=(0, 0, 0), std=(1, 1, 1))
     model = segunc.ABNN(**settings).fit(net, batches())
     config = ABNN(**settings)

@@ -126,7 +126,14 @@ def test_results_on_corrupted_images_come_last(facts: dict[str, Any]) -> None:
     assert [result["name"] for result in facts["results"]] == ["test", "anomaly", "fog"]
 
 
-@pytest.mark.parametrize(("place", "name"), [(0, CLEAN), (1, ANOMALY), (2, FOG)])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (0, CLEAN),
+        (1, ANOMALY),
+        (2, FOG),
+    ],
+)
 def test_numbers_are_those_of_the_results(
     facts: dict[str, Any], results: Path, place: int, name: str
 ) -> None:
@@ -178,7 +185,15 @@ def test_what_is_not_given_is_a_gap(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "trials"), [(0, 1), (0, 30), (1, 30), (17, 64), (29, 30), (30, 30)]
+    ("events", "trials"),
+    [
+        (0, 1),
+        (0, 30),
+        (1, 30),
+        (17, 64),
+        (29, 30),
+        (30, 30),
+    ],
 )
 def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
     interval = binomtest(events, trials, alternative="less").proportion_ci(0.95, method="exact")
@@ -478,13 +493,34 @@ def write_verdicts(path: Path, reader: MapsReader) -> None:
     """Write verdicts of two reviewers on two frames; on one they disagree."""
     first, second = reader.frames[:2]
     verdicts = [
-        {"frame": first, "verdict": "true-alarm", "reviewer": "Ana"},
-        {"frame": first, "verdict": "true-alarm", "reviewer": "Bo"},
-        {"frame": second, "verdict": "true-alarm", "reviewer": "Ana"},
-        {"frame": second, "verdict": "false-alarm", "reviewer": "Bo"},
+        {
+            "frame": first,
+            "verdict": "true-alarm",
+            "reviewer": "Ana",
+        },
+        {
+            "frame": first,
+            "verdict": "true-alarm",
+            "reviewer": "Bo",
+        },
+        {
+            "frame": second,
+            "verdict": "true-alarm",
+            "reviewer": "Ana",
+        },
+        {
+            "frame": second,
+            "verdict": "false-alarm",
+            "reviewer": "Bo",
+        },
     ]
     run = run_id(reader)
-    content = {"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": verdicts}
+    content = {
+        "format": "segunc-verdicts",
+        "version": 2,
+        "run": run,
+        "verdicts": verdicts,
+    }
     path.write_text(json.dumps(content))
 
 

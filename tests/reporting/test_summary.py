@@ -10,7 +10,12 @@ from scipy.stats import binomtest
 from segunc.reporting.facts import _under_shift
 from segunc.reporting.summary_lines import share, summary_of
 
-COUNTS = {"anomaly_pixels": 5, "normal_pixels": 95, "labelled_frames": 7, "frames": 7}
+COUNTS = {
+    "anomaly_pixels": 5,
+    "normal_pixels": 95,
+    "labelled_frames": 7,
+    "frames": 7,
+}
 
 
 def result(**changes: Any) -> dict[str, Any]:
@@ -31,7 +36,11 @@ def result(**changes: Any) -> dict[str, Any]:
         "segmented": True,
         "score": "entropy",
         "found": "At the threshold",
-        "missed": {"size": [["small", 64, 53, 0.9]], "distance": [], "group": []},
+        "missed": {
+            "size": [["small", 64, 53, 0.9]],
+            "distance": [],
+            "group": [],
+        },
         "content": content,
     } | changes
 
@@ -133,8 +142,16 @@ def test_a_monitor_that_fired_is_no_reassurance() -> None:
 def test_kappa_stands_beside_what_reviewers_saw() -> None:
     seen = result()
     seen["content"]["verdicts"] = {}
-    pair = {"reviewers": ["Ana", "Bo"], "kappa": 0.41, "frames": 20}
-    judged = {"judged_frames": 30, "disagreed_frames": 12, "judged_by_several": 20}
+    pair = {
+        "reviewers": ["Ana", "Bo"],
+        "kappa": 0.41,
+        "frames": 20,
+    }
+    judged = {
+        "judged_frames": 30,
+        "disagreed_frames": 12,
+        "judged_by_several": 20,
+    }
     seen["content"]["counts"] = COUNTS | judged | {"agreement": [pair]}
     text = line("Reviewers", results=[seen])["text"]
     assert "reviewers disagree on 12 of 20 that two or more judged" in text

@@ -155,7 +155,13 @@ def test_flips_and_scales_are_brought_back_before_the_softmax() -> None:
         torch.testing.assert_close(logits, other)
 
 
-@pytest.mark.parametrize("scales", [(1.0, 0.75), (0.75, 1.0)])
+@pytest.mark.parametrize(
+    "scales",
+    [
+        (1.0, 0.75),
+        (0.75, 1.0),
+    ],
+)
 def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[float, ...]) -> None:
     member = stochastic(0)
     expected = []
@@ -187,7 +193,13 @@ def dropping(layer: nn.Module) -> nn.Module:
     return network
 
 
-@pytest.mark.parametrize(("layer", "chunk"), [(nn.Dropout(0.4), 3), (nn.Dropout2d(0.4), None)])
+@pytest.mark.parametrize(
+    ("layer", "chunk"),
+    [
+        (nn.Dropout(0.4), 3),
+        (nn.Dropout2d(0.4), None),
+    ],
+)
 def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | None) -> None:
     network = dropping(layer)
     posterior = OwnDropout(convert_dropout(network))

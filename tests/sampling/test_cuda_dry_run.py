@@ -197,7 +197,11 @@ MODES = pytest.mark.parametrize("inference", [False, True], ids=["with gradients
 def run_planted(planted: str, waits: Waits) -> None:
     """Run this code as if it stood in the package."""
     code = compile(planted, str(PACKAGE / "planted.py"), "eval")
-    names = {"torch": torch, "to_device": to_device, "x": torch.rand(3, device=CUDA)}
+    names = {
+        "torch": torch,
+        "to_device": to_device,
+        "x": torch.rand(3, device=CUDA),
+    }
     waits.taken()
     eval(code, names)
 

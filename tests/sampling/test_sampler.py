@@ -45,7 +45,14 @@ def model(alpha: float = 0.4, members: int = 2) -> tuple[nn.Module, ABNNPosterio
     return network, posterior_of(network, alpha, members)
 
 
-@pytest.mark.parametrize(("members", "temperature"), [(1, 1.0), (3, 1.0), (2, 1.7)])
+@pytest.mark.parametrize(
+    ("members", "temperature"),
+    [
+        (1, 1.0),
+        (3, 1.0),
+        (2, 1.7),
+    ],
+)
 def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float) -> None:
     """The temperature divides the logits of draws and base network, but not the max logit."""
     network, posterior = model(0.4, members)
@@ -310,7 +317,11 @@ def test_cuda_equals_cpu() -> None:
 
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-OTHERS = {"the same": {}, "two threads": {"THREADS": "2"}, "AVX2": AVX2}
+OTHERS = {
+    "the same": {},
+    "two threads": {"THREADS": "2"},
+    "AVX2": AVX2,
+}
 
 
 def write_maps(path: Path) -> None:

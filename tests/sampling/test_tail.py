@@ -506,7 +506,11 @@ def run_script(text: str, **environment: str) -> subprocess.CompletedProcess[str
         [sys.executable, "-c", text],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            **environment,
+        },
         cwd=Path(__file__).parents[2],
         check=False,
     )

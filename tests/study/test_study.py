@@ -34,7 +34,12 @@ LINES = [
     "nowhere: msp",
 ]
 ENDPOINTS = [
-    {"evaluation": "toy/test", "number": "segmentation.miou", "line": "ABNN", "margin": 0.5},
+    {
+        "evaluation": "toy/test",
+        "number": "segmentation.miou",
+        "line": "ABNN",
+        "margin": 0.5,
+    },
     {
         "evaluation": "toy/anomaly",
         "number": "pooled.aupr",
@@ -48,7 +53,12 @@ FLOAT32 = {"precision": "32-true"}
 
 def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
     """Toy scenes, one base for all seeds, and a row of every kind."""
-    data = {"dataset": "toy", "root": str(job.data), "crop": [64, 64], "batch_size": 4}
+    data = {
+        "dataset": "toy",
+        "root": str(job.data),
+        "crop": [64, 64],
+        "batch_size": 4,
+    }
     toy = {"root": str(job.data), "size": "64x128"}
     anomalies = {"evaluation": "toy/anomaly", "numbers": ["pooled.auroc", "pooled.aupr"]}
     return {
@@ -116,7 +126,11 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
                 "scores": ["deterministic-energy"],
                 "evaluations": ["anomaly", "alarms"],
             },
-            {"label": "nowhere", "base": str(job.base.parent / "missing-{seed}"), "seeds": [0]},
+            {
+                "label": "nowhere",
+                "base": str(job.base.parent / "missing-{seed}"),
+                "seeds": [0],
+            },
         ],
         "candidates": [
             {
@@ -132,7 +146,12 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
                 "evaluation": "toy/test",
                 "numbers": ["segmentation.miou", "calibration.nll", "selective.msp.aurc"],
             },
-            {**anomalies, "title": "Anomalies", "score": "epistemic", "baseline_score": "entropy"},
+            {
+                **anomalies,
+                "title": "Anomalies",
+                "score": "epistemic",
+                "baseline_score": "entropy",
+            },
             {
                 **anomalies,
                 "title": "Scores",
@@ -146,7 +165,11 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
                 "x": "toy/test/calibration.ece",
                 "y": ["toy/anomaly/scores.entropy.pooled.aupr"],
             },
-            {"name": "times", "x": "toy/training_seconds", "y": ["toy/test/calibration.nll"]},
+            {
+                "name": "times",
+                "x": "toy/training_seconds",
+                "y": ["toy/test/calibration.nll"],
+            },
         ],
         **changed,
     }
@@ -177,8 +200,18 @@ def made(
     content = json.loads(
         json.dumps(plan_content(trained, endpoints=ENDPOINTS)).replace(str(trained.data), "$SCENES")
     )
-    lines = {"lines": LINES, "baseline_score": "entropy", "numbers": ["pooled.aupr"]}
-    content["tables"].append({"title": "Lines", "evaluation": "toy/anomaly", **lines})
+    lines = {
+        "lines": LINES,
+        "baseline_score": "entropy",
+        "numbers": ["pooled.aupr"],
+    }
+    content["tables"].append(
+        {
+            "title": "Lines",
+            "evaluation": "toy/anomaly",
+            **lines,
+        }
+    )
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SCENES", str(trained.data))
         study = study_of(content, tmp_path_factory.mktemp("study"))
@@ -366,7 +399,13 @@ def test_other_settings_are_refused_and_unfinished_ones_made_anew(
     cell = next(fresh.cells(["ABNN"], [0]))
     cell.folder.mkdir(parents=True)
     (cell.folder / "cell.json").write_text(
-        json.dumps({"asked": {}, "failure": "not finished", "evaluations": {}})
+        json.dumps(
+            {
+                "asked": {},
+                "failure": "not finished",
+                "evaluations": {},
+            }
+        )
     )
     assert fresh.run(cell, {}) == "made"
     assert json.loads((cell.model / "posterior.json").read_text())["alpha"] == 0.3

@@ -88,7 +88,12 @@ def write_maps(
 ) -> Path:
     """Write maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel."""
     source = open_source(images)
-    run = {"input": str(source.path), "draws": 24, "seed": 0, "scope": "decoder"}
+    run = {
+        "input": str(source.path),
+        "draws": 24,
+        "seed": 0,
+        "scope": "decoder",
+    }
     model: dict[str, Any] = {
         "architecture": "FPN mobilenet_v2",
         "method": "ABNN",

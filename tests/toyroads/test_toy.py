@@ -136,7 +136,14 @@ def test_a_smaller_size_shows_the_same_street(normal_scenes: list[Scene]) -> Non
     assert (small.labels == every_second).mean() > 0.9
 
 
-@pytest.mark.parametrize("seed", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        (1, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+    ],
+)
 def test_each_number_of_the_seed_decides(
     normal_scenes: list[Scene], seed: tuple[int, int, int]
 ) -> None:
@@ -336,7 +343,14 @@ def test_projection_of_known_points() -> None:
     np.testing.assert_allclose(shown, [[110.0, 50.0], [130.0, 65.0]])
 
 
-@pytest.mark.parametrize(("row", "column"), [(119, 3), (80, 200), (60, 120)])
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        (119, 3),
+        (80, 200),
+        (60, 120),
+    ],
+)
 def test_the_ground_grid_is_the_inverse_of_the_projection(row: int, column: int) -> None:
     camera = Camera(
         120,

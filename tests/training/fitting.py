@@ -35,12 +35,26 @@ def point_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
 
 
 def swag_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
-    config = SwagConfig(**{"burn_in": 1, "collect_every": 2, "rank": 4, **settings})
+    config = SwagConfig(
+        **{
+            "burn_in": 1,
+            "collect_every": 2,
+            "rank": 4,
+            **settings,
+        }
+    )
     return AffineTask(network, 4, lambda layout: Trajectory(layout, config), config)
 
 
 def variational_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
-    config = VariationalConfig(**{"lr": 0.005, "optimizer": "sgd", "sigma_lr": 0.005, **settings})
+    config = VariationalConfig(
+        **{
+            "lr": 0.005,
+            "optimizer": "sgd",
+            "sigma_lr": 0.005,
+            **settings,
+        }
+    )
     return AffineTask(network, 4, lambda layout: MeanFieldTraining(layout, config), config)
 
 

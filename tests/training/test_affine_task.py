@@ -128,7 +128,11 @@ BATCH_LABELS = torch.zeros(2, 4, 4, dtype=torch.uint8)
     [
         (BATCH_IMAGES, BATCH_LABELS),
         [BATCH_IMAGES, BATCH_LABELS, "names"],
-        {"image": BATCH_IMAGES, "label": BATCH_LABELS, "name": []},
+        {
+            "image": BATCH_IMAGES,
+            "label": BATCH_LABELS,
+            "name": [],
+        },
     ],
     ids=["pair", "list", "dictionary"],
 )

@@ -208,7 +208,13 @@ def test_no_checkpoint_lies_in_a_folder_taken_away(tmp_path: Path) -> None:
 BATCH = {"image": torch.rand(2, 3, 8, 8), "label": torch.zeros(2, 8, 8, dtype=torch.int64)}
 
 
-@pytest.mark.parametrize(("step", "kind"), [(0, InputError), (7, PartialFailure)])
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (0, InputError),
+        (7, PartialFailure),
+    ],
+)
 def test_a_loss_that_is_not_finite_stops_and_no_such_checkpoint_is_written(
     tmp_path: Path, step: int, kind: type[Exception]
 ) -> None:
@@ -250,7 +256,12 @@ def test_a_training_that_breaks_ends_with_one_line_and_its_last_good_state(
 
 
 @pytest.mark.parametrize(
-    ("size", "crop", "refused"), [(1, (8, 8), True), (2, (8, 8), False), (1, (16, 8), False)]
+    ("size", "crop", "refused"),
+    [
+        (1, (8, 8), True),
+        (2, (8, 8), False),
+        (1, (16, 8), False),
+    ],
 )
 def test_a_batch_of_one_before_a_batchnorm_of_one_value(
     size: int, crop: tuple[int, int], refused: bool

@@ -33,7 +33,13 @@ from tests.verbs.processes import refuse
         ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION is None, not keys"),
     ],
 )
-@pytest.mark.parametrize(("verb", "section"), [("train", "network"), ("finetune", "abnn")])
+@pytest.mark.parametrize(
+    ("verb", "section"),
+    [
+        ("train", "network"),
+        ("finetune", "abnn"),
+    ],
+)
 def test_a_bad_configuration_is_one_line(
     trained: Job, tmp_path: Path, content: str, message: str, verb: str, section: str
 ) -> None:
