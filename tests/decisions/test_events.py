@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -17,6 +18,7 @@ from segunc.data.images import read_image
 from segunc.decisions.events import BOX, Event, Follower, find_events, overlaps
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 from tests.support.events import FPS, SEEN, SIZE, event_scene, write_events_scene
@@ -242,3 +244,14 @@ def test_events_are_of_one_maps_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds 2 maps folders"):
         segunc.summary(tmp_path / "days", flag=["entropy=0.5"], events=tmp_path / "e.csv")
     assert not list(tmp_path.glob("e.*"))
+
+
+def test_what_a_mask_leaves_out_is_no_event_at_threshold_0(tmp_path: Path) -> None:
+    picture = np.zeros((*SIZE, 3), np.uint8)
+    picture[:, 30:] = 255
+    assert cv2.imwrite(str(tmp_path / "mask.png"), picture)
+    reader = MapsReader(write_events_scene(tmp_path / "maps"))
+    reader.region = Region(tmp_path / "mask.png")
+    (event,), _ = find_events(reader, "entropy", 0.0, [None] * 20)
+    assert event.boxes["000000"] == [30, 0, 30, 40]
+    assert event.largest == 30 * 40

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from segunc.decisions.guarantee import MethodName
+from segunc.decisions.guarantee import MAX_ALARMS, MethodName, promise_of
 from segunc.decisions.risks import (
     LARGEST_LOSS,
     RISING,
@@ -131,3 +131,38 @@ def test_promises_hold_and_conformal_is_tight(control: str, units: dict[str, np.
             doubt = 1 - CONFIDENCE
             assert np.mean(risks > LEVEL) <= doubt + 3 * np.sqrt(doubt * (1 - doubt) / draws)
         assert risks.std() > 0, "another calibration gives another threshold"
+
+
+def test_two_units_can_have_a_level_of_one_half() -> None:
+    # Of two units without a loss the bound at 75 % confidence is 1 - sqrt(0.25).
+    assert Method("clopper-pearson", 0.75).smallest_level("missed-objects", 2) == 0.5
+
+
+def test_a_smallest_level_is_a_share_of_the_largest_loss() -> None:
+    assert Method("ltt", 0.75).smallest_level("false-alarms", 2) == 0.5 * MAX_ALARMS
+
+
+@pytest.mark.parametrize(
+    ("smallest_object", "specks"),
+    [
+        (1, ""),
+        (2, ", and labelled regions below 2 pixels are specks beside larger ones"),
+    ],
+)
+def test_a_promise_speaks_of_specks_where_there_can_be_any(
+    smallest_object: int, specks: str
+) -> None:
+    promise = promise_of(
+        "missed-objects",
+        0.1,
+        method="conformal",
+        confidence=None,
+        unit="frame",
+        found_share=0.5,
+        smallest=50,
+        smallest_object=smallest_object,
+    )
+    assert promise == (
+        "On average, at most 10 % of the anomalous objects of a frame are missed; "
+        f"an object is found where 50 % of its pixels are flagged{specks}."
+    )

@@ -480,3 +480,12 @@ if __name__ == "__main__":
         found = delays(shift, 1000)
         late = np.quantile(found[found > 0], (0.5, 0.9), method="inverted_cdf")
         print(shift, (found <= 0).mean(), ((found > 0) & (found < np.inf)).mean(), *late)
+
+
+def test_a_note_alone_is_no_loss() -> None:
+    verdicts = [
+        Verdict("a", "missed", time="1"),
+        Verdict("a", "", note="dusk", time="2"),
+        Verdict("b", "", note="rain", time="3"),
+    ]
+    assert losses_of_verdicts(verdicts, "missed-objects") == {"a": 1.0}

@@ -740,3 +740,12 @@ def test_short_promises_fit_a_legend(data: Any, tmp_path: Path) -> None:
     }
     assert all(short == expected for short, expected in words.items())
     assert isinstance(made, GuaranteedThreshold)
+
+
+def test_a_threshold_without_a_file_states_no_promise() -> None:
+    assert Threshold(0.5).statement == ""
+
+
+def test_a_mapping_gives_the_threshold_of_each_score() -> None:
+    thresholds = read_thresholds({"entropy": 0.25, "msp": 0.5})
+    assert thresholds == {"entropy": Threshold(0.25), "msp": Threshold(0.5)}
