@@ -3,6 +3,8 @@ come out the same.
 """
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib as mpl
@@ -13,6 +15,8 @@ from PIL import Image
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from segunc import plots
+from segunc.core.errors import InputError
+from segunc.evaluation.parts import Pooled
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.counting import Counts, detection_curve
 from segunc.metrics.prediction import bin_counts, risk_coverage
@@ -318,3 +322,29 @@ def test_files_are_the_same_whatever_the_settings_of_the_process(tmp_path):
         second = save_figure(one_line(), tmp_path / "second")
     for path, other in zip(first, second, strict=True):
         assert path.read_bytes() == other.read_bytes()
+
+
+def gatherer_of(scores: dict[str, Any]) -> Any:
+    """Return what was counted: of each score the pixels of all frames together, and no more."""
+    return SimpleNamespace(counts=lambda kind: scores if kind is Pooled else {})
+
+
+def test_scores_without_anomalous_pixels_have_no_curve() -> None:
+    codes = np.array([0, 1, 2], np.uint16)
+    normal = count_keys(codes, np.zeros(3, bool))
+    drawn = plots.Plots()
+    plots._add_detection(drawn, gatherer_of({"msp": normal}))
+    assert drawn.figures == {}
+
+
+def test_a_result_without_bins_has_no_reliability() -> None:
+    drawn = plots.Plots()
+    plots._add_reliability(drawn, {"calibration": {}}, "model")
+    assert drawn.figures == {}
+
+
+def test_without_a_figure_nothing_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "plots"
+    with pytest.raises(InputError, match=r"^there is nothing to draw: `plots` needs class labels"):
+        plots.write_plots(gatherer_of({}), {"calibration": {}}, folder, "model")
+    assert not folder.exists()
