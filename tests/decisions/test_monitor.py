@@ -482,10 +482,10 @@ if __name__ == "__main__":
         print(shift, (found <= 0).mean(), ((found > 0) & (found < np.inf)).mean(), *late)
 
 
-def test_a_note_alone_is_no_loss() -> None:
+def test_a_note_on_a_region_does_not_replace_the_verdict_on_its_frame() -> None:
     verdicts = [
-        Verdict("a", "missed", time="1"),
-        Verdict("a", "", note="dusk", time="2"),
+        Verdict("a", "true-alarm", time="1"),
+        Verdict("a", "", note="dusk", time="2", region=REGION),
         Verdict("b", "", note="rain", time="3"),
     ]
-    assert losses_of_verdicts(verdicts, "missed-objects") == {"a": 1.0}
+    assert losses_of_verdicts(verdicts, "missed-objects") == {"a": 0.0}
