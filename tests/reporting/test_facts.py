@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from segunc.options import FinetuneOptions, recorded_command
-from segunc.reporting.facts import CALIBRATION, TEST, VALIDATION, _domain, _role, shown_command
+from segunc.reporting.facts import (
+    CALIBRATION,
+    TEST,
+    VALIDATION,
+    _domain,
+    _model_commands,
+    _monitor,
+    _role,
+    shown_command,
+)
 from segunc.reporting.inputs import Domain
 from segunc.training.config import recorded_commands
 from tests.conftest import Job
@@ -163,3 +172,27 @@ def test_settings_of_both_forms_are_recorded(settings: Any, words: list[str]) ->
     options = FinetuneOptions(base="base", out="out", settings=settings)
     recorded = shlex.split(recorded_command("finetune", options))
     assert recorded[-len(words) :] == words
+
+
+def test_a_model_without_a_history_has_no_command(tmp_path: Path) -> None:
+    assert list(_model_commands(tmp_path)) == [{"file": "MODEL", "command": None, "date": None}]
+
+
+def test_a_monitor_is_reported_without_the_paths_of_this_machine() -> None:
+    state = {
+        "frames": 9,
+        "command": "segunc monitor",
+        "maps": "/data/maps",
+        "threshold": {"sha256": "f" * 64, "path": "/data/threshold.json"},
+        "reference": {"frames": 200, "path": "/data/reference"},
+    }
+    assert _monitor(state) == {
+        "frames": 9,
+        "threshold": {"sha256": "f" * 64},
+        "reference": {"frames": 200},
+    }
+
+
+def test_a_monitor_without_a_reference_reports_none() -> None:
+    state = {"frames": 9, "threshold": {"sha256": "f" * 64}, "reference": None}
+    assert _monitor(state)["reference"] is None

@@ -25,13 +25,15 @@ from scipy.stats import binomtest
 import segunc
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import encoding_of_masks
+from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.compare import format_number
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
-from segunc.reporting.failures import failures
+from segunc.metrics.objects import SMALLEST_OBJECT
+from segunc.reporting.failures import OperatingPoint, _operating_point, failures
 from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
@@ -657,6 +659,28 @@ def test_where_one_picture_is_shown_the_next_object_comes_in(
 def test_maps_without_labels_have_no_failures(inputs: Any) -> None:
     inputs.thresholds = {}
     assert failures(inputs, LabelSources()) == []
+
+
+def test_without_a_threshold_regions_of_the_maps_are_flagged(inputs: Any) -> None:
+    (reader,) = inputs.maps
+    reader.manifest["maps"]["entropy"]["component_threshold"] = 0.375
+    inputs.thresholds = {}
+    point = OperatingPoint("entropy", Threshold(0.375), SMALLEST_OBJECT)
+    assert _operating_point(inputs, reader) == point
+
+
+def test_maps_without_any_threshold_have_no_failures(inputs: Any, sources: LabelSources) -> None:
+    (reader,) = inputs.maps
+    inputs.thresholds = {}
+    del reader.manifest["maps"]["entropy"]["component_threshold"]
+    assert failures(inputs, sources) == []
+
+
+def test_maps_whose_frames_have_no_labels_have_no_failures(inputs: Any, tmp_path: Path) -> None:
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    assert cv2.imwrite(str(labels / "another frame.png"), np.zeros((30, 40), np.uint8))
+    assert failures(inputs, LabelSources(labels)) == []
 
 
 WIDER_THAN_THE_PAPER = """

@@ -187,3 +187,40 @@ def test_a_shift_is_compared_with_the_same_frames_alone(changed: dict[str, Any])
     other = result()
     other["content"]["run"] = other["content"]["run"] | changed
     assert {row["clean"] for row in _under_shift([other, shifted])} == {None}
+
+
+def test_an_alarm_is_said_in_its_words() -> None:
+    monitor = {"frames": 50, "fired": None, "alarms": ["risk above 0.1", "blur"]}
+    assert line("Operation", monitor=monitor, gaps=[]) == {
+        "name": "Operation",
+        "state": "broken",
+        "text": "Alarm: risk above 0.1; blur.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("power", "sentence"),
+    [
+        (None, ""),
+        ({"line": ""}, ""),
+        ({"line": "a shift of 1 is found"}, " A shift of 1 is found."),
+    ],
+)
+def test_silence_is_a_measurement_with_its_power(power: Any, sentence: str) -> None:
+    monitor = {"frames": 50, "fired": None, "alarms": [], "power": power}
+    assert line("Operation", monitor=monitor, gaps=[]) == {
+        "name": "Operation",
+        "state": "measured",
+        "text": f"The monitor found no change in 50 frames.{sentence}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("clean", "state"), [("kept", "limited"), ("not measured", "broken"), ("exceeded", "broken")]
+)
+def test_a_promise_that_is_exceeded_under_shift_is_limited_at_best(clean: str, state: str) -> None:
+    promised = threshold(0.05)
+    (row,) = promised["achieved"]
+    shifted = row | {"kept": "exceeded", "shifted": True}
+    promised["achieved"] = [row | {"kept": clean}, shifted]
+    assert line("Operating point", thresholds=[promised])["state"] == state
