@@ -1,4 +1,4 @@
-"""What cannot be traced or compared is refused with its reason, also without the extra ``export``."""
+"""Refusals of what cannot be traced or compared; they need no package of the extra ``export``."""
 
 from __future__ import annotations
 
