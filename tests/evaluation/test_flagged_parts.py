@@ -10,8 +10,9 @@ import pytest
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import ControlName, GuaranteedThreshold, MethodName
 from segunc.evaluation.flagged import Achieved, FalseAlarms, Hits
-from segunc.evaluation.over_time import OverTime
+from segunc.evaluation.over_time import FoundObjects, OverTime
 from segunc.evaluation.parts import LabelledFrame
+from segunc.metrics.objects import ObjectBins
 
 NORMAL = np.array([[0, 0, 0, 0]], np.uint8)
 HALF_ANOMALOUS = np.array([[1, 1, 0, 0]], np.uint8)
@@ -139,6 +140,26 @@ def test_a_clopper_pearson_promise_counts_the_frames_with_any_miss() -> None:
     assert numbers["risk"] == 0.5
     # At most one of two frames fails with a probability of 1 - p^2, which is 5 % at the bound.
     assert numbers["upper"] == pytest.approx(np.sqrt(0.95))
+
+
+def found_objects(*members: str) -> FoundObjects:
+    all_in_one = ObjectBins("group", edges=(), names=("night",))
+    return FoundObjects("entropy", AT_HALF, all_in_one, members=members)
+
+
+def test_objects_are_those_of_anomaly_labels() -> None:
+    assert found_objects("a").count(frame(labels=NORMAL)) is None
+
+
+def test_objects_of_a_frame_outside_of_the_group_do_not_count() -> None:
+    assert found_objects("b").count(frame(anomaly=HALF_ANOMALOUS)) is None
+
+
+def test_an_object_is_found_where_half_of_its_pixels_are_flagged() -> None:
+    of_frame = frame(anomaly=HALF_ANOMALOUS, smallest_object=1)
+    counts = found_objects("a").count(of_frame)
+    assert counts is not None
+    assert counts.tolist() == [[1, 1]]
 
 
 def over_time(seconds: float | None) -> OverTime:
