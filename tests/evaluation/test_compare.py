@@ -11,6 +11,7 @@ from segunc.evaluation.compare import (
     Comparison,
     Row,
     compare,
+    data_warnings,
     format_cell,
     format_comparison,
     format_number,
@@ -310,3 +311,26 @@ def test_one_result_alone_has_neither_marks_nor_differences(tmp_path: Path) -> N
 def test_a_cell_holds_its_interval() -> None:
     assert format_cell(Cell(0.312, (0.29, 0.335))) == ".312 [.290, .335]"
     assert format_cell(Cell(0.0004, (0.0, 0.01))) == ".000400 [.000, .010000]"
+
+
+def test_a_comparison_says_what_its_brackets_hold(tmp_path: Path) -> None:
+    path = write_result(
+        tmp_path / "one.json", {"entropy": {"auroc": 0.9}}, intervals={AUROC: (0.8, 0.95)}
+    )
+    assert "Brackets hold 95 % intervals." in format_comparison(compare(load_results([path])))
+
+
+def test_a_comparison_without_an_interval_has_no_word_on_brackets(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "one.json", {"entropy": {"auroc": 0.9}})
+    assert "Brackets" not in format_comparison(compare(load_results([path])))
+
+
+def test_results_without_an_anomaly_label_are_compared_whatever_their_objects_are(
+    tmp_path: Path,
+) -> None:
+    counts = {"labelled_frames": 5, "labelled_pixels": 7}
+    paths = []
+    for pixels in (1, 9):
+        path = tmp_path / f"{pixels}.json"
+        paths.append(write_result(path, {}, counts=counts, run={"smallest_object": pixels}))
+    assert data_warnings(load_results(paths)) == []

@@ -198,3 +198,18 @@ def test_intervals_of_disputed_numbers_are_those_of_their_bounds() -> None:
     low, high = result["intervals"]["verdicts.together.at_least.precision"]
     assert low < 6 / 30 < high < 0.5
     assert "verdicts.together.precision" not in result["intervals"]
+
+
+def test_the_table_shows_the_smallest_and_the_largest_kappa() -> None:
+    # Anna and ben agree on both frames, and cleo says the opposite of either.
+    kinds = {
+        "anna": ("true-alarm", "false-alarm"),
+        "ben": ("true-alarm", "false-alarm"),
+        "cleo": ("false-alarm", "true-alarm"),
+    }
+    verdicts = []
+    for reviewer, of_frames in kinds.items():
+        verdicts.append(Verdict("f00", of_frames[0], reviewer=reviewer))
+        verdicts.append(Verdict("f01", of_frames[1], reviewer=reviewer))
+    result, _ = evaluate_verdicts(verdicts, FRAMES, NO_INTERVALS, str)
+    assert "-1.000 to 1.000" in format_metrics(result).replace("−", "-")

@@ -27,6 +27,7 @@ from segunc.evaluation.resampling import (
     resampled_units,
     save_replicates,
     sidecar_path,
+    why_not_paired,
 )
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.prediction import SELECTIVE_NUMBERS
@@ -371,6 +372,59 @@ def test_the_interval_covers() -> None:
         found = chance_of((size * share) @ weights / (size @ weights), 15)
         hits.append(found.low <= 0.7 / 1.2 <= found.high)
     assert np.mean(hits) > 0.92
+
+
+def units_and_seeds(units: int, seeds: tuple[str, ...]) -> Replicates:
+    names = tuple(f"u{i}" for i in range(units))
+    return Replicates(("n",), np.zeros((1, 100)), 0, names, seeds)
+
+
+def test_a_number_of_too_few_units_has_no_chance() -> None:
+    assert units_and_seeds(14, ()).chance(np.arange(100.0)) == TOO_FEW
+
+
+def test_seed_weights_are_standard_normal() -> None:
+    weights = Resampling(20_000).seed_weights("1")
+    assert weights.mean() == pytest.approx(0, abs=0.02)
+    assert weights.var() == pytest.approx(1, abs=0.03)
+
+
+def test_the_weights_of_a_seed_are_not_those_of_another() -> None:
+    first, second = (Resampling(2000).seed_weights(name) for name in ("1", "2"))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+def test_units_and_seeds_share_the_degrees_of_freedom() -> None:
+    """Four equal units have 3 degrees of freedom, and two seeds 1; with equal parts of the
+    variance, these make (1 + 1)^2 / (1 / 3 + 1 / 1) = 3.
+    """
+    noise = 0.01  # of 100 replicates, which is taken out of the sums
+    second = 1 + 4 * noise
+    fourth = 0.25 + 6 * noise * second - 3 * 4 * noise**2
+    of_seeds = np.sqrt([0.5 + noise, 0.5 + noise])
+    found = units_and_seeds(4, ("1", "2"))._freedom(second, fourth, 100, of_seeds)
+    assert found == pytest.approx((4, 3))
+
+
+def test_seeds_alone_leave_their_degrees_of_freedom() -> None:
+    # Units of less influence than the noise have no part of the variance.
+    of_seeds = np.sqrt([0.5 + 0.01, 0.5 + 0.01])
+    _, freedom = units_and_seeds(4, ("1", "2"))._freedom(0.0, 0.0, 100, of_seeds)
+    assert freedom == pytest.approx(1)
+
+
+def test_an_interval_of_two_seeds_reaches_to_the_outermost_replicates() -> None:
+    # One degree of freedom asks for 12.7 standard errors, which no replicate reaches.
+    values = Resampling(2000).seed_weights("1")
+    found = units_and_seeds(30, ("1", "2")).chance(values)
+    assert isinstance(found, Chance)
+    assert (found.low, found.high) == (values.min(), values.max())
+
+
+def test_means_over_other_seeds_are_not_paired() -> None:
+    first = units_and_seeds(30, ("1", "2"))
+    second = units_and_seeds(30, ("3", "4"))
+    assert why_not_paired(first, second) == "means over other seeds"
 
 
 def test_the_sidecar_lies_beside_the_result() -> None:

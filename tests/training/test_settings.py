@@ -1,0 +1,134 @@
+"""Settings of a training: what words and files stand for, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from segunc.core.errors import InputError
+from segunc.networks import NetworkDescription
+from segunc.training.base import (
+    _load_first_weights,
+    is_measured,
+    train_members,
+    trainer_settings,
+)
+from segunc.training.config import NetworkConfig, TrainConfig, parse_config, recorded_commands
+
+DATA = ["--data.dataset=camvid", "--data.root=camvid"]
+OTHER_MEAN = (0.0, 0.0, 0.0)
+
+
+def test_a_key_that_is_a_number_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text("1: {epochs: 2}\n")
+    with pytest.raises(InputError, match=r"configuration .*train\.yaml: "):
+        parse_config(TrainConfig, path, DATA)
+
+
+def test_a_setting_below_a_value_is_refused() -> None:
+    with pytest.raises(InputError, match=r"data\.root\.left. is below a key with a value"):
+        parse_config(TrainConfig, None, [*DATA, "--data.root.left=1"])
+
+
+def test_a_word_for_a_text_is_not_read_as_a_number() -> None:
+    config = parse_config(TrainConfig, None, [*DATA, "--network.encoder=1e3"])
+    assert config.network.encoder == "1e3"
+
+
+def test_a_number_for_a_text_that_may_be_none_stays_a_text() -> None:
+    config = parse_config(TrainConfig, None, [*DATA, "--network.weights=12"])
+    assert config.network.weights == "12"
+
+
+@pytest.mark.parametrize("commands", [["segunc train"], [{"command": 1}], [{"date": "today"}]])
+def test_a_history_that_holds_no_commands_is_refused(tmp_path: Path, commands: list[Any]) -> None:
+    history = {"kind": "segunc history", "version": 1, "commands": commands}
+    (tmp_path / "history.json").write_text(json.dumps(history))
+    with pytest.raises(InputError, match="does not hold a list of commands"):
+        recorded_commands(tmp_path)
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda", 0), ("cuda:3", 3)])
+def test_a_training_runs_on_the_gpu_that_is_named(tmp_path: Path, device: str, number: int) -> None:
+    settings = trainer_settings({"precision": "32-true"}, tmp_path, device, nn.Identity())
+    assert settings["accelerator"] == "gpu"
+    assert settings["devices"] == [number]
+
+
+def test_a_file_of_another_form_is_not_what_a_training_measured(tmp_path: Path) -> None:
+    path = tmp_path / "training.json"
+    path.write_text("half")
+    assert not is_measured(path)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "shown"),
+    [
+        ([0, 1, 0], "0,1,0"),
+        ([0, -1], "0,-1"),
+    ],
+)
+def test_seeds_that_are_equal_or_negative_are_refused(
+    tmp_path: Path, seeds: list[int], shown: str
+) -> None:
+    config = TrainConfig(data={})
+    with pytest.raises(InputError, match=f"seeds. {shown} are not different numbers"):
+        next(train_members(config, seeds, tmp_path))
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> str:
+    """A file of the weights of a convolution, all of them 2."""
+    path = tmp_path / "weights.pt"
+    torch.save({"weight": torch.full((1, 3, 1, 1), 2.0), "bias": torch.full((1,), 2.0)}, path)
+    return str(path)
+
+
+def untrained(body: nn.Module, **normalisation: Any) -> Any:
+    description = NetworkDescription("Unet", "resnet18", ("road", "car"), **normalisation)
+    return SimpleNamespace(body=body, description=description)
+
+
+def test_weights_of_a_network_are_loaded(weights: str) -> None:
+    body = nn.Conv2d(3, 1, 1)
+    assert _load_first_weights(untrained(body), NetworkConfig(weights=weights)) == []
+    assert body.weight.flatten().tolist() == [2.0, 2.0, 2.0]
+
+
+def test_weights_that_may_expect_another_normalisation_are_noted(weights: str) -> None:
+    network = untrained(nn.Conv2d(3, 1, 1), mean=OTHER_MEAN)
+    (note,) = _load_first_weights(network, NetworkConfig(weights=weights))
+    assert note.startswith("images are normalised by mean (0.0, 0.0, 0.0)")
+
+
+def test_a_normalisation_that_is_asked_for_is_not_noted(weights: str) -> None:
+    network = untrained(nn.Conv2d(3, 1, 1), mean=OTHER_MEAN)
+    config = NetworkConfig(weights=weights, mean=OTHER_MEAN)
+    assert _load_first_weights(network, config) == []
+
+
+def test_weights_of_a_network_replace_those_of_its_encoder(weights: str) -> None:
+    config = NetworkConfig(weights=weights, encoder_weights="imagenet")
+    (note,) = _load_first_weights(untrained(nn.Conv2d(3, 1, 1)), config)
+    assert note.startswith("network.encoder_weights imagenet not read")
+
+
+def test_weights_of_an_encoder_are_loaded_from_a_file(weights: str) -> None:
+    body = nn.Module()
+    body.encoder = nn.Conv2d(3, 1, 1)
+    _load_first_weights(untrained(body), NetworkConfig(encoder_weights=weights))
+    assert body.encoder.weight.flatten().tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_network_without_weights_stays_random() -> None:
+    body = nn.Conv2d(3, 1, 1)
+    before = body.weight.clone()
+    assert _load_first_weights(untrained(body), NetworkConfig()) == []
+    assert torch.equal(body.weight, before)
