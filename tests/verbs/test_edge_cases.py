@@ -24,18 +24,24 @@ from segunc.verbs.execution import InputResult, choices_record, overlay_drawer, 
 from segunc.verbs.predict import PredictResult
 from tests.maps.fakes import manifest
 
-FRAMES = ("a", "b")
+
+def maps_of(entropy: float) -> dict[str, np.ndarray]:
+    """Return the maps of a frame of one value."""
+    values = np.full((4, 6), entropy, np.float32)
+    return {
+        "prediction": np.zeros((4, 6), np.uint8),
+        "entropy": values,
+        "epistemic": values / 10,
+        "deterministic-max-logit": -values,
+    }
 
 
 @pytest.fixture
 def maps(tmp_path: Path) -> Path:
     """Maps of two frames whose entropies are 0.25 and 0.75."""
     with MapsWriter(tmp_path / "maps", manifest()) as writer:
-        for place, name in enumerate(FRAMES):
-            values = np.full((4, 6), 0.25 + place / 2, np.float32)
-            scores = {"entropy": values, "epistemic": values / 10}
-            scores["deterministic-max-logit"] = -values
-            writer.write(name, scores | {"prediction": np.zeros((4, 6), np.uint8)})
+        writer.write("a", maps_of(0.25))
+        writer.write("b", maps_of(0.75))
     return tmp_path / "maps"
 
 
@@ -102,9 +108,7 @@ def test_maps_without_a_finished_frame_have_no_summary(tmp_path: Path) -> None:
 
 def test_a_summary_names_a_frame_that_has_no_maps(tmp_path: Path) -> None:
     with MapsWriter(tmp_path / "maps", manifest()) as writer:
-        values = np.full((4, 6), 0.5, np.float32)
-        scores = {"entropy": values, "epistemic": values, "deterministic-max-logit": -values}
-        writer.write("a", scores | {"prediction": np.zeros((4, 6), np.uint8)})
+        writer.write("a", maps_of(0.5))
         writer.failed["b"] = "no image"
     failure = segunc.summary(tmp_path / "maps").failure
     assert failure.startswith("1 frames have no maps and are in no list, first b of ")
