@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import segmentation_models_pytorch as smp
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ from segunc.networks.endings import last_function
 from segunc.networks.gradients import replace_inference_tensors, run_with_gradients
 from segunc.networks.import_sources import Wishes, check_network
 from segunc.networks.network import check_images, check_parameters, settle_outputs, softmax_output
-from segunc.networks.smp import read as read_smp
+from segunc.networks.smp import load_encoder_weights, read as read_smp
 from segunc.networks.torchvision import read as read_torchvision
 from segunc.networks.weights import load_foreign, read_state
 
@@ -235,3 +236,64 @@ def test_whole_numbers_are_not_read_from_floats() -> None:
     state = network.state_dict() | {"table": torch.tensor([3.5, 5.0])}
     with pytest.raises(InputError, match=r"table is of type torch.float32, .*torch.int64"):
         load_foreign(network, state, "weights.pt")
+
+
+def test_a_mean_of_two_numbers_is_refused() -> None:
+    with pytest.raises(InputError, match="are not three numbers each"):
+        NetworkDescription("Unet", "resnet18", CLASSES, mean=(0.5, 0.5))  # type: ignore[arg-type]
+
+
+def test_a_dropped_output_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"dropped outputs \(3,\) are not different ones that exist"
+    ):
+        NetworkDescription("Unet", "resnet18", CLASSES, dropped_outputs=(3,))
+
+
+class Pair(nn.Module):
+    """Returns its logits twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 2, 1)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(images), self.head(images)
+
+
+def test_a_network_of_two_results_is_refused() -> None:
+    with pytest.raises(InputError, match="the network returns tuple, not one tensor of logits"):
+        network_of(Pair())(torch.zeros(1, 3, 4, 4))
+
+
+def test_a_softmax_is_found_where_the_kept_shares_do_not_sum_to_1() -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Softmax(1))
+    description = NetworkDescription(
+        "body", "", CLASSES, kind="python", dropped_outputs=(2,), **NORMAL
+    )
+    with pytest.raises(InputError, match="Sequential ends in a softmax: its outputs"):
+        check_network(SegmentationNetwork(body, description, stride=1))
+
+
+class Wrapped(nn.Module):
+    """Has all its weights in a part named model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))
+
+
+def test_a_layer_more_of_a_wrapped_network_is_refused() -> None:
+    network = Wrapped()
+    state = network.state_dict() | {"model.0.scale": torch.ones(1)}
+    with pytest.raises(InputError, match=r"unknown .*model\.0\.scale"):
+        load_foreign(network, state, "weights.pt")
+
+
+def test_an_encoder_takes_the_weights_that_smp_has_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = nn.Linear(2, 1)
+    theirs = nn.Linear(2, 1)
+    monkeypatch.setattr(smp.encoders, "get_encoder", lambda name, weights: theirs)
+    assert load_encoder_weights(ours, "resnet18", "imagenet") == []
+    assert torch.equal(ours.weight, theirs.weight)
