@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import encode_jpeg, encode_score, score_keys
+from segunc.maps.encoding import encode_half, encode_jpeg, encode_score, score_keys
 from segunc.maps.labelled import open_maps
 from segunc.maps.moments import maps_folders
+from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.maps.verdicts import (
@@ -33,6 +34,16 @@ PIXEL = JudgedRegion((0, 0, 1, 1), 1, (3, 4), (0, 1))
 def test_a_bounded_score_of_other_whole_numbers_has_no_stored_form(dtype: type) -> None:
     with pytest.raises(InputError, match=r"map entropy is of type .*neither floats nor uint16"):
         encode_score("entropy", np.zeros((2, 2), dtype))
+
+
+@pytest.mark.parametrize("value", [np.nan, 65_520.0], ids=["NaN", "too large"])
+def test_a_score_that_float16_does_not_hold_is_refused(value: float) -> None:
+    with pytest.raises(InputError, match="NaN or beyond the range of float16"):
+        encode_half(np.array([0.0, value]))
+
+
+def test_the_largest_float16_is_stored() -> None:
+    assert encode_half(np.array([65_504.0])).tolist() == [65_504.0]
 
 
 def test_codes_of_a_bounded_score_are_stored_as_they_are() -> None:
@@ -118,3 +129,14 @@ def test_a_frame_without_a_verdict_of_its_own_has_the_gravest_of_its_regions() -
 def test_a_verdict_on_a_region_cannot_say_that_nothing_is_wrong() -> None:
     with pytest.raises(ValueError, match="'nothing-wrong' is none of missed, true-alarm"):
         Verdict("a", "nothing-wrong", region=PIXEL)
+
+
+def test_a_frame_without_a_line_has_no_map(tmp_path: Path) -> None:
+    values = np.full((4, 6), 0.5, np.float32)
+    scores = {"entropy": values, "epistemic": values, "deterministic-max-logit": -values}
+    prediction = np.zeros((4, 6), np.uint8)
+    with MapsWriter(tmp_path / "maps", manifest()) as writer:
+        writer.write("a", scores | {"prediction": prediction})
+    reader = MapsReader(tmp_path / "maps")
+    assert reader.has("a", "entropy")
+    assert not reader.has("b", "entropy")
