@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -196,6 +197,15 @@ def test_a_map_with_nan_has_no_statistics(tmp_path: Path) -> None:
     write_page(maps, tmp_path / "page")
     (reason,) = record_of(tmp_path / "page")["problems"]["a"]
     assert reason == "mine holds NaN or infinite values, so it has no statistics"
+
+
+def test_a_label_of_another_size_is_not_shown(tmp_path: Path) -> None:
+    maps = write_foreign_maps(tmp_path / "maps", a=np.full((4, 6), 0.5))
+    (tmp_path / "labels").mkdir()
+    assert cv2.imwrite(str(tmp_path / "labels" / "a.png"), np.ones((8, 12), np.uint8))
+    write_page(maps, tmp_path / "page", anomaly_labels=tmp_path / "labels")
+    (reason,) = record_of(tmp_path / "page")["problems"]["a"]
+    assert reason == "the anomaly label is 12 x 8 and the maps are 6 x 4, so it is not shown"
 
 
 def test_a_page_inside_of_foreign_maps_is_refused(tmp_path: Path) -> None:
