@@ -22,6 +22,7 @@ from segunc.verbs import demo
 from segunc.verbs.doctor import _check_report
 from segunc.verbs.execution import InputResult, choices_record, overlay_drawer, writer_threads
 from segunc.verbs.predict import PredictResult
+from segunc.verbs.training import _method_of, _recorded_sha256
 from tests.maps.fakes import manifest
 
 
@@ -282,3 +283,64 @@ def test_255_beside_two_other_values_is_assumed_to_be_void(tmp_path: Path) -> No
 def test_values_that_a_label_map_lacks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"1 values .* not in label map camvid, e\.g\. 77"):
         init(tmp_path, halves(0, 1), halves(1, 77), label_map="camvid")
+
+
+def test_an_image_of_another_size_than_its_label_is_refused(tmp_path: Path) -> None:
+    labels = (halves(0, 1, width=10), halves(1, 2, width=10))
+    with pytest.raises(InputError, match="is 8x12, its label 8x10 pixels"):
+        init(tmp_path, *labels)
+
+
+def test_a_picture_of_an_odd_number_of_pairs_is_filled_with_paper(tmp_path: Path) -> None:
+    labels = (halves(0, 1), halves(1, 2), halves(2, 0))
+    picture = cv2.imread(str(init(tmp_path, *labels).picture))
+    assert picture is not None
+    # Above the legend stand two rows of two cells, of which the last is empty. A cell holds two
+    # pictures beside each other, each half as wide again as high.
+    cell_width = picture.shape[1] // 2
+    cell_height = cell_width // 3
+    last_cell = picture[cell_height + 20 : cell_height + 40, cell_width + 20 :]
+    assert (last_cell > 250).all()
+
+
+def test_frames_of_different_sizes_are_seen_at_their_own(tmp_path: Path) -> None:
+    root = write_pairs(tmp_path / "data", halves(0, 1), halves(1, 2))
+    assert cv2.imwrite(str(root / "images" / "001.png"), np.zeros((16, 24, 3), np.uint8))
+    label = halves(1, 2, width=24).repeat(2, 0).astype(np.uint8)
+    assert cv2.imwrite(str(root / "labels" / "001.png"), label)
+    result = segunc.init(root, out=tmp_path / "mine.yaml")
+    assert "# Frames differ in size: each is seen at its own." in result.config.read_text()
+
+
+def test_labels_in_colours_give_classes_of_these_colours(tmp_path: Path) -> None:
+    red_and_blue = np.zeros((8, 12, 3))
+    red_and_blue[:, :6, 2] = 200  # OpenCV writes blue, green, red
+    red_and_blue[:, 6:, 0] = 200
+    red_and_green = red_and_blue[:, :, [1, 2, 0]]
+    result = init(tmp_path, red_and_blue, red_and_green)
+    lines = result.label_map.read_text().splitlines()
+    assert [line.split(",")[3:] for line in lines[1:]] == [
+        ["0", "0", "200"],
+        ["0", "200", "0"],
+        ["200", "0", "0"],
+    ]
+
+
+def test_a_folder_without_a_posterior_has_no_method(tmp_path: Path) -> None:
+    assert _method_of(tmp_path) is None
+
+
+def test_the_method_of_a_folder_is_that_of_its_posterior(tmp_path: Path) -> None:
+    (tmp_path / "posterior.json").write_text('{"method": "abnn"}', encoding="utf-8")
+    assert _method_of(tmp_path) == "abnn"
+
+
+def test_a_folder_without_a_network_records_no_hash(tmp_path: Path) -> None:
+    assert _recorded_sha256(tmp_path) == ""
+
+
+def test_a_configuration_without_data_is_refused(maps: Path, tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("data: camvid\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"mine\.yaml has no section data"):
+        segunc.evaluate(maps=maps, config=config)
