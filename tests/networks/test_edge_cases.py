@@ -1,0 +1,299 @@
+"""Networks, their copies and their files where something lacks or does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+from torch import Tensor, nn
+
+from segunc.core.errors import InputError
+from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.networks.copies import check_copy, check_copyable
+from segunc.networks.endings import last_function
+from segunc.networks.gradients import replace_inference_tensors, run_with_gradients
+from segunc.networks.import_sources import Wishes, check_network
+from segunc.networks.network import check_images, check_parameters, settle_outputs, softmax_output
+from segunc.networks.smp import load_encoder_weights, read as read_smp
+from segunc.networks.torchvision import read as read_torchvision
+from segunc.networks.weights import load_foreign, read_state
+
+CLASSES = ("road", "car")
+NORMAL: dict[str, Any] = {"mean": (0.4, 0.5, 0.6), "std": (0.2, 0.25, 0.3)}
+
+
+class Failing(nn.Module):
+    """Makes logits, but for frames on which it raises an error."""
+
+    def __init__(self, error: Exception, fails_on: Callable[[Tensor], bool]) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 2, 1)
+        self.error = error
+        self.fails_on = fails_on
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.fails_on(images):
+            raise self.error
+        logits: Tensor = self.head(images)
+        return logits
+
+
+def always(images: Tensor) -> bool:
+    return True
+
+
+def never(images: Tensor) -> bool:
+    return False
+
+
+def of_two_frames(images: Tensor) -> bool:
+    return len(images) == 2
+
+
+def network_of(body: nn.Module, classes: tuple[str, ...] = CLASSES) -> SegmentationNetwork:
+    description = NetworkDescription("body", "", classes, kind="python", **NORMAL)
+    return SegmentationNetwork(body, description, stride=1)
+
+
+def test_a_network_that_fails_on_all_frames_cannot_be_checked() -> None:
+    network = Failing(ValueError("too small"), always)
+    with pytest.raises(InputError, match=r"fails on frames of 128 x 192, .*\(.*too small\)"):
+        check_copy(network, network)
+
+
+def test_the_lack_of_memory_of_a_network_is_not_taken_for_a_wrong_size() -> None:
+    network = Failing(MemoryError("64 GiB"), always)
+    with pytest.raises(MemoryError, match="64 GiB"):
+        check_copy(network, network)
+
+
+def test_a_copy_that_fails_where_its_network_does_not_is_refused() -> None:
+    error = ValueError("lost its features")
+    with pytest.raises(InputError, match=r"copy of the network fails .*lost its features"):
+        check_copy(Failing(error, never), Failing(error, always))
+
+
+def test_the_lack_of_memory_of_a_copy_is_not_taken_for_a_wrong_copy() -> None:
+    error = MemoryError("64 GiB")
+    with pytest.raises(MemoryError, match="64 GiB"):
+        check_copy(Failing(error, never), Failing(error, always))
+
+
+def test_a_copy_whose_logits_have_another_shape_is_refused() -> None:
+    with pytest.raises(InputError, match="other logits, by inf of the largest"):
+        check_copy(nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1))
+
+
+def test_modules_that_python_cannot_copy_are_refused() -> None:
+    network = nn.Conv2d(3, 2, 1)
+    network.numbers = (number for number in range(3))  # type: ignore[assignment]
+    with pytest.raises(InputError, match=r"the network cannot be copied \(.*generator"):
+        check_copyable(network)
+
+
+def test_a_network_without_a_class_is_refused() -> None:
+    with pytest.raises(InputError, match="a network has 1 to 255 classes, not 0"):
+        NetworkDescription("Unet", "resnet18", ())
+
+
+def test_a_blank_class_name_is_refused_by_its_number() -> None:
+    with pytest.raises(InputError, match=r"class 1 of \('road', ' '\) has no name"):
+        NetworkDescription("Unet", "resnet18", ("road", " "))
+
+
+def test_a_palette_of_fewer_colours_than_classes_is_refused() -> None:
+    with pytest.raises(InputError, match="a palette of 1 colours does not fit 2 classes"):
+        NetworkDescription("Unet", "resnet18", CLASSES, palette=((0, 0, 0),))
+
+
+def test_the_lack_of_memory_behind_an_unknown_ending_passes() -> None:
+    network = Failing(MemoryError("64 GiB"), always)
+    with pytest.raises(MemoryError, match="64 GiB"):
+        last_function(network, torch.zeros(1, 3, 4, 4))
+
+
+def test_a_parameter_of_inference_mode_stays_a_parameter() -> None:
+    with torch.inference_mode():
+        network = nn.Conv2d(3, 2, 1)
+    before = network.weight.clone()
+    assert network.weight.is_inference()
+    replace_inference_tensors(network)
+    assert isinstance(network.weight, nn.Parameter)
+    assert not network.weight.is_inference()
+    assert network.weight.requires_grad
+    assert torch.equal(network.weight, before)
+
+
+def test_tensors_of_inference_mode_in_a_dictionary_that_holds_itself_are_replaced() -> None:
+    network = nn.Conv2d(3, 2, 1)
+    with torch.inference_mode():
+        kept: dict[str, Any] = {"grid": torch.ones(2)}
+    kept["again"] = kept
+    network.kept = kept  # type: ignore[assignment]
+    replace_inference_tensors(network)
+    assert not kept["grid"].is_inference()
+    assert kept["again"] is kept
+
+
+def test_another_error_behind_that_of_inference_tensors_passes() -> None:
+    class TwoErrors(nn.Module):
+        calls = 0
+
+        def forward(self, images: Tensor) -> Tensor:
+            self.calls += 1
+            kinds = ("Inference tensors cannot be saved for backward", "sizes do not match")
+            raise RuntimeError(kinds[self.calls - 1])
+
+    with pytest.raises(RuntimeError, match="sizes do not match"):
+        run_with_gradients(TwoErrors(), torch.zeros(1, 3, 4, 4))
+
+
+def test_a_network_that_fails_on_two_frames_is_refused() -> None:
+    network = network_of(Failing(ValueError("one at a time"), of_two_frames))
+    with pytest.raises(InputError, match=r"fails on two frames of 128 x 192 \(.*one at a time"):
+        check_network(network)
+
+
+def test_a_network_without_parameters_normalises_in_float32() -> None:
+    network = network_of(nn.Identity(), ("red", "green", "blue"))
+    check_parameters(network)
+    assert network.mean.dtype == torch.float32
+
+
+def test_a_network_that_takes_no_frame_keeps_its_classes() -> None:
+    network = network_of(Failing(ValueError("too small"), always))
+    assert settle_outputs(network) == ""
+    assert not network.description.binary
+
+
+def test_no_images_have_no_value_out_of_range() -> None:
+    check_images(torch.zeros(0, 3, 4, 4))
+
+
+def test_one_output_is_no_softmax() -> None:
+    # Its values are 1 and sum to 1, as probabilities of two classes or more would.
+    assert softmax_output(torch.ones(1, 1, 2, 2)) == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ({"_model_class": "Unet", "in_channels": 4}, "a network for 4 channels, not three"),
+        ({"_model_class": "Nobody", "in_channels": 3}, "holds 'Nobody', which is none of smp's"),
+    ],
+    ids=["channels", "architecture"],
+)
+def test_a_folder_of_smp_that_does_not_fit_is_refused(
+    tmp_path: Path, config: dict[str, Any], fault: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(InputError, match=fault):
+        read_smp(str(tmp_path), Wishes())
+
+
+def test_a_network_of_torchvision_needs_a_file_of_weights() -> None:
+    with pytest.raises(InputError, match="fcn_resnet50 has no weights of its own"):
+        read_torchvision("fcn_resnet50", Wishes())
+
+
+def test_weights_without_a_classifier_do_not_name_the_classes_of_torchvision() -> None:
+    wishes = Wishes(state={"backbone.weight": torch.zeros(21)})
+    with pytest.raises(InputError, match="fcn_resnet50 does not give its class names"):
+        read_torchvision("fcn_resnet50", wishes)
+
+
+def test_a_checkpoint_without_tensors_is_refused_by_its_keys(tmp_path: Path) -> None:
+    torch.save({"epoch": 3, "best": 0.5}, tmp_path / "weights.pt")
+    with pytest.raises(InputError, match=r"no state dict \(it has the keys epoch, best\)"):
+        read_state(tmp_path / "weights.pt")
+
+
+class Counting(nn.Module):
+    """A weight, and a table of whole numbers."""
+
+    table: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+        self.register_buffer("table", torch.zeros(2, dtype=torch.int64))
+
+
+def test_whole_numbers_of_a_narrower_type_are_taken() -> None:
+    network = Counting()
+    table = torch.tensor([3, 5], dtype=torch.int32)
+    load_foreign(network, network.state_dict() | {"table": table}, "weights.pt")
+    assert network.table.tolist() == [3, 5]
+
+
+def test_whole_numbers_are_not_read_from_floats() -> None:
+    network = Counting()
+    state = network.state_dict() | {"table": torch.tensor([3.5, 5.0])}
+    with pytest.raises(InputError, match=r"table is of type torch.float32, .*torch.int64"):
+        load_foreign(network, state, "weights.pt")
+
+
+def test_a_mean_of_two_numbers_is_refused() -> None:
+    with pytest.raises(InputError, match="are not three numbers each"):
+        NetworkDescription("Unet", "resnet18", CLASSES, mean=(0.5, 0.5))  # type: ignore[arg-type]
+
+
+def test_a_dropped_output_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"dropped outputs \(3,\) are not different ones that exist"
+    ):
+        NetworkDescription("Unet", "resnet18", CLASSES, dropped_outputs=(3,))
+
+
+class Pair(nn.Module):
+    """Returns its logits twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 2, 1)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(images), self.head(images)
+
+
+def test_a_network_of_two_results_is_refused() -> None:
+    with pytest.raises(InputError, match="the network returns tuple, not one tensor of logits"):
+        network_of(Pair())(torch.zeros(1, 3, 4, 4))
+
+
+def test_a_softmax_is_found_where_the_kept_shares_do_not_sum_to_1() -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Softmax(1))
+    description = NetworkDescription(
+        "body", "", CLASSES, kind="python", dropped_outputs=(2,), **NORMAL
+    )
+    with pytest.raises(InputError, match="Sequential ends in a softmax: its outputs"):
+        check_network(SegmentationNetwork(body, description, stride=1))
+
+
+class Wrapped(nn.Module):
+    """Has all its weights in a part named model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))
+
+
+def test_a_layer_more_of_a_wrapped_network_is_refused() -> None:
+    network = Wrapped()
+    state = network.state_dict() | {"model.0.scale": torch.ones(1)}
+    with pytest.raises(InputError, match=r"unknown .*model\.0\.scale"):
+        load_foreign(network, state, "weights.pt")
+
+
+def test_an_encoder_takes_the_weights_that_smp_has_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = nn.Linear(2, 1)
+    theirs = nn.Linear(2, 1)
+    monkeypatch.setattr(smp.encoders, "get_encoder", lambda name, weights: theirs)
+    assert load_encoder_weights(ours, "resnet18", "imagenet") == []
+    assert torch.equal(ours.weight, theirs.weight)
