@@ -23,7 +23,7 @@ from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.frame_names import frame_name
 from segunc.data.image_files import image_files
 from segunc.data.images import read_image
-from segunc.evaluation.compare import format_number
+from segunc.evaluation.comparison import format_number
 from segunc.evaluation.resampling import resampled_units
 
 STRENGTH = 3

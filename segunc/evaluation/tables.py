@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from segunc.decisions.guarantee import RISKS
 from segunc.evaluation import flagged, parts
-from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
+from segunc.evaluation.comparison import NULL, first_of, format_cell, markdown_table
 from segunc.evaluation.flagged import AT_LEAST, AT_MOST, DISPUTED, FalseAlarms, Hits
 from segunc.evaluation.from_verdicts import NO_NAME
 from segunc.evaluation.over_time import FoundObjects, OverTime

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from segunc.decisions.risks import binomial_bound
-from segunc.evaluation.compare import format_cell, format_number
+from segunc.evaluation.comparison import format_cell, format_number
 from segunc.evaluation.resampling import Cell
 from segunc.scores import title_of
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
-from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
+from segunc.evaluation.comparison import Comparison, compare as compare_results, format_comparison
 from segunc.evaluation.resampling import load_results
 from segunc.options import CompareOptions, takes
 

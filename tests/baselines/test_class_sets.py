@@ -25,7 +25,7 @@ from segunc.data.datasets import dataset_entry
 from segunc.data.images import load_image
 from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import LossSums, Method
-from segunc.evaluation.compare import format_number
+from segunc.evaluation.comparison import format_number
 from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
 from segunc.sampling.sampler import sample_frames

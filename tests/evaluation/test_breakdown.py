@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.evaluation.compare import HIDDEN, format_number
+from segunc.evaluation.comparison import HIDDEN, format_number
 from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.resampling import Resampling, group_frames
 from segunc.evaluation.tables import format_metrics

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import (
+from segunc.evaluation.comparison import (
     Comparison,
     Row,
     compare,

@@ -13,7 +13,7 @@ import pytest
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap, label_map
 from segunc.data.masks import ROAD_ANOMALY
-from segunc.evaluation.compare import format_number
+from segunc.evaluation.comparison import format_number
 from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.from_maps import MapsSource, evaluate_maps
 from segunc.evaluation.resampling import Resampling

@@ -14,7 +14,7 @@ from sklearn import metrics as sklearn_metrics
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
 from segunc.decisions.flags import Threshold, calibrated_frames, read_thresholds
-from segunc.evaluation.compare import compare, format_number
+from segunc.evaluation.comparison import compare, format_number
 from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.resampling import Resampling, load_results
 from segunc.evaluation.tables import format_metrics

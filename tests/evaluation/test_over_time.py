@@ -12,7 +12,7 @@ import pytest
 
 import segunc
 from segunc.decisions.flags import Threshold
-from segunc.evaluation.compare import compare
+from segunc.evaluation.comparison import compare
 from segunc.evaluation.evaluator import Evaluator, Measures
 from segunc.evaluation.resampling import Resampling, TimeOf, load_results
 from segunc.evaluation.tables import format_metrics

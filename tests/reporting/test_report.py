@@ -28,7 +28,7 @@ from segunc.data.entries import encoding_of_masks
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import settings_of
 from segunc.decisions.risks import binomial_bound
-from segunc.evaluation.compare import format_number
+from segunc.evaluation.comparison import format_number
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader

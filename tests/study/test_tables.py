@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import format_number
+from segunc.evaluation.comparison import format_number
 from segunc.evaluation.resampling import EvaluationResult, Replicates, Resampling, paired_difference
 from tests.evaluation.runs import COUNTS
 from tools.study.endpoints import endpoint_table, holm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from segunc.evaluation.compare import NULL, format_number, format_p, markdown_table
+from segunc.evaluation.comparison import NULL, format_number, format_p, markdown_table
 from segunc.evaluation.resampling import LEVEL, Chance, NumberPath, paired_difference
 from tools.study.plan import Endpoint, Plan
 from tools.study.tables import Chosen, Entry, paired_means

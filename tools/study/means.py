@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import data_warnings
+from segunc.evaluation.comparison import data_warnings
 from segunc.evaluation.resampling import (
     Chance,
     EvaluationResult,

@@ -10,7 +10,7 @@ from typing import Any
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import higher_is_better
+from segunc.evaluation.comparison import higher_is_better
 from segunc.posteriors.methods import METHODS
 from segunc.training.config import FitConfig, parse_config
 

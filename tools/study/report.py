@@ -11,7 +11,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.evaluation import parts as kinds
-from segunc.evaluation.compare import ARROWS, data_warnings, first_of, higher_is_better
+from segunc.evaluation.comparison import ARROWS, data_warnings, first_of, higher_is_better
 from segunc.evaluation.resampling import EvaluationResult, NumberPath, load_results
 from segunc.plots import save_figure
 from tools.measuring import provenance

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import (
+from segunc.evaluation.comparison import (
     ARROWS,
     BY_SCORE,
     NULL,
