@@ -222,8 +222,8 @@ def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) ->
     centres = torch.cartesian_prod(row_centres, column_centres).view(-1, 2)
     row = _places_of_pixels(rows, extent[0], height)
     column = _places_of_pixels(columns, extent[1], width)
-    place = (row[:, None] * columns + column).clamp_max(rows * columns - 1)
-    classes = _classes_of_places(place, labels, size)
+    cell = (row[:, None] * columns + column).clamp_max(rows * columns - 1)
+    classes = _classes_of_places(cell, labels, size)
     return torch.cat([centres, classes[:, None]], 1)
 
 

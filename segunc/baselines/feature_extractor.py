@@ -94,8 +94,8 @@ class SecondEncoder(nn.Module):
             return self
         with torch.inference_mode():
             expected = FeatureExtractor(self, layers)(images)
-            found = FeatureExtractor(quick, layers)(images)
-        for ours, quicks in zip(expected, found, strict=True):
+            features = FeatureExtractor(quick, layers)(images)
+        for ours, quicks in zip(expected, features, strict=True):
             # A relative difference of 5e-6 is usual.
             if not (ours - quicks).abs().max() <= 1e-4 * ours.abs().max():
                 return self

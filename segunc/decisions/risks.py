@@ -61,8 +61,8 @@ def alarm_keys(size: int = KEYS) -> range:
 def known_pixels(anomaly: Label | None, labels: Label | None) -> npt.NDArray[np.bool_]:
     """Return which pixels ``[H, W]`` of a frame have a label of either kind; at least one kind of
     label must be there."""
-    known = [label != IGNORE for label in (anomaly, labels) if label is not None]
-    return np.asarray(np.logical_or.reduce(known))
+    labelled = [label != IGNORE for label in (anomaly, labels) if label is not None]
+    return np.asarray(np.logical_or.reduce(labelled))
 
 
 class Scene:

@@ -130,12 +130,12 @@ class FalseAlarms(Flagged):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or self.score not in frame.stored:
             return None
-        known = frame.labels != IGNORE
+        is_labelled = frame.labels != IGNORE
         if frame.anomaly is not None:
-            known &= frame.anomaly != 1
-        flagged = known & self.flagged(frame)
+            is_labelled &= frame.anomaly != 1
+        flagged = is_labelled & self.flagged(frame)
         number_of_classes = len(self.classes)
-        known_by_class = np.bincount(frame.labels[known], minlength=number_of_classes)
+        known_by_class = np.bincount(frame.labels[is_labelled], minlength=number_of_classes)
         flagged_by_class = np.bincount(frame.labels[flagged], minlength=number_of_classes)
         sizes = Objects.of(flagged).pixels
         regions = int(np.count_nonzero(sizes >= self.threshold.smallest))

@@ -95,8 +95,8 @@ class FoundObjects(_OfObjects):
         is_found = self.found(frame, self.flagged(frame))
         number = len(self.bins.names)
         objects = np.bincount(bin_of_object, minlength=number)
-        found = np.bincount(bin_of_object[is_found], minlength=number)
-        return np.stack([objects, found], axis=1)
+        found_of_bin = np.bincount(bin_of_object[is_found], minlength=number)
+        return np.stack([objects, found_of_bin], axis=1)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         numbers: Numbers = {}
@@ -164,9 +164,9 @@ class OverTime(_OfObjects):
         if frame.anomaly is None or objects is None or time is None:
             return None
         flagged = self.flagged(frame) & (frame.anomaly != IGNORE)
-        found = self.found(frame, flagged).tolist()
+        found_objects = self.found(frame, flagged).tolist()
         object_numbers = self._objects.follow(frame.name, objects.boxes.tolist())
-        for number, is_found in zip(object_numbers, found, strict=True):
+        for number, is_found in zip(object_numbers, found_objects, strict=True):
             self._tracks[number].append(_Sighting(frame.name, time, is_found))
         largest = strongest_regions(
             flagged.astype(np.float32),

@@ -81,14 +81,14 @@ def size_guards(graph: Any) -> list[SizeGuard]:
     _, channels, height, width = symbols
     guards: dict[tuple[str, str], SizeGuard] = {}
     for guard in graph.shape_env.guards:
-        place = _place_of(guard)
-        if place is None:
+        code_line = _place_of(guard)
+        if code_line is None:
             continue
         condition = guard.expr if channels is None else guard.expr.subs(channels, 3)
         failing = _failing_sizes(condition, height, width)
         if failing:
             text = str(condition).replace(str(height), "H").replace(str(width), "W")
-            guards[place, text] = SizeGuard(text, place, failing)
+            guards[code_line, text] = SizeGuard(text, code_line, failing)
     return list(guards.values())
 
 

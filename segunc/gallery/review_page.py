@@ -263,11 +263,11 @@ def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
 def _check_folder(reader: MapsReader, files: Ledger) -> None:
     """Raise InputError where a page may not be written to a folder."""
     out = files.folder
-    place = out.resolve()
+    folder = out.resolve()
     maps = reader.folder.resolve()
     # Pictures of a page inside of another tool's maps would be taken for maps the next time.
-    among_foreign_maps = reader.manifest is None and place.is_relative_to(maps)
-    if place == maps or among_foreign_maps:
+    among_foreign_maps = reader.manifest is None and folder.is_relative_to(maps)
+    if folder == maps or among_foreign_maps:
         raise InputError(
             f"output {out} is or lies inside the maps folder {reader.folder}",
             hint="give another --out",

@@ -351,8 +351,8 @@ def frame_times(
     every = every_of(manifest)
     for number, name in enumerate(frames):
         record = records.get(name, {})
-        place = record.get("index", number)
+        index = record.get("index", number)
         folder = name.rpartition("/")[0]
-        first = first_places.setdefault(folder, place)
-        seconds = (place - first) * every / rate if rate else None
+        first = first_places.setdefault(folder, index)
+        seconds = (index - first) * every / rate if rate else None
         yield record.get("time", seconds)

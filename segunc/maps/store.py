@@ -509,16 +509,16 @@ class MapsWriter:
             return False
         if source is None:
             return True
-        place = record["index"]
+        index = record["index"]
         name = record["name"]
-        if source.name_of(place) != name:
+        if source.name_of(index) != name:
             raise InputError(
-                f"{self.out} holds maps of frame {name} as number {place} of {source.path}, "
+                f"{self.out} holds maps of frame {name} as number {index} of {source.path}, "
                 "where it no longer is",
                 hint="restore it (--all-images, where it looks like a label), "
                 "give another --out, or --overwrite",
             )
-        same = source.stamp(place) == record.get("stamp")
+        same = source.stamp(index) == record.get("stamp")
         if self._moved and not same:
             raise InputError(
                 f"{self.out} was written of {self.manifest['run']['input']}, "

@@ -174,9 +174,9 @@ def object_numbers_of_many(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.fl
         pixels = counts[:, row]
         medians = counts[:, bins + row]  # objects at the keys of their upper medians
         keys = np.flatnonzero(medians.any(axis=0))
-        found = (medians[:, keys] * (keys >= threshold[:, None])).sum(1)
+        flagged_objects = (medians[:, keys] * (keys >= threshold[:, None])).sum(1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(flagged[:, 0] > 0, found / medians.sum(1), np.nan)
+            share = np.where(flagged[:, 0] > 0, flagged_objects / medians.sum(1), np.nan)
         areas = numbers_of_many(normal, pixels, flagged, f1=False)
         rows.append(np.stack([*areas, share]))
     return np.stack(rows)

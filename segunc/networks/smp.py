@@ -84,11 +84,11 @@ def _architecture_of(description: NetworkDescription) -> Any:
     # smp hands unknown arguments on to its encoder, and only those of timm do not ignore them.
     if not description.encoder.startswith("tu-"):
         parameters = inspect.signature(architecture).parameters
-        known = [name for name in parameters if name not in (*RESERVED, "kwargs")]
-        unknown = [name for name in description.options if name not in known]
+        parameter_names = [name for name in parameters if name not in (*RESERVED, "kwargs")]
+        unknown = [name for name in description.options if name not in parameter_names]
         if unknown:
             message = f"{architecture.__name__} has no option '{unknown[0]}'"
-            raise InputError(message, hint=f"its options are {', '.join(known)}")
+            raise InputError(message, hint=f"its options are {', '.join(parameter_names)}")
     return architecture
 
 

@@ -375,11 +375,11 @@ def _sort_others(
     """Return what a file holds beside the weights of a module: the tensors inside parts that the
     module has, and the names of all others.
     """
-    own = tensor_state(module)
+    state = tensor_state(module)
     wrapper = match.wrapper
-    if not wrapper and all(name.startswith("model.") for name in own):
+    if not wrapper and all(name.startswith("model.") for name in state):
         wrapper = "model."
-    flat_names = [_flat(name) for name in own]
+    flat_names = [_flat(name) for name in state]
     inside: dict[str, Tensor] = {}
     left_out: list[str] = []
     for name, tensor in match.others.items():

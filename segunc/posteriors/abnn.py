@@ -453,9 +453,9 @@ def reestimate(
         )
     for statistics in gathered:
         statistics.store()
-    own = AffineLayout(twin)
-    rescale = own.inverse / base.inverse
-    reshift = (base.mean - own.mean) * own.inverse
+    twin_layout = AffineLayout(twin)
+    rescale = twin_layout.inverse / base.inverse
+    reshift = (base.mean - twin_layout.mean) * twin_layout.inverse
     return rescale, reshift
 
 

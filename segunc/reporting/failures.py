@@ -71,10 +71,10 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        found: list[Failure] = []
+        candidates: list[Failure] = []
         for name in _test_frames(inputs, reader, files, point.score):
-            found.extend(_of_frame(reader, files, name, point))
-        worst = _worst(found, most=max(EACH // len(inputs.maps), 1))
+            candidates.extend(_of_frame(reader, files, name, point))
+        worst = _worst(candidates, most=max(EACH // len(inputs.maps), 1))
         pictures += _pictures(reader, point.score, worst)
     return pictures[: 3 * EACH]
 

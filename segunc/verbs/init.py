@@ -122,7 +122,7 @@ def init(options: InitOptions) -> InitResult:
                     f"{path} already exists",
                     hint="--overwrite writes it anew, or give another --out",
                 )
-    found = discover(
+    discovered = discover(
         root,
         options.images,
         options.labels,
@@ -130,22 +130,24 @@ def init(options: InitOptions) -> InitResult:
         label_map=label_map(options.label_map) if options.label_map else None,
         allow_mixed=options.void is not None,
     )
-    rows = _class_rows(found, options)
+    rows = _class_rows(discovered, options)
     write_file(classes_path, csv_text([COLUMNS, *rows]).encode())
     labels = read_label_map(classes_path)
-    frames = [(pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in found.pairs]
+    frames = [
+        (pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in discovered.pairs
+    ]
     write_file(frames_path, csv_text([FRAME_COLUMNS, *frames]).encode())
-    sizes = _sampled_sizes(found)
-    write_file(picture_path, encode_jpeg(_picture(found, labels)))
-    settings = _configuration(config, classes_path, frames_path, found, sizes)
+    sizes = _sampled_sizes(discovered)
+    write_file(picture_path, encode_jpeg(_picture(discovered, labels)))
+    settings = _configuration(config, classes_path, frames_path, discovered, sizes)
     write_file(config, settings.encode())
     return InitResult(
         config=config,
         label_map=classes_path,
         frames=frames_path,
         picture=picture_path,
-        about=_about(found, labels, rows),
-        notes=tuple(found.notes),
+        about=_about(discovered, labels, rows),
+        notes=tuple(discovered.notes),
     )
 
 

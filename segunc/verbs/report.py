@@ -43,11 +43,11 @@ def report(options: ReportOptions) -> ReportResult:
     page = out / "index.html"
     if page.exists() and not _is_report(path):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
-    given = {}
+    paths_by_option = {}
     for name in GIVEN:
         paths = several(getattr(options, name) or ())
-        given[name] = [Path(path) for path in paths]
-    inputs = Inputs(Path(options.model), given)
+        paths_by_option[name] = [Path(path) for path in paths]
+    inputs = Inputs(Path(options.model), paths_by_option)
     facts = facts_of(inputs, failures(inputs, label_sources(options)))
     write_json(path, facts | {"summary": summary_of(facts)})
     content = read_json(path, "a report")
