@@ -138,13 +138,25 @@ def test_files_that_mend_a_fault_exist() -> None:
     assert [file for file in files if not (ROOT / "segunc" / file).is_file()] == []
 
 
-def test_tests_that_hold_a_mended_fault_exist() -> None:
+def paths_of_tests(cells: list[str]) -> list[str]:
+    """Return the tests that the cells of a table name, with their whole paths."""
     names = []
-    for _, tests in MENDED:
-        for name in in_folders(tests):
+    for cell in cells:
+        for name in in_folders(cell):
             file, colons, test = name.partition("::")
             names.append(f"tests/{file}.py{colons}{test}")
-    assert missing_tests(names) == []
+    return names
+
+
+def test_tests_that_hold_a_mended_fault_exist() -> None:
+    assert missing_tests(paths_of_tests([tests for _, tests in MENDED])) == []
+
+
+def test_every_finding_of_the_campaign_names_tests_that_exist() -> None:
+    table = RELIABILITY.partition("| problem | repair | test |\n|---|---|---|\n")[2]
+    rows = table.partition("\n\n")[0].splitlines()
+    assert len(rows) > 15
+    assert missing_tests(paths_of_tests([row.split("|")[3].strip() for row in rows])) == []
 
 
 def test_every_row_on_a_fault_names_file_and_test() -> None:

@@ -38,12 +38,13 @@ class InputError(ValueError):
     def __init__(self, message: str, hint: str = "") -> None:
         self.message = message
         self.hint = hint
-        text = message
-        if len(message) > MAX_MESSAGE_LENGTH:
-            text = f"{message[:MAX_MESSAGE_LENGTH]} ..."
-        text = text.rstrip(".;")
+        text = message.rstrip(".;")
+        end = "."
+        if len(text) > MAX_MESSAGE_LENGTH:
+            text = f"{text[:MAX_MESSAGE_LENGTH]} ..."
+            end = ""
         if hint:
-            text = f"{text}. Hint: {hint.rstrip('.;')}"
+            text = f"{text}{end} Hint: {hint.rstrip('.;')}"
         self.command_line = text
         super().__init__(_FLAG.sub(_named_in_python, text))
 

@@ -25,7 +25,9 @@ TIMES = (0.0, 0.04, 0.08, 0.2, 0.24, 0.5, 0.54, 0.58, 0.9, 1.0)
 RATE = 10
 
 
-def film(path: Path, count: int = 30, *, options: dict[str, str] | None = None) -> None:
+def film(
+    path: Path, count: int = 30, *, options: dict[str, str] | None = None, title: str = ""
+) -> None:
     """A film with B-frames, ten frames a second, a key frame each second; a growing white bar says
     which frame it is.
     """
@@ -33,6 +35,8 @@ def film(path: Path, count: int = 30, *, options: dict[str, str] | None = None) 
     kind = "mpegts" if path.suffix == ".bin" else None
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     with av.open(str(path), "w", format=kind, options=options or {}) as container:
+        if title:
+            container.metadata["title"] = title
         stream = container.add_stream(codec, rate=RATE)
         stream.height = 48
         stream.width = 64
@@ -423,6 +427,17 @@ def listening() -> Iterator[tuple[str, socket.socket]]:
         listener.setblocking(False)
         port = listener.getsockname()[1]
         yield f"http://127.0.0.1:{port}/a.mp4", listener
+
+
+def test_a_title_that_is_not_utf_8_changes_no_frame(tmp_path: Path) -> None:
+    path = tmp_path / "drive.mkv"
+    film(path, 3, title="TITLE OF A DRIVE")
+    whole = [frame.image for frame in open_source(path).frames()]
+    data = path.read_bytes()
+    assert data.count(b"TITLE OF A DRIVE") == 1
+    path.write_bytes(data.replace(b"TITLE OF A DRIVE", b"\xff\xfe\xe4" + b"\xdf" * 13))
+    again = [frame.image for frame in open_source(path).frames()]
+    np.testing.assert_array_equal(again, whole)
 
 
 @pytest.mark.parametrize("kind", LISTS)

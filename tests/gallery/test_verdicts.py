@@ -42,15 +42,19 @@ ENTRY = {
 }
 
 
-def write(folder: Path, **changes: Any) -> Path:
+def as_bytes(**changes: Any) -> bytes:
     content = {
         "format": "segunc-verdicts",
         "version": 2,
         "run": RUN,
         "verdicts": [ENTRY],
     } | changes
+    return json.dumps(content).encode()
+
+
+def write(folder: Path, **changes: Any) -> Path:
     path = folder / "verdicts.json"
-    path.write_text(json.dumps(content))
+    path.write_bytes(as_bytes(**changes))
     return path
 
 
@@ -73,6 +77,10 @@ def write(folder: Path, **changes: Any) -> Path:
         ({"verdicts": [ENTRY, ENTRY]}, "two verdicts on frame 'a'"),
         ({"verdicts": [ENTRY | {"verdict": "fine"}]}, "'fine' is none of"),
         (b"run,frame", "Invalid JSON"),
+        (
+            as_bytes(verdicts=[ENTRY | {"region": REGION}]).replace(b'"area": 4', b'"area": 1e999'),
+            "verdicts, 0, region",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, changes: Any, message: str) -> None:
