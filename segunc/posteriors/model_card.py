@@ -41,6 +41,8 @@ _UNMEASURED = (
 """What a card without a report says."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]|#])")
 """Characters that Markdown may take for more than text."""
+_ELSEWHERE = ("Gaps", "Approval")
+"""Lines of a report that a card has as a section, or that are of its printed page."""
 _MAX_CLASSES = 40  # whose names are listed
 
 
@@ -185,10 +187,11 @@ def _posterior_json(folder: Path) -> dict[str, Any]:
 
 
 def _opening(network: NetworkDescription, posterior: Mapping[str, Any]) -> str:
-    kind = "A Bayesian semantic segmentation network" if posterior else "A segmentation network"
+    kind = "A Bayesian" if posterior else "A"
+    classes = network.num_classes
     return (
-        f"{kind} of {network.num_classes} classes that says for each pixel how far its prediction "
-        f"can be trusted. It was made with segunc {_cell(tool_version())}."
+        f"{kind} semantic segmentation network of {classes} classes that says for each pixel how "
+        f"far its prediction can be trusted. This card was written by segunc {tool_version()}."
     )
 
 
@@ -308,7 +311,7 @@ def _results(facts: Mapping[str, Any]) -> Iterator[Result]:
                     metric=metric,
                     title=title,
                     value=value,
-                    dataset=record.get("dataset") or "labelled frames",
+                    dataset=record.get("dataset") or "labelled-frames",
                     split=record.get("split"),
                     frames=without_place(frames),
                     run=without_place(result["name"]),
@@ -336,6 +339,8 @@ def _measured(facts: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"lines": [], "rows": [], "gaps": _UNMEASURED, "words": []}
     lines = []
     for line in facts["summary"]:
+        if line["name"] in _ELSEWHERE:
+            continue
         state = STATES.get(line["state"], line["state"])
         lines.append(
             {"name": _cell(line["name"]), "state": _cell(state), "text": _cell(line["text"])}
@@ -368,8 +373,8 @@ def _number(result: Mapping[str, Any], path: Sequence[str]) -> str:
     if value is None:
         return "-"
     interval = result["content"]["intervals"].get(".".join(path))
-    shown = f"{value:.3f}"
-    return f"{shown} ({interval[0]:.3f} to {interval[1]:.3f})" if interval else shown
+    shown = f"{value:.3g}"
+    return f"{shown} ({interval[0]:.3g} to {interval[1]:.3g})" if interval else shown
 
 
 def _operator_words(domain: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
