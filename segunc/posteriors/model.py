@@ -421,7 +421,7 @@ class Model:
             InputError: no such folder or repository; no access; no model; a damaged file; a network
                 of somebody's code without your agreement; or ``huggingface_hub`` is missing.
 
-        >>> Model.from_pretrained(abnn).posterior.members
+        >>> segunc.Model.from_pretrained("owner/roads").posterior.members
         2
         """
         from segunc.posteriors.hub import Repository, load_pretrained
@@ -521,6 +521,9 @@ class Model:
         Raises:
             InputError: a model that cannot be saved; a report of another model; a path that decides
                 what the model is; no access; or ``huggingface_hub`` is missing.
+
+        >>> segunc.load(abnn).push_to_hub("owner/roads", license="mit").startswith("http")
+        True
         """
         from segunc.posteriors.hub import Upload, push
         from segunc.posteriors.model_card import CardOptions

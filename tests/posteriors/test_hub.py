@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import pickle
@@ -18,11 +19,14 @@ from torch import nn
 
 import segunc
 from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import read_record, write_record
+from segunc.data.images import load_image
 from segunc.posteriors import hub as hub_module
 from segunc.posteriors.hub import chosen_names, strip_places
 from segunc.posteriors.model import ATTACHMENTS, Model
 from tests.conftest import Job, change_record
 from tests.support.hub_server import READER, TOKEN, Hub, serve
+from tests.verbs.processes import refuse, succeed
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
@@ -64,22 +68,7 @@ def pushed(hub: Hub, finetuned: Job) -> Hub:
 
 @pytest.fixture(scope="module")
 def image(finetuned: Job) -> np.ndarray[Any, Any]:
-    from segunc.data.images import load_image
-
     return load_image(sorted(finetuned.frames.rglob("*.png"))[0])
-
-
-def clients_environment(hub: Hub, cache: Path, **more: str) -> dict[str, str]:
-    """Return the environment of a process that knows this hub alone."""
-    return {
-        **os.environ,
-        "HF_ENDPOINT": hub.url,
-        "HF_HUB_CACHE": str(cache),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_TOKEN": TOKEN,
-        **more,
-    }
 
 
 LOAD = """
@@ -100,7 +89,7 @@ def test_another_process_loads_the_same_model_by_its_name(
     out = tmp_path / "maps.npz"
     done = subprocess.run(
         [sys.executable, "-c", LOAD, NAME, str(frame), str(out)],
-        env=clients_environment(pushed, tmp_path / "other-cache"),
+        env=pushed.environment(tmp_path / "other-cache"),
         capture_output=True,
         text=True,
         timeout=300,
@@ -157,9 +146,9 @@ def test_fitted_frames_of_a_folder_keep_only_its_name(finetuned: Job, tmp_path: 
     folder = tmp_path / "model"
     segunc.load(finetuned.abnn).save(folder)
     sealed = {"base_sha256": "0", "fitted_on": {"dataset": f"toy:{tmp_path}/frames"}}
-    segunc.core.files.write_record(folder / "features.json", sealed)  # type: ignore[attr-defined]
+    write_record(folder / "features.json", sealed)
     strip_places(folder)
-    record = segunc.core.files.read_record(folder / "features.json", "")  # type: ignore[attr-defined]
+    record = read_record(folder / "features.json", "")
     assert record["fitted_on"]["dataset"] == "toy:frames"
 
 
@@ -464,8 +453,6 @@ def test_sizes_are_bounded_before_a_download(pushed: Hub, monkeypatch: pytest.Mo
 def test_what_is_fitted_on_a_model_travels_and_what_nobody_knows_is_refused(
     hub: Hub, finetuned: Job, tmp_path: Path
 ) -> None:
-    from tests.verbs.processes import succeed
-
     fitted = tmp_path / "fitted"
     base = ("--base", finetuned.abnn, "--out", fitted)
     data = ("--data.dataset", "toy", "--data.root", finetuned.data)
@@ -485,8 +472,6 @@ def test_what_is_fitted_on_a_model_travels_and_what_nobody_knows_is_refused(
 
 
 def test_an_ensemble_travels(hub: Hub, finetuned: Job, tmp_path: Path) -> None:
-    from tests.verbs.processes import succeed
-
     out = tmp_path / "ensemble"
     bases = ("--base", finetuned.base, finetuned.abnn)
     succeed("finetune --method ensemble", *bases, "--out", out)
@@ -547,11 +532,7 @@ def test_save_pretrained_writes_what_would_be_pushed(
         model.save_pretrained(out)
     address = model.save_pretrained(tmp_path / "again", push_to_hub=True, private=True)
     assert address is not None
-    assert hub_of(pushed, "owner/again").private
-
-
-def hub_of(hub: Hub, name: str) -> Any:
-    return hub.repos[name]
+    assert pushed.repos["owner/again"].private
 
 
 def test_a_model_in_memory_is_pushed(hub: Hub, finetuned: Job) -> None:
@@ -590,3 +571,28 @@ def test_importing_a_model_does_not_import_the_client_of_the_hub() -> None:
         "sys.exit('huggingface_hub' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0
+
+
+def test_verbs_take_the_folder_of_a_loaded_model(
+    pushed: Hub, finetuned: Job, tmp_path: Path
+) -> None:
+    out = tmp_path / "metrics.json"
+    words = ("evaluate --device cpu --split test --draws 2 --out", out)
+    model = ("--model", Model.from_pretrained(NAME).folder)
+    assert "--model needs a data set. Hint: --dataset" in refuse(*words, *model)
+    succeed(*words, *model, "--dataset", "toy", "--root", finetuned.data)
+    segunc.load(finetuned.base).push_to_hub("owner/base")
+    base = ("--base", Model.from_pretrained("owner/base").folder)
+    words = ("finetune --device cpu --abnn.statistics reestimated --out", tmp_path / "abnn")
+    assert "data: root is missing" in refuse(*words, *base)
+    succeed(*words, *base, "--data.root", finetuned.data)
+    assert json.loads((tmp_path / "abnn/data.json").read_text())["dataset"] == "toy"
+
+
+def test_examples_of_the_methods_run(pushed: Hub, finetuned: Job) -> None:
+    names = {"segunc": segunc, "abnn": finetuned.abnn}
+    runner = doctest.DocTestRunner(verbose=False)
+    for method in (Model.from_pretrained, Model.push_to_hub):
+        (example,) = doctest.DocTestFinder().find(method, method.__name__, globs=names)
+        assert example.examples
+        assert runner.run(example).failed == 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
 from tests.conftest import Job
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, results as results
+from tests.support.hub_server import serve
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
@@ -193,3 +197,21 @@ def test_a_pushed_card_is_the_one_of_the_report(
     results = {(r.dataset_config, r.metric_type): r.metric_value for r in card.data.eval_results}
     assert len(results) == 7
     assert card.data.model_name == "roads"
+
+
+def test_the_block_of_the_guide_runs(predicted: Job, report: Path, tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "sharing.md"
+    (block,) = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+    segunc.load(predicted.abnn).save(tmp_path / "runs/abnn")
+    shutil.copytree(report, tmp_path / "report")
+    with serve() as hub:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{block}\nprint(model.bayesian)"],
+            cwd=tmp_path,
+            env=hub.environment(tmp_path / "cache"),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+        assert "license: mit" in hub.repos["owner/roads"].files()["README.md"].decode()

@@ -7,12 +7,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -83,6 +85,17 @@ class Hub:
         repo = self.repos[name] = Repo(**more)
         repo.commit({".gitattributes": b"", **files})
         return repo
+
+    def environment(self, cache: Path) -> dict[str, str]:
+        """Return the environment of a process whose client of the Hub knows this one alone."""
+        return {
+            **os.environ,
+            "HF_ENDPOINT": self.url,
+            "HF_HUB_CACHE": str(cache),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_TOKEN": TOKEN,
+        }
 
     def downloaded(self) -> set[str]:
         """Return the names of the files whose content was asked for."""
