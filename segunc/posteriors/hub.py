@@ -24,11 +24,17 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from segunc.core.errors import InputError, NoteWarning, one_line, shortened
 from segunc.core.files import (
+    PARTIAL_SUFFIX,
+    START_SECONDS,
+    Lock,
+    file_sha256,
     json_bytes,
     link_or_copy,
+    read_bytes,
     read_json,
     read_record,
     safe_name,
+    unlinked,
     write_atomically,
     write_json,
     write_record,
@@ -37,9 +43,10 @@ from segunc.core.places import is_place, shown_command, without_places
 from segunc.core.version import tool_version
 from segunc.networks.model_folder import DESCRIPTION, POSTERIOR
 from segunc.posteriors.model_card import Card, CardOptions, make_card
-from segunc.training.config import DATA, HISTORY
+from segunc.training.config import DATA, HISTORY, recorded_commands
 
 T = TypeVar("T")
+CARD = "README.md"
 INSTALL = 'pip install "segunc[hub]"'
 FOLDER = "segunc"
 """Folder of the model folders, in the cache of a repository."""
@@ -93,6 +100,11 @@ class Repository:
     cache_dir: Path | str | None = None
     force_download: bool = False
     local_files_only: bool = False
+
+    @property
+    def cache(self) -> Path | None:
+        """The folder of the cache; None is that of the client."""
+        return None if self.cache_dir is None else Path(self.cache_dir).expanduser()
 
     def __str__(self) -> str:
         return f"'{self.repo_id}'" + (f" at {self.revision}" if self.revision else "")
@@ -186,7 +198,7 @@ def fetch_model(place: Repository, attachments: Mapping[str, type[Attachment]]) 
                 f"{name} of {place} is incomplete in the cache",
                 hint="load the model with force_download=True",
             )
-    return _as_folder(place, snapshot, names)
+    return _as_folder(place, snapshot, attachments)
 
 
 def _check_installed() -> None:
@@ -282,7 +294,7 @@ def _listed(place: Repository) -> Listing | None:
             raise _unreachable(error, place) from error
         if not isinstance(error, OfflineModeIsEnabled):
             note = f"the Hub cannot be reached for {place}, so the cache is read"
-            warnings.warn(f"{note} ({one_line(error)})", NoteWarning, stacklevel=4)
+            warnings.warn(f"{note} ({one_line(error)})", NoteWarning, stacklevel=5)
         return None
     sizes = {str(file.rfilename): file.size for file in info.siblings or ()}
     return Listing(str(info.sha), sizes)
@@ -335,7 +347,7 @@ def _download(place: Repository, names: Sequence[str]) -> Path:
         snapshot = snapshot_download(
             place.repo_id,
             revision=place.revision,
-            cache_dir=place.cache_dir,
+            cache_dir=place.cache,
             token=place.token,
             force_download=place.force_download,
             allow_patterns=list(names),
@@ -347,36 +359,41 @@ def _download(place: Repository, names: Sequence[str]) -> Path:
 
 def _cached(place: Repository, attachments: Mapping[str, type[Attachment]]) -> Path:
     """Return the folder of a model that the cache holds."""
-    from huggingface_hub import snapshot_download, try_to_load_from_cache
+    from huggingface_hub import snapshot_download
 
     with _answers(place):
-        for name in (DESCRIPTION, POSTERIOR):
-            path = try_to_load_from_cache(
-                place.repo_id, name, cache_dir=place.cache_dir, revision=place.revision
-            )
-            if isinstance(path, str):
-                folder = _folder_of(Path(path).parent)
-                if (folder / name).exists():  # it was put there last
-                    return folder
-        try:
-            snapshot = snapshot_download(
-                place.repo_id,
-                revision=place.revision,
-                cache_dir=place.cache_dir,
-                local_files_only=True,
-            )
-        except FileNotFoundError as error:  # of the client: nothing there, or not all
-            raise InputError(
-                f"there is no folder {place}, and the cache of the Hub does not hold the whole "
-                "model",
-                hint="load it once with a connection, without local_files_only",
-            ) from error
-    files = Path(snapshot)
-    names = [path.relative_to(files).as_posix() for path in files.rglob("*") if not path.is_dir()]
-    sizes = {name: (files / name).stat().st_size for name in names}
-    chosen = chosen_names(names, attachments)
-    _check_listing(place, Listing(files.name, sizes), chosen)
-    return _as_folder(place, files, chosen)
+        snapshot = _complete_snapshot(place)
+        if snapshot is None:
+            try:
+                found = snapshot_download(
+                    place.repo_id,
+                    revision=place.revision,
+                    cache_dir=place.cache,
+                    local_files_only=True,
+                )
+            except FileNotFoundError as error:  # of the client: nothing there, or not all
+                raise InputError(
+                    f"there is no folder {place}, and the cache of the Hub does not hold the whole "
+                    "model",
+                    hint="load it once with a connection, without local_files_only",
+                ) from error
+            snapshot = Path(found)
+    return _as_folder(place, snapshot, attachments)
+
+
+def _complete_snapshot(place: Repository) -> Path | None:
+    """Return the snapshot of a revision, if its model folder was completed before; None else."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in (DESCRIPTION, POSTERIOR):
+        path = try_to_load_from_cache(
+            place.repo_id, name, cache_dir=place.cache, revision=place.revision
+        )
+        if isinstance(path, str):
+            snapshot = Path(path).parent
+            if (_folder_of(snapshot) / name).exists():  # it was put there last
+                return snapshot
+    return None
 
 
 def _folder_of(snapshot: Path) -> Path:
@@ -384,32 +401,60 @@ def _folder_of(snapshot: Path) -> Path:
     return snapshot.parent.parent / FOLDER / snapshot.name
 
 
-def _as_folder(place: Repository, snapshot: Path, names: Sequence[str]) -> Path:
-    """Put files of a snapshot, which are links there, as files into the model folder.
+def _as_folder(
+    place: Repository, snapshot: Path, attachments: Mapping[str, type[Attachment]]
+) -> Path:
+    """Put the files of a model, which are links in a snapshot, as files into the model folder.
 
     Args:
         place: the repository.
         snapshot: its folder in the cache, named by the commit.
-        names: of the files; the last one says that the folder is complete.
+        attachments: what can be fitted on a model.
+
+    Raises:
+        InputError: a link leads out of the cache, or the folder holds a record that is not of the
+            repository.
     """
+    there = [path for path in snapshot.rglob("*") if not path.is_dir()]
+    sizes: dict[str, int | None] = {}
+    for path in there:
+        sizes[path.relative_to(snapshot).as_posix()] = path.stat().st_size
+    names = chosen_names(sizes, attachments)
+    _check_listing(place, Listing(snapshot.name, sizes), names)
     folder = _folder_of(snapshot)
-    cache = snapshot.parents[2]
+    for path in folder.glob("*.json"):
+        if path.name not in names:
+            raise InputError(
+                f"{path} was written into the cache and is not part of {place}",
+                hint="move it away, and save models elsewhere",
+            )
     with _answers(place):
-        for name in names:
-            source = Path(os.path.realpath(snapshot / name))
-            if not source.is_relative_to(os.path.realpath(cache)):
-                raise InputError(
-                    f"{snapshot / name} leads out of the cache {cache}",
-                    hint="remove the link, and load the model again",
-                )
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if name.rpartition("/")[2] in (DESCRIPTION, DATA):
-                content = _own_words(place, snapshot, source, name)
-                write_atomically(target, json_bytes(content))
-            else:
-                _put(source, target)
+        files = {name: _file_of(place, snapshot, name) for name in names}
+        if not all(_is_in_place(file, folder / name) for name, file in files.items()):
+            folder.mkdir(parents=True, exist_ok=True)
+            # Processes of one training load the same model at the same time.
+            with Lock(folder.with_suffix(".lock"), f"the model folder {folder}", START_SECONDS):
+                for name, file in files.items():
+                    _put(file, folder / name)
     return folder
+
+
+def _file_of(place: Repository, snapshot: Path, name: str) -> Path | bytes:
+    """Return a file of a snapshot, or the content that is put in its place.
+
+    Raises:
+        InputError: the link leads out of the cache.
+    """
+    source = Path(os.path.realpath(snapshot / name))
+    cache = snapshot.parents[2]
+    if not source.is_relative_to(os.path.realpath(cache)):
+        raise InputError(
+            f"{snapshot / name} leads out of the cache {cache}",
+            hint="remove the link, and load the model again",
+        )
+    if name.rpartition("/")[2] in (DESCRIPTION, DATA):
+        return json_bytes(_own_words(place, snapshot, source, name))
+    return source
 
 
 def _own_words(place: Repository, snapshot: Path, source: Path, name: str) -> dict[str, Any]:
@@ -426,12 +471,28 @@ def _own_words(place: Repository, snapshot: Path, source: Path, name: str) -> di
     return {**content, "provenance": {**kept, "hub": origin}}
 
 
-def _put(source: Path, target: Path) -> None:
-    """Put a link or copy of a file in the place of another, which is never absent."""
-    if target.exists() and os.path.samefile(source, target):
+def _is_in_place(file: Path | bytes, target: Path) -> bool:
+    """Return whether a file of a snapshot, or a content, is in the model folder already."""
+    if not target.exists():
+        return False
+    if isinstance(file, bytes):
+        return read_bytes(target) == file
+    if os.path.samefile(file, target):
+        return True
+    same_size = file.stat().st_size == target.stat().st_size
+    return same_size and file_sha256(file) == file_sha256(target)  # a copy: no hard links here
+
+
+def _put(file: Path | bytes, target: Path) -> None:
+    """Put a file, as a hard link or a copy, or a content in the place of another."""
+    if _is_in_place(file, target):
         return
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    link_or_copy(source, partial)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(file, bytes):
+        write_atomically(target, file)
+        return
+    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+    link_or_copy(file, partial)
     os.replace(partial, target)
 
 
@@ -458,7 +519,7 @@ def strip_places(folder: Path) -> None:
         if path.name == DATA:
             plain = _without_folders(content)
         elif path.name == HISTORY:
-            plain = _shown_history(content)
+            plain = {**content, "commands": _shown_commands(path.parent)}
         else:
             plain = _without_places_in_texts(content)
             _check_no_place(path.relative_to(folder), plain)
@@ -473,16 +534,16 @@ def strip_places(folder: Path) -> None:
             write_json(path, plain)
 
 
-def _shown_history(content: Mapping[str, Any]) -> dict[str, Any]:
+def _shown_commands(folder: Path) -> list[dict[str, str]]:
     """Return the commands that made a model without the places of the machine."""
     commands = []
-    for entry in content.get("commands", []):
+    for entry in recorded_commands(folder):
         try:
             command = shown_command(entry["command"])
         except ValueError:  # no command that a shell would read
             command = ""
         commands.append({**without_places(entry), "command": command})
-    return {**content, "commands": commands}
+    return commands
 
 
 def _without_places_in_texts(value: Any) -> Any:
@@ -578,23 +639,32 @@ def save_pretrained(
         options: what the user says of the card.
 
     Raises:
-        InputError: ``config.json`` is in the folder, which the mixin of ``huggingface_hub`` would
-            remove.
+        InputError: the folder holds files of another model.
     """
     _check_installed()
     from segunc.posteriors.hub_mixin import HubModel
 
     target = Path(folder)
-    if (target / "config.json").exists():
-        raise InputError(
-            f"{target} holds config.json, which is no file of a model", hint="give a new folder"
-        )
-    if (target / "README.md").exists():
-        note = f"{target / 'README.md'} is kept, and may describe another model"
+    if unlinked(target, CARD).exists():
+        note = f"{target / CARD} is kept, and may describe another model"
         warnings.warn(note, NoteWarning, stacklevel=3)
     name = repo_id or target.resolve().name
     with _prepared(model, name, options) as (source, card):
+        _check_target(source, target)
         HubModel.of(source, card, name).save_pretrained(target)
+
+
+def _check_target(source: Path, target: Path) -> None:
+    """Raise InputError where a folder holds files of another model, which would stay, or
+    ``config.json``, which the mixin removes.
+    """
+    for path in sorted(target.glob("*")):
+        is_of_models = path.suffix in (".json", ".safetensors") or path.name == "members"
+        if is_of_models and not (source / path.name).exists():
+            raise InputError(
+                f"{target} holds {path.name}, which the model does not have",
+                hint="give a new folder",
+            )
 
 
 def push(

@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, ModelHubMixin
 
-from segunc.core.files import link_or_copy
+from segunc.core.files import link_or_copy, unlinked
 from segunc.posteriors.model_card import TASK, Card, Result, read_template
 
 TAGS = ("semantic-segmentation", "uncertainty-estimation", "out-of-distribution-detection")
@@ -51,7 +51,8 @@ class HubModel(
         """Link (or copy) the files of the model."""
         for path in sorted(self.folder.rglob("*")):
             if path.is_file():
-                target = save_directory / path.relative_to(self.folder)
+                name = path.relative_to(self.folder).as_posix()
+                target = unlinked(save_directory, name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 link_or_copy(path, target)
 

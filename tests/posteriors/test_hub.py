@@ -9,6 +9,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ np.savez(sys.argv[3], prediction=maps.prediction, entropy=maps.entropy)
 """
 
 
+@pytest.mark.slow
 def test_another_process_loads_the_same_model_by_its_name(
     pushed: Hub, finetuned: Job, image: np.ndarray[Any, Any], tmp_path: Path
 ) -> None:
@@ -346,6 +348,53 @@ def test_a_closed_port_is_one_sentence(
         Model.from_pretrained(NAME)
 
 
+def test_the_offline_mode_of_the_client_reads_the_cache_without_a_note(
+    pushed: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    Model.from_pretrained(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoteWarning)
+        assert Model.from_pretrained(NAME).bayesian
+    with pytest.raises(InputError, match="the Hub cannot be reached"):
+        Model.from_pretrained(NAME).push_to_hub(NAME)
+
+
+def test_a_complete_folder_is_not_written_again(pushed: Hub) -> None:
+    folder = Path(str(Model.from_pretrained(NAME).folder))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert Model.from_pretrained(NAME, local_files_only=True).bayesian
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.slow
+def test_processes_load_a_model_at_the_same_time(
+    pushed: Hub, finetuned: Job, tmp_path: Path
+) -> None:
+    frame = str(sorted(finetuned.frames.rglob("*.png"))[0])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", LOAD, NAME, frame, str(tmp_path / f"{number}.npz")],
+            env=pushed.environment(tmp_path / "cache"),
+            stderr=subprocess.PIPE,
+        )
+        for number in range(2)
+    ]
+    for process in processes:
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+
+
+def test_what_was_written_into_the_cache_is_no_part_of_the_model(pushed: Hub) -> None:
+    folder = Path(str(Model.from_pretrained(NAME).folder))
+    (folder / "calibration.json").write_text("{}")
+    for more in ({}, {"local_files_only": True}):
+        with pytest.raises(InputError, match=r"calibration\.json was written into the cache"):
+            Model.from_pretrained(NAME, **more)
+
+
 def test_a_cache_that_another_tool_filled_is_enough(pushed: Hub) -> None:
     huggingface_hub.snapshot_download(NAME)
     assert Model.from_pretrained(NAME, local_files_only=True).bayesian
@@ -527,9 +576,12 @@ def test_save_pretrained_writes_what_would_be_pushed(
     assert Model.from_pretrained(out).posterior_sha256 == model.posterior_sha256
     with pytest.warns(NoteWarning, match="is kept, and may describe another model"):
         model.save_pretrained(out)
+    with pytest.raises(InputError, match=r"holds posterior\.json, which the model does not have"):
+        segunc.load(finetuned.base).save_pretrained(out)
     (out / "config.json").write_text("{}")
-    with pytest.raises(InputError, match="holds config"):
+    with pytest.raises(InputError, match=r"holds config\.json, which the model does not have"):
         model.save_pretrained(out)
+    assert (out / "config.json").exists()
     address = model.save_pretrained(tmp_path / "again", push_to_hub=True, private=True)
     assert address is not None
     assert pushed.repos["owner/again"].private

@@ -199,6 +199,7 @@ def test_a_pushed_card_is_the_one_of_the_report(
     assert card.data.model_name == "roads"
 
 
+@pytest.mark.slow
 def test_the_block_of_the_guide_runs(predicted: Job, report: Path, tmp_path: Path) -> None:
     guide = Path(__file__).parents[2] / "docs" / "guides" / "sharing.md"
     (block,) = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
