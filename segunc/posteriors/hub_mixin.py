@@ -1,5 +1,7 @@
-"""The class by which :mod:`segunc.posteriors.hub` writes to the Hugging Face Hub. It is a module of
-its own because its base class comes from ``huggingface_hub``, which an extra installs.
+"""The class by which :mod:`segunc.posteriors.hub_upload` writes to the Hugging Face Hub.
+
+It is a module of its own because its base class comes from ``huggingface_hub``, which an extra
+installs.
 """
 
 from __future__ import annotations

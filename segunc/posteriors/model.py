@@ -424,7 +424,8 @@ class Model:
         >>> segunc.Model.from_pretrained("owner/roads").posterior.members
         2
         """
-        from segunc.posteriors.hub import Repository, load_pretrained
+        from segunc.posteriors.hub_client import Repository
+        from segunc.posteriors.hub_download import load_pretrained
 
         arguments: dict[str, Any] = {} if network is None else {"network": network}
         return load_pretrained(
@@ -459,11 +460,11 @@ class Model:
         Returns:
             The address of the commit, None without ``push_to_hub``.
         """
-        from segunc.posteriors import hub
+        from segunc.posteriors import hub_upload
         from segunc.posteriors.model_card import CardOptions
 
         options = CardOptions(report, license, model_card_kwargs)
-        hub.save_pretrained(self, save_directory, repo_id, options)
+        hub_upload.save_pretrained(self, save_directory, repo_id, options)
         if not push_to_hub:
             return None
         return self.push_to_hub(
@@ -525,7 +526,7 @@ class Model:
         >>> segunc.load(abnn).push_to_hub("owner/roads", license="mit").startswith("http")
         True
         """
-        from segunc.posteriors.hub import Upload, push
+        from segunc.posteriors.hub_upload import Upload, push
         from segunc.posteriors.model_card import CardOptions
 
         upload = Upload(

@@ -22,8 +22,9 @@ import segunc
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_record, write_record
 from segunc.data.images import load_image
-from segunc.posteriors import hub as hub_module
-from segunc.posteriors.hub import chosen_names, strip_places
+from segunc.posteriors import hub_download
+from segunc.posteriors.hub_download import chosen_names
+from segunc.posteriors.hub_records import strip_places
 from segunc.posteriors.model import ATTACHMENTS, Model
 from tests.conftest import Job, change_record
 from tests.support.hub_server import READER, TOKEN, Hub, serve
@@ -49,6 +50,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield server
+        assert server.unknown == []
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -489,11 +491,11 @@ def test_a_strangers_data_record_names_no_folder_here(pushed: Hub, tmp_path: Pat
 
 
 def test_sizes_are_bounded_before_a_download(pushed: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "MAX_RECORD_BYTES", 100)
+    monkeypatch.setattr(hub_download, "MAX_RECORD_BYTES", 100)
     with pytest.raises(InputError, match=r"bytes; a record of segunc has at most 100"):
         Model.from_pretrained(NAME)
-    monkeypatch.setattr(hub_module, "MAX_RECORD_BYTES", 10**7)
-    monkeypatch.setattr(hub_module, "MAX_FILES", 3)
+    monkeypatch.setattr(hub_download, "MAX_RECORD_BYTES", 10**7)
+    monkeypatch.setattr(hub_download, "MAX_FILES", 3)
     with pytest.raises(InputError, match="has 6 files, more than 3"):
         Model.from_pretrained(NAME)
     assert pushed.downloaded() == set()
@@ -619,7 +621,7 @@ def test_without_the_extra_the_sentence_says_what_to_install(
 def test_importing_a_model_does_not_import_the_client_of_the_hub() -> None:
     code = (
         "import sys, segunc; before = 'huggingface_hub' in sys.modules; segunc.Model;"
-        "import segunc.posteriors.hub, segunc.posteriors.model_card;"
+        "import segunc.posteriors.hub_download, segunc.posteriors.hub_upload;"
         "sys.exit('huggingface_hub' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0

@@ -77,6 +77,8 @@ class Hub:
     repos: dict[str, Repo] = field(default_factory=dict)
     objects: Files = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    """Paths that this server does not know: the client of the Hub needs more than it speaks."""
     broken: int = 0
     """Status of every answer; 0 answers as the Hub does."""
 
@@ -177,6 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         routes: dict[str, Callable[..., Answer]] = {
             r"/api/repos/create": self._create,
             r"/api/validate-yaml": self._validate,
+            r"/api/agent-harnesses": lambda **_: as_json([]),  # asked once for its headers
             r"/lfs/([0-9a-f]{64})": self._object,
             r"/lfs-verify": self._verify,
             r"/([\w.-]+/[\w.-]+)\.git/info/lfs/objects/batch": self._batch,
@@ -192,6 +195,7 @@ class Handler(BaseHTTPRequestHandler):
             match = re.fullmatch(pattern, path)
             if match:
                 return handler(*match.groups(), query=query, body=body)
+        self.hub.unknown.append(path)
         raise _Refusal(404, message=f"no route for {path}")
 
     def _may_write(self) -> None:
