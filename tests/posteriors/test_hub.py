@@ -48,6 +48,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        monkeypatch.setattr(
+            constants, "AGENT_HARNESSES_PATH", str(tmp_path / "none"), raising=False
+        )
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield server
         assert server.unknown == []
