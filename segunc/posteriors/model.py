@@ -394,7 +394,7 @@ class Model:
         cls,
         pretrained_model_name_or_path: Path | str,
         *,
-        network: nn.Module | None = None,
+        network: nn.Module | Sequence[nn.Module] | None = None,
         force_download: bool = False,
         token: str | bool | None = None,
         cache_dir: Path | str | None = None,
@@ -410,7 +410,8 @@ class Model:
         Args:
             pretrained_model_name_or_path: a model folder, or ``owner/name``. A folder of that name
                 comes first.
-            network: the torch module of a model that was saved without a factory.
+            network: the torch module of a model that was saved without a factory; of an ensemble,
+                one for each member.
             force_download: download files again that are in the cache.
             token: of the Hub; None or True takes that of ``hf auth login``, False none.
             cache_dir: cache of ``huggingface_hub``; None takes its own.

@@ -17,7 +17,7 @@ from segunc.core.places import without_place
 from segunc.core.version import tool_version
 from segunc.decisions.states import STATES
 from segunc.networks.description import NetworkDescription
-from segunc.networks.model_folder import DESCRIPTION, POSTERIOR
+from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.training.config import DATA, HISTORY, recorded_data
 
 REPORT = "report.json"
@@ -133,7 +133,7 @@ def make_card(folder: Path, name: str, options: CardOptions) -> Card:
         "opening": _opening(network, posterior),
         "model_description": words.get("model_description", ""),
         "needs_network": not network.architecture,
-        "how_to_load": _how_to_load(network),
+        "how_to_load": _how_to_load(folder, network),
         "facts": [*_facts(folder, network, posterior), ("SHA-256 of the network", digest)],
         "licence": _licence(header),
         "links": links,
@@ -195,13 +195,15 @@ def _opening(network: NetworkDescription, posterior: Mapping[str, Any]) -> str:
     )
 
 
-def _how_to_load(network: NetworkDescription) -> list[str]:
+def _how_to_load(folder: Path, network: NetworkDescription) -> list[str]:
     """Return what a reader must know of a network whose code is not part of a library."""
     if not network.architecture:
-        return [
-            "The repository holds the weights and no code: `net` is the torch module that they "
-            "were made with."
-        ]
+        held = "neither code nor weights"
+        needed = "torch module with the weights that have the SHA-256 below"
+        if (folder / WEIGHTS).exists():
+            held = "the weights and no code"
+            needed = "torch module that these weights belong to"
+        return [f"The repository holds {held} of the network. `net` is the {needed}."]
     if network.kind != "python":
         return []
     name = network.architecture

@@ -216,3 +216,17 @@ def test_the_block_of_the_guide_runs(predicted: Job, report: Path, tmp_path: Pat
         )
         assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
         assert "license: mit" in hub.repos["owner/roads"].files()["README.md"].decode()
+
+
+def test_a_module_without_a_factory_is_to_be_handed_over(tmp_path: Path) -> None:
+    from segunc.posteriors.model_card import CardOptions, make_card
+
+    description = {"format": 2, "architecture": "", "encoder": "", "kind": "python"}
+    content = {**description, "classes": ["road", "car"], "sha256": "abc"}
+    (tmp_path / "network.json").write_text(json.dumps(content))
+    values = make_card(tmp_path, "roads", CardOptions()).values
+    assert values["needs_network"]
+    assert "holds neither code nor weights of the network" in values["how_to_load"][0]
+    (tmp_path / "network.safetensors").touch()
+    values = make_card(tmp_path, "roads", CardOptions()).values
+    assert "holds the weights and no code of the network" in values["how_to_load"][0]
