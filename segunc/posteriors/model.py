@@ -331,64 +331,6 @@ class Model:
         for network in self.networks:
             network.to(device).to(memory_format=torch.channels_last)
 
-    def __call__(
-        self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
-    ) -> ImageMaps:
-        """Return the maps of an image, at its own size, computed where the network is.
-
-        The first call of a size takes longer, because the sampler checks itself. The network runs
-        in eval mode, and every module has its own mode back at the end. What a user should know of
-        the network is a :class:`segunc.core.errors.NoteWarning`, each note once. Calls from several
-        threads take turns.
-
-        Args:
-            image: RGB uint8 ``[H, W, 3]``.
-            draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
-
-        Raises:
-            InputError: an image of another type or shape, or fewer draws than members.
-            NotFiniteError: the network or a draw returns NaN or infinite values.
-        """
-        _check_image(image)
-        settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
-        with CALLS:  # another thread may ask for other settings
-            if settings not in self._samplers:
-                sampler = Sampler(
-                    self.network,
-                    self.posterior,
-                    draws=draws,
-                    seed=seed,
-                    scores=scores,
-                    fitted=self.fitted(scores),
-                )
-                sampler.warned = self._warned
-                self._samplers = {settings: sampler}
-            result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
-        maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
-        return ImageMaps(result.prediction[0].cpu().numpy(), maps)
-
-    def save(self, folder: Path | str) -> None:
-        """Write the model folder for all verbs: of a model that was loaded, what it was loaded
-        from.
-
-        Raises:
-            InputError: a network that no folder could build again, see :func:`segunc.wrap`.
-        """
-        folder = Path(folder)
-        if self.folder is not None:
-            copy_model(self.folder, folder)
-            return
-        self.sha256 = save_network(self.network, folder)
-        if isinstance(self.posterior, Posterior) and self.report is not None:
-            save_posterior(
-                self.posterior,
-                self.report,
-                folder,
-                folder,
-                seed=self.record["seed"],
-                provenance=self.record["provenance"],
-            )
-
     @classmethod
     def from_pretrained(
         cls,
@@ -542,6 +484,64 @@ class Model:
         )
         options = CardOptions(report, license, model_card_kwargs)
         return push(self, repo_id, upload, ATTACHMENTS, options)
+
+    def __call__(
+        self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
+    ) -> ImageMaps:
+        """Return the maps of an image, at its own size, computed where the network is.
+
+        The first call of a size takes longer, because the sampler checks itself. The network runs
+        in eval mode, and every module has its own mode back at the end. What a user should know of
+        the network is a :class:`segunc.core.errors.NoteWarning`, each note once. Calls from several
+        threads take turns.
+
+        Args:
+            image: RGB uint8 ``[H, W, 3]``.
+            draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
+
+        Raises:
+            InputError: an image of another type or shape, or fewer draws than members.
+            NotFiniteError: the network or a draw returns NaN or infinite values.
+        """
+        _check_image(image)
+        settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
+        with CALLS:  # another thread may ask for other settings
+            if settings not in self._samplers:
+                sampler = Sampler(
+                    self.network,
+                    self.posterior,
+                    draws=draws,
+                    seed=seed,
+                    scores=scores,
+                    fitted=self.fitted(scores),
+                )
+                sampler.warned = self._warned
+                self._samplers = {settings: sampler}
+            result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
+        maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
+        return ImageMaps(result.prediction[0].cpu().numpy(), maps)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model folder for all verbs: of a model that was loaded, what it was loaded
+        from.
+
+        Raises:
+            InputError: a network that no folder could build again, see :func:`segunc.wrap`.
+        """
+        folder = Path(folder)
+        if self.folder is not None:
+            copy_model(self.folder, folder)
+            return
+        self.sha256 = save_network(self.network, folder)
+        if isinstance(self.posterior, Posterior) and self.report is not None:
+            save_posterior(
+                self.posterior,
+                self.report,
+                folder,
+                folder,
+                seed=self.record["seed"],
+                provenance=self.record["provenance"],
+            )
 
 
 def _check_image(image: Any) -> None:
