@@ -22,9 +22,9 @@ from segunc.core.bounds import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    Settings,
 )
 from segunc.core.errors import InputError, PartialFailure
+from segunc.posteriors.settings import MethodSettings
 
 EnergyGradient = Callable[[Tensor], Tensor]
 """theta ``[D]`` -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""
@@ -46,7 +46,7 @@ _MOMENTUM_STREAM, _CHOICE_STREAM, _FIRST_STEP_STREAM = range(3)
 
 
 @dataclass(frozen=True)
-class ChainConfig(Settings):
+class ChainConfig(MethodSettings):
     """Settings of all chains: the posterior that they sample, and where they start.
 
     Args:
@@ -79,7 +79,7 @@ class ChainConfig(Settings):
 
 
 @dataclass(frozen=True)
-class SgldConfig(ChainConfig):
+class SGLD(ChainConfig):
     """How SGLD runs: steps in cycles. A cycle begins with large steps that explore, and ends with
     the states that are kept.
 
@@ -99,6 +99,7 @@ class SgldConfig(ChainConfig):
     """
 
     section = "sgld"
+    method = "sgld"
     momentum: ClassVar[float] = 0.0
     lr: PositiveFloat = 0.02
     cycles: PositiveInt = 4
@@ -147,7 +148,7 @@ class SgldConfig(ChainConfig):
 
 
 @dataclass(frozen=True)
-class SghmcConfig(SgldConfig):
+class SGHMC(SGLD):
     """How SGHMC runs. It is SGLD with momentum.
 
     Args:
@@ -156,6 +157,7 @@ class SghmcConfig(SgldConfig):
     """
 
     section = "sghmc"
+    method = "sghmc"
     lr: PositiveFloat = 0.01
     momentum: BelowOne = 0.9  # type: ignore[misc]  # a setting here, 0 for SGLD
 
@@ -163,7 +165,7 @@ class SghmcConfig(SgldConfig):
 def sample_langevin(
     gradient: EnergyGradient,
     start: Tensor,
-    settings: SgldConfig,
+    settings: SGLD,
     seed: int,
     show: Show = lambda *_: None,
 ) -> Tensor:
@@ -206,7 +208,7 @@ def sample_langevin(
 
 
 @dataclass(frozen=True)
-class HmcConfig(ChainConfig):
+class HMC(ChainConfig):
     """How HMC runs. Every step uses all training frames.
 
     Args:
@@ -220,6 +222,7 @@ class HmcConfig(ChainConfig):
     """
 
     section = "hmc"
+    method = "hmc"
     chains: PositiveInt = 2
     start_spread: NonNegativeFloat = 1.0
     samples: PositiveInt = 50
@@ -294,9 +297,7 @@ class HamiltonianChain:
     narrower posterior (Izmailov et al. 2021).
     """
 
-    def __init__(
-        self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int
-    ) -> None:
+    def __init__(self, log_density: LogDensity, start: Tensor, settings: HMC, seed: int) -> None:
         self.log_density = log_density
         self.settings = settings
         self.seed = seed

@@ -17,8 +17,9 @@ from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, Prior, Trainable
 from segunc.core.bounds import NonNegativeFloat, PositiveFloat
 from segunc.posteriors.finetune_run import FinetuneRun
-from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.losses import Schedule
 
@@ -48,7 +49,7 @@ class MeanField(Posterior):
 
 
 @dataclass(frozen=True)
-class VariationalConfig(AffineTrainingConfig):
+class Variational(AffineTrainingConfig, MethodSettings):
     """How the mean-field posterior is trained; 0 epochs keep the initial posterior.
 
     Args:
@@ -62,6 +63,7 @@ class VariationalConfig(AffineTrainingConfig):
     """
 
     section = "variational"
+    method = "variational"
     lr: PositiveFloat = 0.001
     sigma_lr: PositiveFloat = 0.02
     initial_sigma: PositiveFloat = 0.02
@@ -78,7 +80,7 @@ class MeanFieldTraining(Trainable[MeanField]):
     regulariser_name = "kl"
 
     def __init__(
-        self, layout: AffineLayout, config: VariationalConfig, prior: Prior | None = None
+        self, layout: AffineLayout, config: Variational, prior: Prior | None = None
     ) -> None:
         super().__init__(config.scope, config.prior() if prior is None else prior)
         self.kl_weight = config.kl_weight
@@ -107,9 +109,8 @@ class MeanFieldTraining(Trainable[MeanField]):
         return [{"params": [self.mean]}, {"params": [self.rho], "lr": self.sigma_lr}]
 
 
-@finetuning
-def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
-    """Train a mean-field Gaussian around a base network and write the Bayesian model."""
+def finetune_variational(run: FinetuneRun[Variational]) -> Model:
+    """Return a base network with a mean-field Gaussian that was trained around it."""
     posterior = run.train(MeanFieldTraining(AffineLayout(run.network), run.config.settings))
     sigma = posterior.sigma[posterior.sigma > 0]
     median = float(sigma.median())
@@ -119,4 +120,4 @@ def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
     )
 
 
-METHOD = Method("variational", VariationalConfig, finetune_variational, MeanField.from_tensors)
+METHOD = Method("variational", Variational, finetune_variational, MeanField.from_tensors)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ from segunc.options import (
 from segunc.posteriors.methods import METHODS, Method
 
 if TYPE_CHECKING:
+    from segunc.posteriors.model import Model
     from segunc.training.config import FinetuneConfig, FitConfig
 
 C = TypeVar("C", bound="FitConfig[Any] | FinetuneConfig[Any]")
@@ -112,40 +113,83 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
-    measured = _finetune(options, say)
+    out = Path(options.out)
+    model = _finetune(options, say)
     if is_first_process():
+        model.save(out)
+        say(f"wrote {out}: {model.summary}")
         bases = several(options.base)
         # A model of several bases has none whose history it could go on with.
         one_base = len(bases) == 1 and not METHODS[options.method].several
         base = Path(bases[0]) if one_base else None
-        record_command(Path(options.out), recorded_command("finetune", options), base)
-    return FinetuneResult(Path(options.out), measured)
+        record_command(out, recorded_command("finetune", options), base)
+    return FinetuneResult(out, model.measured)
 
 
-def _finetune(options: FinetuneOptions, say: Callable[[str], None]) -> Mapping[str, Any]:
-    """Write the model folder of a method, and return what was measured."""
-    from segunc.core.progress import quiet_lightning
+def _finetune(options: FinetuneOptions, say: Callable[[str], None]) -> Model:
+    """Return the model of a method."""
+    from segunc.posteriors.fitting import fit_model, fit_several
+    from segunc.posteriors.model import load_model
     from segunc.training.config import FinetuneConfig, FitConfig
+    from segunc.training.fit_data import DataSource
 
     method = METHODS[options.method]
     out = Path(options.out)
     bases = [Path(base) for base in several(options.base)]
     if method.several:
         _refuse_settings(method, options)
-        method.fit(bases, out, say=say)
-        return {}
+        folders = member_folders(bases)
+        return fit_several(method.config(), [load_model(folder) for folder in folders])
     if len(bases) > 1:
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
-    _refuse_other_network(method, bases[0], out)
+    (base,) = bases
+    _refuse_other_network(method, base, out)
     if method.finished:
         fit_config = _read_settings(FitConfig, method, options, say)
-        method.fit(bases[0], fit_config, out, device=options.device, say=say)
-        return {}
-    quiet_lightning()
+        return fit_model(
+            fit_config.settings,
+            load_model(base),
+            DataSource(fit_config.data),
+            device=options.device,
+            say=say,
+        )
     config = _read_settings(FinetuneConfig, method, options, say)
     # Lightning, not the caller, places a fine-tuning on its devices.
-    measured: Mapping[str, Any] = method.fit(bases[0], config, out, device=options.device, say=say)
-    return measured
+    return fit_model(
+        config.settings,
+        load_base_model(base),
+        DataSource(config.data),
+        device=options.device,
+        trainer=config.trainer,
+        checkpoints=out,
+        say=say,
+        copies=False,
+    )
+
+
+def load_base_model(folder: Path) -> Model:
+    """Return the deterministic model in a folder, without what was fitted on it.
+
+    Raises:
+        InputError: the folder holds a Bayesian model.
+    """
+    from segunc.networks.model_folder import load_network
+    from segunc.posteriors.model import load_posterior
+
+    if _method_of(folder) is not None:
+        load_network(folder)  # it says so
+    return load_posterior(folder)
+
+
+def member_folders(bases: Sequence[Path]) -> list[Path]:
+    """Return the model folders of the members of an ensemble; of one base, those in its ``seed-*``
+    if it has any, seed-10 after seed-9.
+    """
+    if len(bases) != 1:
+        return list(bases)
+    members = [path for path in bases[0].glob("seed-*") if path.is_dir()]
+    members.sort(key=lambda path: (len(path.name), path.name))
+    return members or list(bases)
 
 
 def _refuse_settings(method: Method, options: FinetuneOptions) -> None:
@@ -199,6 +243,9 @@ def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
     """
     from segunc.networks.model_folder import DESCRIPTION
 
+    if method.own_network and out.resolve() == base.resolve():
+        message = f"--out {out} is the base, whose network this method would replace"
+        raise InputError(message, hint="give another --out")
     if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
         return
     if method.own_network:
@@ -271,7 +318,7 @@ def settings_of(method: str | None) -> list[type[Settings]]:
     if method is None:
         return list(config_sections(None, data=True).values())
     entry = METHODS[method]
-    if not entry.config:
+    if entry.several:
         return []
     return list(config_sections(entry.config, data=entry.data or not entry.finished).values())
 
