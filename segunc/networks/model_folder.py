@@ -208,7 +208,8 @@ def load_network(
         network = copy_network(network)  # it gets the weights of the folder
     else:
         _check_weights(description, state, folder)
-        network = build_network(description)
+        with torch.random.fork_rng(devices=[]):  # its random weights are replaced
+            network = build_network(description)
     load_state(network.body, state, str(folder / WEIGHTS))
     network.sha256 = digest
     return network.eval()

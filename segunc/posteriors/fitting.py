@@ -142,11 +142,13 @@ def fit_model(
     )
     settings = settings.settled(has_data=bool(source))
     quiet = say is None
+    if trainer and (method.finished or not getattr(settings, "uses_trainer", True)):
+        raise InputError(
+            f"the method {method.name} trains nothing with Lightning", hint="leave trainer out"
+        )
     with ExitStack() as stack:
         stack.enter_context(kept_random_state())
         if method.finished:
-            if trainer:
-                raise InputError(f"the method {method.name} trains nothing with Lightning")
             stack.enter_context(placed(model, resolve_device(device)))
             stack.enter_context(eval_mode(model.networks))
             config = FitConfig(settings, source.settings)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -188,7 +188,7 @@ class FinetuneConfig(Config, Generic[S]):
 def parse_config(
     kind: type[C],
     config: Path | None,
-    overrides: list[str],
+    overrides: Sequence[str] | Mapping[str, Any],
     settings: type[Settings] | None = None,
     *,
     data: bool = True,
@@ -196,11 +196,13 @@ def parse_config(
     others: Callable[[], Collection[str]] = tuple,
     own: bool = False,
 ) -> C:
-    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as
-    ``--data.root PATH`` in the place of its own values. One file may serve every verb: sections of
-    other verbs are left alone. Nothing that a configuration names is imported.
+    """Return the configuration in a YAML file, or the defaults, with ``overrides`` in the place of
+    its own values. One file may serve every verb: sections of other verbs are left alone. Nothing
+    that a configuration names is imported.
 
     Args:
+        overrides: words such as ``--data.root PATH``, or values by the names of their keys, such as
+            ``{"data.root": PATH}``.
         settings: the class of the method's settings; None for ``segunc train``.
         data: whether the method looks at data, by default those that the base was made with,
             ``recorded`` (:func:`recorded_data`).
@@ -460,22 +462,38 @@ def _read_yaml(text: str, loader: type[_Loader] = _Loader) -> Any:
     return content
 
 
-def _override(values: dict[str, Any], words: list[str], sections: list[type[Settings]]) -> None:
-    """Put what ``--key.subkey VALUE`` or ``--key.subkey=VALUE`` say into nested values."""
+def _override(
+    values: dict[str, Any],
+    overrides: Sequence[str] | Mapping[str, Any],
+    sections: list[type[Settings]],
+) -> None:
+    """Put what ``--key.subkey VALUE`` or ``--key.subkey=VALUE`` say, or the values of a mapping by
+    ``key.subkey``, into nested values.
+    """
+    if isinstance(overrides, Mapping):
+        for name, value in overrides.items():
+            _put(values, name, value)
+        return
     types = {section.section: get_type_hints(section, include_extras=True) for section in sections}
-    for name, text in _named_texts(words):
+    for name, text in _named_texts(overrides):
         keys = name.removeprefix("--").split(".")
-        section = values
-        for key in keys[:-1]:
-            section[key] = section.get(key) or {}
-            section = section[key]
-            if not isinstance(section, dict):
-                raise InputError(f"{name} is below a key with a value of its own")
         hint = types.get(keys[0], {}).get(keys[1]) if len(keys) == 2 else Any
-        section[keys[-1]] = _value_of(text, hint)
+        _put(values, name, _value_of(text, hint))
 
 
-def _named_texts(words: list[str]) -> Iterator[tuple[str, str]]:
+def _put(values: dict[str, Any], name: str, value: Any) -> None:
+    """Put a value into nested values, under ``key.subkey``."""
+    keys = name.removeprefix("--").split(".")
+    section = values
+    for key in keys[:-1]:
+        section[key] = section.get(key) or {}
+        section = section[key]
+        if not isinstance(section, dict):
+            raise InputError(f"{name} is below a key with a value of its own")
+    section[keys[-1]] = plain_values(value)
+
+
+def _named_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the name, with its dashes, and the text of each setting among words.
 
     Raises:
