@@ -56,8 +56,8 @@ from segunc.posteriors.model import (
     Model,
     configuration_documents,
     load_base,
-    load_posterior,
     posterior_hash,
+    posterior_method,
 )
 from segunc.posteriors.saving import TENSORS, posterior_record, save_posterior
 from segunc.posteriors.settings import MethodSettings
@@ -622,8 +622,7 @@ def _student_model(student: StudentPosterior, record: Mapping[str, Any]) -> Mode
 def store_student(model: Model, out: Path) -> None:
     """Write the folder of a student."""
     student = cast(StudentPosterior, model.posterior)
-    there = load_posterior(out) if (out / DESCRIPTION).exists() else None
-    if there is not None and there.posterior.method != student.method:
+    if (out / DESCRIPTION).exists() and posterior_method(out) != student.method:
         raise InputError(f"{out} holds another model", hint="give another folder")
     save_network(student.plain, out, keeps_weights=True)
     save_posterior(student, dict(model.record), out)

@@ -29,6 +29,7 @@ from segunc.core.files import (
     json_sha256,
     link_or_copy,
     plain_record,
+    read_json,
     read_record,
     unlinked,
     write_atomically,
@@ -489,6 +490,14 @@ def configuration_documents(config: Config, name: str, base: Path | None = None)
     if data:
         documents[DATA] = data
     return documents
+
+
+def posterior_method(folder: Path) -> str | None:
+    """Return the method of the posterior in a model folder; None where it has none."""
+    if not (folder / POSTERIOR).exists():
+        return None
+    method: str | None = read_json(folder / POSTERIOR, "a record").get("method")
+    return method
 
 
 def _refuse_bayesian(folder: Path, model: Model) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -340,7 +341,7 @@ def data_source(data: Any, folder: Path | None = None, *, max_batches: int = 0) 
         return DataSource(_settings(_named_data(str(data))))
     if isinstance(data, SegmentationDataModule):
         settings = plain_values(asdict(data.config))
-        return DataSource(settings, lambda classes: _checked(data, classes))
+        return DataSource(settings, lambda classes: copy(_checked(data, classes)))
     if callable(getattr(data, "train_dataloader", None)):
         return DataSource(handed_over=lambda classes: _of_module(data, classes, max_batches))
     images = _given_images(data)

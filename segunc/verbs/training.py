@@ -228,9 +228,9 @@ def load_base_model(folder: Path) -> Model:
         InputError: the folder holds a Bayesian model.
     """
     from segunc.networks.model_folder import load_network
-    from segunc.posteriors.model import load_posterior
+    from segunc.posteriors.model import load_posterior, posterior_method
 
-    if _method_of(folder) is not None:
+    if posterior_method(folder) is not None:
         load_network(folder)  # it says so
     return load_posterior(folder)
 
@@ -296,6 +296,7 @@ def _refuse_other_network(method: Method, base: Any, out: Path) -> None:
     another one.
     """
     from segunc.networks.model_folder import DESCRIPTION
+    from segunc.posteriors.model import posterior_method
 
     folder = _folder_of(base)
     in_place = folder is not None and out.resolve() == folder.resolve()
@@ -305,23 +306,13 @@ def _refuse_other_network(method: Method, base: Any, out: Path) -> None:
     if in_place or not (out / DESCRIPTION).exists():
         return
     if method.own_network:
-        same = _method_of(out) == method.name
+        same = posterior_method(out) == method.name
     else:
         sha256 = _recorded_sha256(Path(base)) if isinstance(base, str | Path) else base.sha256
         same = _recorded_sha256(out) == sha256
     if not same:
         message = f"{out} holds another network than this run would write"
         raise InputError(message, hint="give another --out")
-
-
-def _method_of(folder: Path) -> str | None:
-    """Return the method of the posterior in a model folder; None where it has none."""
-    from segunc.networks.model_folder import POSTERIOR
-
-    if not (folder / POSTERIOR).exists():
-        return None
-    method: str | None = read_json(folder / POSTERIOR, "a record").get("method")
-    return method
 
 
 def _recorded_sha256(folder: Path) -> str | None:
