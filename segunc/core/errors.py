@@ -68,6 +68,10 @@ def _named_in_python(match: re.Match[str]) -> str:
     return f"`{flag.replace('-', '_')}`"
 
 
+class CallError(InputError, TypeError):
+    """A function got an argument that it does not take, or lacks one."""
+
+
 class NotFiniteError(InputError):
     """A network returns NaN or infinite logits."""
 
