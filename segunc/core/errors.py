@@ -33,6 +33,9 @@ class InputError(ValueError):
         message: what is wrong, one sentence without its full stop, with the value and the file that
             caused it.
         hint: what the user can do now, best as something that can be typed.
+
+    >>> str(InputError("--every 0 is not a number above 0", hint="--every 1"))
+    '`every` 0 is not a number above 0. Hint: `every` 1'
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -77,7 +80,11 @@ class NotFiniteError(InputError):
 
 
 class PartialFailure(RuntimeError):
-    """Work under way failed in places; what was finished is kept and named in the output."""
+    """Work under way failed in places; what was finished is kept and named in the output.
+
+    >>> str(PartialFailure("2 of 9 frames failed"))
+    '2 of 9 frames failed'
+    """
 
 
 class NoteWarning(UserWarning):

@@ -43,8 +43,20 @@ KINDS: Registry[Build] = Registry(
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
     """Return a network with random weights.
 
+    Args:
+        description: architecture, encoder and classes, and how images are normalised.
+
+    Returns:
+        A network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, in training mode.
+
     Raises:
         InputError: an unknown kind, or a description that its kind cannot build.
+
+    >>> import segunc
+    >>> description = segunc.NetworkDescription("FPN", "mobilenet_v2", ("road", "car"))
+    >>> network = segunc.build_network(description)
+    >>> network.description.num_classes, network.stride
+    (2, 32)
     """
     body, stride = KINDS[description.kind](description.with_all_outputs())
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
@@ -75,10 +87,26 @@ def network_sha256(state: nn.Module | Mapping[str, Tensor], description: Network
 
 
 def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
-    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`.
+    """Write ``network.safetensors`` and ``network.json``.
+
+    Args:
+        network: of :func:`build_network`, of ``segunc import``, or wrapped with a factory.
+        folder: model folder to write; files of an earlier network are replaced.
+
+    Returns:
+        The SHA-256 over the weights and all that decides what the network says of a frame.
 
     Raises:
         InputError: a weight that is not finite, or a network that nothing could build again.
+
+    >>> import tempfile
+    >>> import segunc
+    >>> description = segunc.NetworkDescription("FPN", "mobilenet_v2", ("road", "car"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sha256 = segunc.save_network(segunc.build_network(description), folder)
+    ...     network = segunc.load_network(folder)
+    >>> network.sha256 == sha256, network.training
+    (True, False)
     """
     if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
         hint = (
@@ -144,10 +172,18 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
         folder: holds ``network.safetensors`` and ``network.json``.
         ignore_posterior: load the base network of a Bayesian model as a deterministic one.
 
+    Returns:
+        The network, from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
+
     Raises:
         InputError: a missing or damaged file, weights of another architecture, NaN weights, weights
             or a description that were changed, or a Bayesian model (``posterior.json`` beside it)
             without ``ignore_posterior``.
+
+    >>> import segunc
+    >>> segunc.load_network("there/is/none")
+    Traceback (most recent call last):
+    segunc.core.errors.InputError: model folder there/is/none does not exist. Hint: ...
     """
     folder = Path(folder)
     if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():

@@ -319,6 +319,17 @@ class Sampler:
     Raises:
         InputError: fewer draws than members, an unconverted network with a posterior, or a score
             that is unknown or needs what was not fitted.
+
+    >>> import segunc
+    >>> import torch
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 2, 1))
+    >>> report = segunc.convert(network)
+    >>> posterior = segunc.ABNNPosterior.around(segunc.AffineLayout(network), alpha=0.1)
+    >>> sampler = segunc.Sampler(network, posterior, draws=4, scores=["entropy", "epistemic"])
+    >>> prediction = sampler(torch.rand(1, 3, 16, 32))
+    >>> {name: tuple(values.shape) for name, values in prediction.scores.items()}
+    {'entropy': (1, 16, 32), 'epistemic': (1, 16, 32)}
     """
 
     def __init__(  # noqa: PLR0913  the settings of a public class, all with defaults
@@ -687,7 +698,13 @@ class Sampler:
         return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
-        """Return how many draws are in a batch, for frames of (height, width) ``size``."""
+        """Return how many draws are in a batch.
+
+        Args:
+            frames: number of frames that the network sees at once.
+            size: their (height, width).
+            classes: number of classes of the network.
+        """
         if not self.report.batched:
             return 1
         pixels = frames * size[0] * size[1]
