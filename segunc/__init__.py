@@ -9,9 +9,10 @@ did::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
     from segunc import metrics as metrics, options as options
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
@@ -111,23 +112,27 @@ _HOMES = {name: f"segunc.{module}" for names in _NAMES.values() for name, module
 __all__ = list(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("segunc")
-    if name in _MODULES:
-        return importlib.import_module(f"segunc.{name}")
-    if name not in _HOMES:
-        from segunc.core.errors import nearest
-
-        raise AttributeError(f"module 'segunc' has no attribute '{name}'{nearest(name, __dir__())}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
 def __dir__() -> list[str]:
     return sorted([*__all__, *_MODULES])
+
+
+if not TYPE_CHECKING:  # to type checkers, any name would be there
+
+    def __getattr__(name: str) -> object:
+        import importlib
+
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("segunc")
+        if name in _MODULES:
+            return importlib.import_module(f"segunc.{name}")
+        if name not in _HOMES:
+            from segunc.core.errors import nearest
+
+            raise AttributeError(
+                f"module 'segunc' has no attribute '{name}'{nearest(name, __dir__())}"
+            )
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
