@@ -188,9 +188,9 @@ class AffineLayout:
                 dropout[name] = module
         if not sites:
             raise InputError("the network is not converted", hint="call segunc.convert on it first")
-        self.names = tuple(sites)
+        self.names: tuple[str, ...] = tuple(sites)
         self._layers = list(sites.values())
-        self.channels = tuple(int(layer.weight.numel()) for layer in self._layers)
+        self.channels: tuple[int, ...] = tuple(int(layer.weight.numel()) for layer in self._layers)
         self._states: list[SiteState] = [layer.segunc_site for layer in self._layers]
         gammas, betas, means, inverses, have_bias = [], [], [], [], []
         for layer, state in zip(self._layers, self._states, strict=True):
@@ -201,12 +201,12 @@ class AffineLayout:
             means.append(mean)
             inverses.append(inverse)
             have_bias.append(getattr(layer, "bias", None) is not None)
-        self.weight = torch.cat(gammas)
-        self.bias = torch.cat(betas)
-        self.mean = torch.cat(means)
-        self.inverse = torch.cat(inverses)
-        self.has_bias = self._site_mask(have_bias)
-        self.dropout_names = tuple(dropout)
+        self.weight: Tensor = torch.cat(gammas)
+        self.bias: Tensor = torch.cat(betas)
+        self.mean: Tensor = torch.cat(means)
+        self.inverse: Tensor = torch.cat(inverses)
+        self.has_bias: Tensor = self._site_mask(have_bias)
+        self.dropout_names: tuple[str, ...] = tuple(dropout)
         self._dropout = list(dropout.values())
         self._masks: dict[tuple[str, str | None], Tensor] = {}
 

@@ -357,25 +357,25 @@ class Sampler:
                     "the network of a posterior is not converted",
                     hint="call segunc.convert on it first",
                 )
-        self.draws = draws_of(self._branches, posterior, draws)
+        self.draws: int = draws_of(self._branches, posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(
                 f"chunk {chunk}: a batch holds at least 1 draw",
                 hint="leave chunk out to have it chosen by memory",
             )
-        self.scores = check_scores(scores)
+        self.scores: tuple[str, ...] = check_scores(scores)
         self.fitted = fitted
         self._table = _ScoresBySource(self.scores, fitted.providers)
         if not isinstance(seed, NoiseSource):
             seed = NoiseSource(seed, DEFAULT_SCHEME, self.draws)
-        self.noise = replace(seed, total=self.draws)
-        self.seed = self.noise.seed
+        self.noise: NoiseSource = replace(seed, total=self.draws)
+        self.seed: int = self.noise.seed
         self.scope = scope
         self.chunk = chunk
         self.precision = precision
         self.compiled = compiled
-        self.device = next(network.parameters()).device
-        self.report = SamplerReport()
+        self.device: torch.device = next(network.parameters()).device
+        self.report: SamplerReport = SamplerReport()
         # Both are changed in place: copies with another chunk share them.
         self._runners: list[BranchRunner] = []
         self._engines: dict[int, Engine] = {}  # by the id of their network
