@@ -19,6 +19,8 @@ have no common exception.
 """
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
+PARAMETERS = {"import": "verdicts", "range": "ranges"}
+"""Options of the command line whose parameter in Python has another name."""
 MAX_MESSAGE_LENGTH = 1000
 """Characters of a message that an error shows: a value in a file may be as long as the file."""
 
@@ -68,7 +70,11 @@ def _named_in_python(match: re.Match[str]) -> str:
     flag = match[1]
     if not flag:
         return match[0]
-    return f"`{flag.replace('-', '_')}`"
+    if flag == "help":
+        return "help() of the function"
+    name, dot, key = flag.partition(".")
+    parameter = PARAMETERS.get(name, name.replace("-", "_"))
+    return f"`{parameter}{dot}{key.replace('-', '_')}`"
 
 
 class CallError(InputError, TypeError):

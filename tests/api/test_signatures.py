@@ -17,8 +17,9 @@ from segunc.cli.main import VERBS, build_parser, options_of
 from segunc.cli.run import FUNCTIONS
 from segunc.core.bounds import Bound
 from segunc.core.docstrings import Argument, as_code, type_in_words, without_annotations
+from segunc.core.errors import PARAMETERS
 from segunc.core.results import VerbResult, value_in_words
-from segunc.options import File, Names, Options, Size, takes
+from segunc.options import File, Names, Options, Size, flags_of, takes
 
 
 def verb_function(name: str) -> Callable[..., Any]:
@@ -266,6 +267,26 @@ def test_the_options_of_another_verb_are_refused() -> None:
     function: Callable[..., Any] = cut
     with pytest.raises(segunc.InputError, match=r"^cut\(\) takes CutOptions, not CompareOptions$"):
         function(options_of("compare")(["a.json"]))
+
+
+def test_a_value_out_of_range_is_named_as_the_argument() -> None:
+    with pytest.raises(segunc.InputError) as raised:
+        segunc.predict("runs/abnn", "a.png", out="maps", draws=0)
+    assert str(raised.value) == (
+        "`draws` 0 is not a number of at least 1 and at most 4096. Hint: see help() of the function"
+    )
+    with pytest.raises(segunc.InputError, match=r"^`ranges\.entropy` nan is not finite"):
+        segunc.overlay("maps", "figures", ranges={"entropy": (float("nan"), 1.0)})
+
+
+def test_options_that_python_names_otherwise_are_known() -> None:
+    others = {}
+    for name in VERBS:
+        for field in dataclasses.fields(options_of(name)):
+            flag = flags_of(field)[0].removeprefix("--")
+            if flag.replace("-", "_") != field.name:
+                others[flag] = field.name
+    assert others == PARAMETERS
 
 
 def test_a_result_prints_its_fields_in_lines() -> None:
