@@ -9,9 +9,11 @@ did::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
+    from segunc import metrics as metrics, options as options
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
     from segunc.core.errors import InputError as InputError, PartialFailure as PartialFailure
@@ -48,59 +50,89 @@ if TYPE_CHECKING:
     from segunc.verbs.training import finetune as finetune, train as train
 
 _NAMES = {
-    "affine.convert": "convert",
-    "affine.draws": "AffineLayout",
-    "core.errors": "InputError PartialFailure",
-    "maps.encoding": "decode_unit",
-    "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
-    "posteriors.abnn": "ABNN ABNNPosterior",
-    "posteriors.model": "Model load load_model wrap",
-    "sampling": "Sampler",
-    "verbs.compare": "compare",
-    "verbs.demo": "demo",
-    "verbs.doctor": "doctor",
-    "verbs.evaluate": "evaluate",
-    "verbs.export": "export",
-    "verbs.import_network": "import_network",
-    "verbs.init": "init",
-    "verbs.monitor": "monitor",
-    "verbs.overlay": "overlay",
-    "verbs.predict": "predict",
-    "verbs.report": "report",
-    "verbs.review": "review",
-    "verbs.summary": "summary",
-    "verbs.threshold": "threshold",
-    "verbs.training": "finetune train",
+    "load and wrap a model": {
+        "load": "posteriors.model",
+        "wrap": "posteriors.model",
+        "Model": "posteriors.model",
+        "load_model": "posteriors.model",
+        "build_network": "networks",
+        "load_network": "networks",
+        "save_network": "networks",
+        "NetworkDescription": "networks",
+        "SegmentationNetwork": "networks",
+        "import_network": "verbs.import_network",
+    },
+    "fit a method": {
+        "ABNN": "posteriors.abnn",
+        "ABNNPosterior": "posteriors.abnn",
+        "init": "verbs.init",
+        "train": "verbs.training",
+        "finetune": "verbs.training",
+        "doctor": "verbs.doctor",
+    },
+    "maps of images": {
+        "predict": "verbs.predict",
+        "Sampler": "sampling",
+        "convert": "affine.convert",
+        "AffineLayout": "affine.draws",
+        "decode_unit": "maps.encoding",
+    },
+    "numbers": {
+        "evaluate": "verbs.evaluate",
+        "compare": "verbs.compare",
+    },
+    "decide": {
+        "threshold": "verbs.threshold",
+        "monitor": "verbs.monitor",
+    },
+    "look": {
+        "review": "verbs.review",
+        "overlay": "verbs.overlay",
+        "summary": "verbs.summary",
+        "report": "verbs.report",
+        "demo": "verbs.demo",
+    },
+    "deploy": {
+        "export": "verbs.export",
+    },
+    "errors": {
+        "InputError": "core.errors",
+        "PartialFailure": "core.errors",
+    },
 }
-"""The public names of each module of the package."""
+"""The module of each public name, by the job that it is for, as ``docs/reference/api.md`` has them.
 
+A name stands a second time above, where type checkers find it.
+"""
 
-def _modules_of_names() -> dict[str, str]:
-    """Return the full name of the module of each public name."""
-    modules = {}
-    for module, names in _NAMES.items():
-        for name in names.split():
-            modules[name] = f"segunc.{module}"
-    return modules
+_MODULES = ("metrics", "options")
+"""Modules that are used by their names, such as ``segunc.options``."""
 
-
-_HOMES = _modules_of_names()
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("segunc")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'segunc' has no attribute '{name}'")
-    import importlib
-
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+_HOMES = {name: f"segunc.{module}" for names in _NAMES.values() for name, module in names.items()}
+__all__ = list(_HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *_MODULES])
+
+
+if not TYPE_CHECKING:  # to type checkers, any name would be there
+
+    def __getattr__(name: str) -> object:
+        import importlib
+
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("segunc")
+        if name in _MODULES:
+            return importlib.import_module(f"segunc.{name}")
+        if name not in _HOMES:
+            from segunc.core.errors import nearest
+
+            raise AttributeError(
+                f"module 'segunc' has no attribute '{name}'{nearest(name, __dir__())}"
+            )
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value

@@ -44,8 +44,20 @@ KINDS: Registry[Build] = Registry(
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
     """Return a network with random weights.
 
+    Args:
+        description: architecture, encoder and classes, and how images are normalised.
+
+    Returns:
+        A network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, in training mode.
+
     Raises:
         InputError: an unknown kind, or a description that its kind cannot build.
+
+    >>> import segunc
+    >>> description = segunc.NetworkDescription("FPN", "mobilenet_v2", ("road", "car"))
+    >>> network = segunc.build_network(description)
+    >>> network.description.num_classes, network.stride
+    (2, 32)
     """
     body, stride = KINDS[description.kind](description.with_all_outputs())
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
@@ -78,19 +90,31 @@ def network_sha256(state: nn.Module | Mapping[str, Tensor], description: Network
 def save_network(
     network: SegmentationNetwork, folder: Path | str, *, keeps_weights: bool = False
 ) -> str:
-    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`.
+    """Write ``network.safetensors`` and ``network.json``.
 
     Of a module that nothing could build again only ``network.json`` is written, with the hash of
     the module, which is given when the folder is opened.
 
     Args:
         network: any network.
-        folder: the model folder.
+        folder: the model folder; files of an earlier network are replaced.
         keeps_weights: also write the weights of such a module: they are not those that its owner
             has.
 
+    Returns:
+        The SHA-256 over the weights and all that decides what the network says of a frame.
+
     Raises:
         InputError: a weight that is not finite, or a module without a description.
+
+    >>> import tempfile
+    >>> import segunc
+    >>> description = segunc.NetworkDescription("FPN", "mobilenet_v2", ("road", "car"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sha256 = segunc.save_network(segunc.build_network(description), folder)
+    ...     network = segunc.load_network(folder)
+    >>> network.sha256 == sha256, network.training
+    (True, False)
     """
     if not isinstance(network, SegmentationNetwork):
         raise InputError(
@@ -166,10 +190,18 @@ def load_network(
         ignore_posterior: load the base network of a Bayesian model as a deterministic one.
         module: what no folder could build again, from normalised images to logits.
 
+    Returns:
+        The network, from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
+
     Raises:
         InputError: a missing or damaged file, weights of another architecture, NaN weights, weights
             or a description that were changed, or a Bayesian model (``posterior.json`` beside it)
             without ``ignore_posterior``.
+
+    >>> import segunc
+    >>> segunc.load_network("there/is/none")
+    Traceback (most recent call last):
+    segunc.core.errors.InputError: model folder there/is/none does not exist. Hint: ...
     """
     folder = Path(folder)
     if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json
+from segunc.core.results import VerbResult
 from segunc.options import (
     FinetuneOptions,
     Overrules,
@@ -30,20 +31,31 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="FitConfig[Any] | FinetuneConfig[Any]")
 
 
-class TrainedNetwork(NamedTuple):
-    """One network: its model folder, and the epochs (0 where weights were taken over), steps,
-    seconds and val_miou, which may be None.
+@dataclass(frozen=True, repr=False)
+class TrainedNetwork(VerbResult):
+    """One network of a training.
+
+    Attributes:
+        path: its model folder.
+        measured: its epochs (0 where weights were taken over), steps, seconds and val_miou, which
+            may be None.
     """
 
     path: Path
     measured: Mapping[str, Any]
 
 
-class TrainResult(NamedTuple):
-    """What was trained."""
+@dataclass(frozen=True, repr=False)
+class TrainResult(VerbResult):
+    """What was trained.
 
-    out: Path  # the model folder, or the folder of one for each seed
-    networks: tuple[TrainedNetwork, ...]  # those that were trained now
+    Attributes:
+        out: the model folder, or the folder of one for each seed.
+        networks: the networks that were trained now.
+    """
+
+    out: Path
+    networks: tuple[TrainedNetwork, ...]
 
 
 @takes(TrainOptions)
@@ -85,11 +97,17 @@ def train(options: TrainOptions) -> TrainResult:
     return TrainResult(out, tuple(networks))
 
 
-class FinetuneResult(NamedTuple):
-    """What was made."""
+@dataclass(frozen=True, repr=False)
+class FinetuneResult(VerbResult):
+    """What was made.
 
-    out: Path  # the model folder
-    measured: Mapping[str, Any]  # seconds and steps of a fine-tuning; empty for the other methods
+    Attributes:
+        out: the model folder.
+        measured: the seconds and steps of a fine-tuning; empty for the other methods.
+    """
+
+    out: Path
+    measured: Mapping[str, Any]
 
 
 @takes(FinetuneOptions)
