@@ -22,7 +22,7 @@ from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
-from segunc.posteriors.fitting import FitRun
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
@@ -222,6 +222,19 @@ class Anomaly(MethodSettings):
         drivable: classes of the drivable surface. Outside the convex hull of the pixels that are
             predicted as these classes, the sum is 0. So it finds obstacles on the road, and nothing
             beside it.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Anomaly(parts=["msp", "entropy"], weights=[1, 2]).fit(base, batches)
+    >>> model.attachments["anomaly"].frames
+    4
     """
 
     section = "anomaly"

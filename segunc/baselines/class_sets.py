@@ -25,7 +25,7 @@ from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
 from segunc.decisions.risks import LossSums, Method as Guarantee
-from segunc.posteriors.fitting import FitRun
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
@@ -96,6 +96,19 @@ class PredictionSets(MethodSettings):
         frames: number of evenly spaced frames (0: all).
         draws: number of draws of a Bayesian model; predict must use as many.
         seed: random seed of the draws; predict must use the same.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.PredictionSets(level=0.4).fit(base, batches)
+    >>> model.attachments["class_sets"].level
+    0.4
     """
 
     section = "class_sets"

@@ -49,7 +49,7 @@ from segunc.networks.model_folder import (
 )
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.weights import load_state
-from segunc.posteriors.fitting import FitRun
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import (
     GivenNetworks,
@@ -271,6 +271,19 @@ class Student(MethodSettings):
         start: model folder of the network that the student starts from; by default the teacher's
             network, or the first one of an ensemble.
         seed: random seed of the draws, the head and the order of the frames.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Student(epochs=1, corruptions=[]).fit(base, batches)
+    >>> model.posterior.method
+    'distil'
     """
 
     section = "distil"

@@ -96,6 +96,19 @@ class SGLD(ChainConfig):
         exploration: share of a cycle that descends without noise, 0..1 (1 excluded).
         states_per_cycle: states kept from each cycle, evenly spaced over its noisy part.
         shape: schedule of the steps of a cycle: cosine lets them fall to 0, constant keeps them.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.SGLD(cycles=1, cycle_steps=8, states_per_cycle=2).fit(base, batches)
+    >>> model.posterior.method
+    'sgld'
     """
 
     section = "sgld"
@@ -127,12 +140,14 @@ class SGLD(ChainConfig):
         return math.ceil(self.exploration * self.cycle_steps)
 
     def step_size(self, step: int) -> float:
+        """Return the size of a step."""
         peak = self.lr / self.effective_pixels
         if self.shape == "constant":
             return peak
         return 0.5 * peak * (math.cos(math.pi * (step % self.cycle_steps) / self.cycle_steps) + 1.0)
 
     def is_noisy(self, step: int) -> bool:
+        """Return whether noise is added in a step."""
         return step % self.cycle_steps >= self._first_noisy
 
     def is_kept(self, step: int) -> bool:
@@ -154,6 +169,19 @@ class SGHMC(SGLD):
     Args:
         momentum: share of the velocity that is kept from step to step, 0..1 (1 excluded); 0 is
             SGLD.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.SGHMC(cycles=1, cycle_steps=8, states_per_cycle=2).fit(base, batches)
+    >>> model.posterior.method
+    'sghmc'
     """
 
     section = "sghmc"
@@ -219,6 +247,19 @@ class HMC(ChainConfig):
         step_size: step size of the leapfrog integrator; none adapts it during the warm-up.
         target_acceptance: acceptance probability that the adaptation of the step size aims at,
             0..1.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.HMC(samples=2, warmup=1, trajectory=0.001).fit(base, batches)
+    >>> model.posterior.method
+    'hmc'
     """
 
     section = "hmc"

@@ -26,7 +26,7 @@ from segunc.data.labels import IGNORE
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_checkpoint
-from segunc.posteriors.fitting import FitRun, Say
+from segunc.posteriors.fit_run import FitRun, Say
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
@@ -183,6 +183,19 @@ class FeatureDensity(MethodSettings):
             labels. If there are anomaly labels, places that they mark are left out. They come from
             the data set, or from a folder labels or labels_masks beside the frames (0 normal, 1
             anomaly, 255 ignored).
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.FeatureDensity(layers=["body.1"]).fit(base, batches)
+    >>> model.attachments["features"].layers
+    ('body.1',)
     """
 
     section = "features"

@@ -16,7 +16,7 @@ from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image, Labels, resize_nearest
 from segunc.networks.network import inference_size
-from segunc.posteriors.fitting import FitRun
+from segunc.posteriors.fit_run import FitRun
 from segunc.sampling.sampler import network_input
 from segunc.training.batches import spaced
 from segunc.training.fit_data import content_name

@@ -213,6 +213,19 @@ class Laplace(AffineTrainingConfig, MethodSettings):
         images: number of training crops whose gradients are used.
         samples: number of label maps that are drawn for each crop.
         temperature: T, the factor of the covariance.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Laplace(images=4, samples=8).fit(base, batches)
+    >>> model.posterior.method
+    'laplace'
     """
 
     section = "laplace"

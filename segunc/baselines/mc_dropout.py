@@ -243,6 +243,16 @@ class MCDropout(MethodSettings):
         scope: normalisation layers, or own dropout layers, at which dropout acts: all, encoder,
             decoder, last:N, every:N or a regular expression.
         seed: random seed that is only recorded; predict --seed chooses the draws.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> model = segunc.MCDropout(p=0.1).fit(base)
+    >>> model.posterior.method
+    'mc-dropout'
     """
 
     section = "mc_dropout"

@@ -23,7 +23,8 @@ from segunc.core.files import is_whole_record, plain_record, read_json, unlinked
 from segunc.core.removal import Ledger, remove_result
 from segunc.networks.model_folder import POSTERIOR
 from segunc.posteriors import model as stored
-from segunc.posteriors.fitting import FitRun, fit_several
+from segunc.posteriors.fit_run import FitRun
+from segunc.posteriors.fitting import fit_several
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import MEMBERS, GivenNetworks, Model, model_files, posterior_hash
 from segunc.posteriors.settings import MethodSettings
@@ -69,7 +70,15 @@ class EnsemblePosterior(Mixture):
 
 @dataclass(frozen=True)
 class Ensemble(MethodSettings):
-    """A deep ensemble of trained models; it has no settings."""
+    """A deep ensemble of trained models; it has no settings.
+
+    >>> import torch
+    >>> import segunc
+    >>> nets = [torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3, padding=1)) for _ in range(2)]
+    >>> models = [segunc.wrap(net, ("road", "other")) for net in nets]
+    >>> segunc.Ensemble().fit(models).posterior.members
+    2
+    """
 
     section = "ensemble"
     method = "ensemble"
@@ -80,6 +89,9 @@ class Ensemble(MethodSettings):
 
         Args:
             models: at least two, of one data set; base scores are those of the first.
+
+        Returns:
+            The ensemble.
 
         Raises:
             InputError: too few models, one twice, or models that do not fit together.
@@ -286,6 +298,16 @@ class TTA(MethodSettings):
     Args:
         scales: factors of both sides of the frame.
         flip: also mirror the frame.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> model = segunc.TTA(scales=[1.0], flip=True).fit(base)
+    >>> model.posterior.members
+    2
     """
 
     section = "tta"

@@ -86,6 +86,19 @@ class SWAG(AffineTrainingConfig, MethodSettings):
         collect_every: number of steps between snapshots.
         rank: K, the number of last snapshots that the low-rank part keeps.
         scale: factor of the covariance; 1 is the published one.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.SWAG(epochs=2, burn_in=0, collect_every=1).fit(base, batches)
+    >>> model.posterior.method
+    'swag'
     """
 
     section = "swag"

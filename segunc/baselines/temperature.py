@@ -24,7 +24,7 @@ from segunc.baselines.fitted import frames_as_seen
 from segunc.core.bounds import NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.posteriors.fitting import FitRun
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
@@ -90,6 +90,20 @@ class Temperature(MethodSettings):
         pixels: number of labelled pixels that are kept of each frame.
         draws: number of draws of a Bayesian model.
         seed: random seed of the draws and of the choice of pixels.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = base.network(images).argmax(1)
+    >>> labels[:, :16] = 1 - labels[:, :16]
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Temperature(pixels=100).fit(base, batches)
+    >>> model.temperature > 0
+    True
     """
 
     section = "temperature"

@@ -60,6 +60,19 @@ class Variational(AffineTrainingConfig, MethodSettings):
         kl_weight: factor of the KL term; 1 is the posterior, and less is a colder one.
         optimizer: optimiser: adamw or sgd (Nesterov momentum 0.9).
         schedule: schedule of the learning rate: onecycle, poly or constant.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Variational(epochs=1).fit(base, batches)
+    >>> model.posterior.method
+    'variational'
     """
 
     section = "variational"

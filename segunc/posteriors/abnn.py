@@ -45,6 +45,11 @@ class ABNNPosterior(Posterior):
 
     Raises:
         InputError: a negative alpha, or gamma and beta of other shapes.
+
+    >>> import torch
+    >>> posterior = ABNNPosterior(torch.ones(2, 5), torch.zeros(2, 5), alpha=0.1)
+    >>> posterior.members
+    2
     """
 
     method: ClassVar[str] = "abnn"
@@ -79,6 +84,12 @@ class ABNNPosterior(Posterior):
     ) -> ABNNPosterior:
         """Return members at the trained affine parameters: a Bayesian network without any
         training.
+
+        Args:
+            layout: of the converted network.
+            alpha: noise scale, at least 0.
+            members: number of members, all alike.
+            scope: which normalisation layers are noisy.
         """
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
@@ -146,6 +157,14 @@ class ABNN(AffineTrainingConfig, MethodSettings):
         random_classes: number of randomly chosen classes that get more weight in the training of a
             member.
         random_class_weight: weight of these classes in the cross-entropy of the member.
+
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> segunc.ABNN(members=2, alpha=0.1).fit(base).posterior.members
+    2
     """
 
     section = "abnn"

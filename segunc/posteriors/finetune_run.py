@@ -18,7 +18,7 @@ from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.networks.copies import copy_network
-from segunc.posteriors.fitting import FitRun, Say, silent
+from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.model import Model, configuration_documents, restored
 from segunc.posteriors.saving import posterior_record
 from segunc.training.batches import Batch, unpack_batch

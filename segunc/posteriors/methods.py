@@ -28,7 +28,7 @@ class Method:
         config: the dataclass of its settings, see
             :class:`segunc.posteriors.settings.MethodSettings`.
         fit: ``fit(run)`` returns the new model. ``run`` is a
-            :class:`segunc.posteriors.fitting.FitRun` where the method is made of a finished model,
+            :class:`segunc.posteriors.fit_run.FitRun` where the method is made of a finished model,
             else a :class:`segunc.posteriors.finetune_run.FinetuneRun`; with ``several`` it is
             ``fit(settings, models)``.
         restore: makes the stored posterior of its tensors and its record, with a KeyError for what

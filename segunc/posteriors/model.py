@@ -217,6 +217,16 @@ class ImageMaps:
 class Model:
     """A network with its posterior, ready for the sampler.
 
+    >>> import numpy as np
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> model = segunc.ABNN(alpha=0.1).fit(segunc.wrap(net, ("road", "other")))
+    >>> maps = model(np.zeros((32, 48, 3), np.uint8), draws=4)
+    >>> maps.entropy.shape
+    (32, 48)
+
     Attributes:
         network: converted when its own posterior draws; member 0 of an ensemble.
         posterior: makes the draws.
@@ -380,6 +390,11 @@ class Model:
     ) -> Model:
         """Return the model with what was fitted on it. What was fitted with a former one of it is
         left out.
+
+        Args:
+            attachment: what was fitted.
+            documents: further files for :meth:`save`, by name.
+            summary: of the fit, in a line.
         """
         name = Path(attachment.file).stem
         attachments = dict(self.attachments)
@@ -595,12 +610,24 @@ def wrap(
         mean, std: input normalisation of images in 0..1, per channel.
         palette: one (red, green, blue) in 0..255 a class.
         inference_size: (height, width) of the frames that it was made for, or None for any.
-        factory: ``package.module:function`` that makes the module from ``arguments``, which a model
-            folder needs; this call is your agreement that its code runs on this machine.
+        factory: ``package.module:function`` that makes the module from ``arguments``, so that a
+            model folder is whole; this call is your agreement that its code runs on this machine.
+            Without it, :func:`segunc.load` needs the module.
+        arguments: keyword arguments of the factory.
+
+    Returns:
+        The deterministic model, of which methods make others.
 
     Raises:
         InputError: the module fails on frames, mixes those of a batch, or returns no dense logits
             or probabilities.
+
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> segunc.wrap(net, ("road", "other")).bayesian
+    False
     """
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
@@ -679,9 +706,24 @@ def load_model(folder: Path | str, network: Network | Sequence[Network] | None =
             into eval mode and not changed otherwise. Its weights have to be those that were saved
             with the folder, or those of then.
 
+    Returns:
+        The model, with all that was fitted on it.
+
     Raises:
         InputError: a missing or damaged file, a posterior of another base network, what was fitted
             on another model, or is of a kind that nothing here knows; a network of another hash.
+
+    >>> import tempfile
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> model = segunc.ABNN(alpha=0.1).fit(segunc.wrap(net, ("road", "other")))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(folder)
+    ...     again = segunc.load(folder, network=net)
+    >>> again.posterior_sha256 == model.posterior_sha256
+    True
     """
     folder = Path(folder)
     model_files(folder)  # none of them is a link

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from segunc.baselines.fitted import frames_as_seen
 from segunc.core.bounds import NonNegativeInt
-from segunc.posteriors.fitting import FitRun
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import segunc
 from segunc.baselines.mixtures import Ensemble
-from segunc.posteriors.fitting import FitRun, silent
+from segunc.posteriors.fit_run import FitRun, silent
 from segunc.posteriors.model import Model
 from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import FitConfig
