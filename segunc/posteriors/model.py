@@ -523,6 +523,160 @@ def _refuse_bayesian(folder: Path, model: Model) -> None:
             hint="give another folder",
         )
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: Path | str,
+        *,
+        network: nn.Module | Sequence[nn.Module] | None = None,
+        force_download: bool = False,
+        token: str | bool | None = None,
+        cache_dir: Path | str | None = None,
+        local_files_only: bool = False,
+        revision: str | None = None,
+    ) -> Model:
+        """Load a model from a folder, or from the Hugging Face Hub by its name.
+
+        Nothing of the repository runs, see ``SECURITY.md``. Only files of a model folder are
+        downloaded. :attr:`folder` is then in the cache of ``huggingface_hub``, and
+        ``model.network.description.provenance["hub"]`` names repository and commit.
+
+        Args:
+            pretrained_model_name_or_path: a model folder, or ``owner/name``. A folder of that name
+                comes first.
+            network: the torch module of a model that was saved without a factory; of an ensemble,
+                one for each member.
+            force_download: download files again that are in the cache.
+            token: of the Hub; None or True takes that of ``hf auth login``, False none.
+            cache_dir: cache of ``huggingface_hub``; None takes its own.
+            local_files_only: read the cache and open no connection.
+            revision: branch, tag or commit hash; None is ``main``.
+
+        Raises:
+            InputError: no such folder or repository; no access; no model; a damaged file; a network
+                of somebody's code without your agreement; or ``huggingface_hub`` is missing.
+
+        >>> segunc.Model.from_pretrained("owner/roads").posterior.members
+        2
+        """
+        from segunc.posteriors.hub_client import Repository
+        from segunc.posteriors.hub_download import load_pretrained
+
+        arguments: dict[str, Any] = {} if network is None else {"network": network}
+        return load_pretrained(
+            pretrained_model_name_or_path,
+            lambda name: Repository(
+                name, revision, token, cache_dir, force_download, local_files_only
+            ),
+            ATTACHMENTS,
+            lambda folder: load_model(folder, **arguments),
+        )
+
+    def save_pretrained(
+        self,
+        save_directory: Path | str,
+        *,
+        report: Path | str | None = None,
+        license: str | None = None,
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        model_card_kwargs: Mapping[str, Any] | None = None,
+        **push_to_hub_kwargs: Any,
+    ) -> str | None:
+        """Write what :meth:`push_to_hub` uploads into a folder: the model and its card README.md.
+
+        Args:
+            save_directory: the folder. A README.md in it stays as it is.
+            report, license, model_card_kwargs: see :meth:`push_to_hub`.
+            repo_id: name on the Hub; None takes that of the folder.
+            push_to_hub: also publish the model.
+            push_to_hub_kwargs: further arguments of :meth:`push_to_hub`.
+
+        Returns:
+            The address of the commit, None without ``push_to_hub``.
+        """
+        from segunc.posteriors import hub_upload
+        from segunc.posteriors.model_card import CardOptions
+
+        options = CardOptions(report, license, model_card_kwargs)
+        hub_upload.save_pretrained(self, save_directory, repo_id, options)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(
+            repo_id or Path(save_directory).resolve().name,
+            report=report,
+            license=license,
+            model_card_kwargs=model_card_kwargs,
+            **push_to_hub_kwargs,
+        )
+
+    def push_to_hub(  # noqa: PLR0913 - the arguments of the mixin of huggingface_hub
+        self,
+        repo_id: str,
+        *,
+        report: Path | str | None = None,
+        license: str | None = None,
+        commit_message: str = "Push model using huggingface_hub.",
+        private: bool | None = None,
+        token: str | None = None,
+        branch: str | None = None,
+        create_pr: bool | None = None,
+        allow_patterns: list[str] | str | None = None,
+        ignore_patterns: list[str] | str | None = None,
+        delete_patterns: list[str] | str | None = None,
+        model_card_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Publish the model on the Hugging Face Hub with a model card.
+
+        The files are those of :meth:`save`. Absolute paths in them are shortened to their last
+        names, and ``data.json`` loses the folder of the data. Files of a former model in the
+        repository are removed, others stay.
+
+        Args:
+            repo_id: ``owner/name``, or ``name`` for the owner of the token.
+            report: ``report.json`` of ``segunc report``, or its folder. Without it the card says
+                that nothing was measured.
+            license: identifier of the licence, such as ``mit``. Without it the card says that none
+                is stated.
+            commit_message: first line of the commit.
+            private: whether the repository is private; None leaves that to the Hub.
+            token: of the Hub; None takes that of ``hf auth login``.
+            branch: to commit to; it is made where it is missing. None is ``main``.
+            create_pr: open a pull request in place of a commit.
+            allow_patterns: upload only files that match one of these patterns.
+            ignore_patterns: do not upload files that match one of these patterns.
+            delete_patterns: remove files of the repository that match one of these patterns.
+            model_card_kwargs: further keys of the card's header (``language``, ``tags``,
+                ``datasets``, ``base_model``, ``model_name``, ``license_name``, ``license_link``)
+                and texts in Markdown (``model_description``, ``repo_url``, ``paper_url``,
+                ``docs_url``).
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            InputError: a model that cannot be saved; a report of another model; a path that decides
+                what the model is; no access; or ``huggingface_hub`` is missing.
+
+        >>> segunc.load(abnn).push_to_hub("owner/roads", license="mit").startswith("http")
+        True
+        """
+        from segunc.posteriors.hub_upload import Upload, push
+        from segunc.posteriors.model_card import CardOptions
+
+        upload = Upload(
+            commit_message=commit_message,
+            private=private,
+            token=token,
+            branch=branch,
+            create_pr=create_pr,
+            allow_patterns=allow_patterns,
+            ignore_patterns=ignore_patterns,
+            delete_patterns=delete_patterns,
+        )
+        options = CardOptions(report, license, model_card_kwargs)
+        return push(self, repo_id, upload, ATTACHMENTS, options)
+
 
 def _check_image(image: Any) -> None:
     """Raise an InputError for what is not an image RGB uint8 ``[H, W, 3]``."""
