@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc.gallery.colours import colour_table
+from segunc.colours import colour_table
 from segunc.gallery.drawing import FLAGGED, LABELLED
 from segunc.verbs.init import PALETTE
 
