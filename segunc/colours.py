@@ -21,6 +21,26 @@ from segunc.scores import SCORES
 PERCENTILES = (1, 99)
 """Of the values of an unbounded score: the two ends of its colours."""
 
+CLASS_COLOURS = (
+    # Okabe and Ito's colours.
+    (0, 114, 178),
+    (230, 159, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (86, 180, 233),
+    (213, 94, 0),
+    (240, 228, 66),
+    # Tol's muted colours.
+    (51, 34, 136),
+    (136, 34, 85),
+    (17, 119, 51),
+    (153, 153, 51),
+    (136, 204, 238),
+    (170, 68, 153),
+    (221, 204, 119),
+)
+"""Colours that colour-blind readers tell apart; none is grey, since grey pixels may be ids."""
+
 
 @dataclass(frozen=True)
 class DisplayRange:
@@ -137,6 +157,20 @@ def range_of_ends(ends: Sequence[float]) -> DisplayRange:
 def _nine_digits(value: float) -> float:
     """Round away what the binary form of a decimal step adds."""
     return float(f"{value:.9g}")
+
+
+def colour_of_class(number: int, palette: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Return the RGB colour of a class id: of the palette, else one of :data:`CLASS_COLOURS`, light
+    ones of these when they are used up, then dark ones.
+    """
+    if number < len(palette):
+        return palette[number]
+    turn, place = divmod(number, len(CLASS_COLOURS))
+    red, green, blue = CLASS_COLOURS[place]
+    towards = (None, 255, 0)[turn % 3]
+    if towards is None:
+        return red, green, blue
+    return (red + towards) // 2, (green + towards) // 2, (blue + towards) // 2
 
 
 def distant_colour(index: int) -> list[int]:

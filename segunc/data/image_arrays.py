@@ -376,7 +376,7 @@ def _note(name: str, dtype: np.dtype[Any], ends: tuple[float, float], given: Val
     lowest, highest = ends
     low, high = given
     used = int(highest).bit_length() if highest > 0 else 0
-    if dtype.name == "uint16" and given == (0, 65535) and 0 < used <= 14:
+    if dtype.name == "uint16" and high == 65535 and 0 < used <= 14:
         return (
             f"{name} is uint16 and uses {used} bits, so it looks {1 << 16 - used} times too dark "
             f"to the network; value_range=(0, {(1 << used) - 1}) says what white is"
@@ -451,9 +451,10 @@ def _looks_like(other: Any, image: Any) -> bool:
     """Return whether something has the container, the type and the channels of an image."""
     if isinstance(image, PilImage.Image):
         return isinstance(other, PilImage.Image) and other.mode == image.mode == "RGB"
-    if type(other) is not type(image) or not isinstance(image, (Tensor, np.ndarray)):
-        return False
-    if image.ndim < 3 or other.ndim != image.ndim or other.dtype != image.dtype:
-        return False
     axis = -3 if isinstance(image, Tensor) else -1
+    axes: int = getattr(image, "ndim", 0)
+    if axes < 3 or type(other) is not type(image):
+        return False
+    if other.ndim != axes or other.dtype != image.dtype:
+        return False
     return bool(other.shape[axis] == image.shape[axis])

@@ -24,9 +24,9 @@ from matplotlib.patches import Rectangle
 from segunc.colours import (
     PERCENTILES,
     DisplayRange,
+    colour_of_class,
     colour_table,
     display_range,
-    distant_colour,
     range_of_ends,
 )
 from segunc.posteriors.map_origin import MapsOfImage
@@ -37,7 +37,6 @@ LOOK: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 7.5,
     "text.color": "#1c1d21",
-    "savefig.dpi": 150,
     "figure.dpi": 100,
     "hatch.linewidth": 0.6,
 }
@@ -51,12 +50,14 @@ PANEL_AREA = 7.6  # of a panel in square inches
 SMALLEST_SIDE = 1.2  # of a panel in inches
 LARGEST_SIDE = 5.2  # likewise
 LEAST_CELL = 2.7  # width of a panel with what stands below it in inches
+LEAST_CELL_OF_ROW = 2.0  # likewise where several images stand one below the other
 WIDEST = 12.8  # width of a figure in inches
 GAP = 0.2  # between panels in inches
 TITLE = 0.3  # height of a title in inches
 BAR = 0.12  # height of a colour bar in inches
 LINE = 0.16  # height of a line of text in inches
-LETTER = 0.066  # mean width of a letter in inches
+LETTER = 0.056  # mean width of a letter in inches
+LETTER_OF_TITLE = 0.071
 SWATCH = 0.2  # width of a swatch with its margin in inches
 FAINT = "#5c5f69"
 SIDES = ("left", "center", "right")  # of the text of the three ticks
@@ -67,8 +68,7 @@ class MapsFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        with styled:
-            self.savefig(buffer, format="png")
+        self.savefig(buffer, format="png", dpi=100)
         return buffer.getvalue()
 
 
@@ -94,7 +94,7 @@ class Bar:
 
     def lines(self, width: float) -> list[str]:
         """Return the words in lines of a width in inches."""
-        return wrap(self.words, max(16, int(width / LETTER)))
+        return wrap(self.words, max(16, int(width / LETTER)), break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,23 @@ class Panels:
     columns: int
 
     @classmethod
-    def of(cls, maps: MapsOfImage, bars: Sequence[Bar]) -> Panels:
-        """Return the panels of an image, in the shape of the image."""
+    def of(cls, maps: MapsOfImage, bars: Sequence[Bar], *, one_row: bool) -> Panels:
+        """Return the panels of an image, in the shape of the image.
+
+        Args:
+            maps: of the image.
+            bars: of the scores.
+            one_row: whether panels shrink until they stand in a row, which helps to compare images.
+        """
         height, width = maps.prediction.shape
         panel = panel_size(width / height)
         cell = max(LEAST_CELL, panel[0])
         count = (maps.image is not None) + 1 + len(bars)
+        share = (WIDEST - GAP) / count - GAP
+        if one_row and LEAST_CELL_OF_ROW <= share < cell:
+            cell = share
+            shrunk = min(1.0, cell / panel[0])
+            panel = (panel[0] * shrunk, panel[1] * shrunk)
         most = max(1, min(count, int((WIDEST - GAP) / (cell + GAP))))
         rows = math.ceil(count / most)
         columns = math.ceil(count / rows)
@@ -141,7 +152,7 @@ class Panels:
     def legend_columns(self) -> int:
         """Columns of the legend."""
         longest = max(len(swatch.words) for swatch in self.legend)
-        return max(1, int(self.cell / (longest * LETTER + SWATCH)))
+        return max(1, int(self.cell / (longest * LETTER + 1.6 * SWATCH)))
 
     @property
     def below(self) -> list[float]:
@@ -231,13 +242,14 @@ def draw_maps(
     """
     names = usual_scores(maps[0]) if scores is None else list(dict.fromkeys(scores))
     bars = [bar_of(name, maps, ranges.get(name)) for name in names]
-    blocks = [Panels.of(image, bars) for image in maps]
+    blocks = [Panels.of(image, bars, one_row=len(maps) > 1) for image in maps]
     width = max(block.size[0] for block in blocks)
     height = sum(block.size[1] for block in blocks)
     page = Page(MapsFigure(figsize=(width, height)), width, height)
     top = 0.0
-    for image, block in zip(maps, blocks, strict=True):
-        draw_block(page, block, image, top)
+    for number, (image, block) in enumerate(zip(maps, blocks, strict=True)):
+        title = "Image" if len(maps) == 1 else f"Image {number}"
+        draw_block(page, block, image, top, title)
         top += block.size[1]
     return page.figure
 
@@ -273,7 +285,10 @@ def bar_of(score: str, maps: Sequence[MapsOfImage], asked: tuple[float, float] |
         for image in maps:
             ends += np.percentile(image.scores[score], PERCENTILES).tolist()
         whose = "this image" if len(maps) == 1 else "these images"
-        return Bar(score, range_of_ends(ends), f"{words}; range of {whose}")
+        shown = range_of_ends(ends)
+        if entry is not None and entry.lower is not None and shown.low <= entry.lower:
+            shown = replace(shown, low=entry.lower, open_below=False)
+        return Bar(score, shown, f"{words}; range of {whose}")
     shown = display_range(score)
     origin = maps[0].origin
     measured = origin.measured_to.get(score) if origin is not None else None
@@ -283,14 +298,6 @@ def bar_of(score: str, maps: Sequence[MapsOfImage], asked: tuple[float, float] |
     return Bar(score, shown, words)
 
 
-def class_colour(maps: MapsOfImage, number: int) -> tuple[int, int, int]:
-    """Return the colour of a class: of the palette, else one far from its neighbours."""
-    if number < len(maps.palette):
-        return maps.palette[number]
-    red, green, blue = distant_colour(number)
-    return red, green, blue
-
-
 def legend_of(maps: MapsOfImage) -> list[Swatch]:
     """Return the classes of a prediction, the largest first, with their shares of the pixels."""
     counts = np.bincount(maps.prediction.ravel(), minlength=1)
@@ -298,7 +305,7 @@ def legend_of(maps: MapsOfImage) -> list[Swatch]:
     legend = []
     for number in order[:MOST_CLASSES]:
         name = maps.classes[number] if number < len(maps.classes) else f"class {number}"
-        red, green, blue = class_colour(maps, number)
+        red, green, blue = colour_of_class(number, maps.palette)
         share = percent(counts[number] / maps.prediction.size)
         legend.append(Swatch((red / 255, green / 255, blue / 255), f"{name} {share}"))
     others = order[MOST_CLASSES:]
@@ -313,7 +320,7 @@ def percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 else "<1%"
 
 
-def draw_block(page: Page, block: Panels, maps: MapsOfImage, top: float) -> None:
+def draw_block(page: Page, block: Panels, maps: MapsOfImage, top: float, name: str) -> None:
     """Draw the panels of one image.
 
     Args:
@@ -321,16 +328,17 @@ def draw_block(page: Page, block: Panels, maps: MapsOfImage, top: float) -> None
         block: where the panels stand.
         maps: of the image.
         top: upper edge of the block.
+        name: of the image.
     """
     number = 0
     if block.image:
         height, width = maps.prediction.shape
-        title = f"Image  [{height} x {width}]"
+        title = f"{name}  [{height} x {width}]"
         draw_panel(page, block, number, top, title, maps.image, interpolation="auto")
         number += 1
     colours = np.zeros((256, 3), np.uint8)
     for index in np.unique(maps.prediction):
-        colours[index] = class_colour(maps, int(index))
+        colours[index] = colour_of_class(int(index), maps.palette)
     painted = colours[maps.prediction]
     draw_panel(page, block, number, top, "Prediction", painted, interpolation="nearest")
     draw_legend(page, block, number, top)
@@ -346,12 +354,16 @@ def draw_panel(
     page: Page, block: Panels, number: int, top: float, title: str, pixels: Any, **look: Any
 ) -> None:
     """Draw a picture with its title, in the middle of its cell."""
-    left, below = block.corner(number)
+    cell, below = block.corner(number)
     width, height = block.panel
-    left += (block.cell - width) / 2
+    left = cell + (block.cell - width) / 2
     axes = page.axes(left, top + below, width, height)
     axes.imshow(pixels, aspect="auto", **look)
-    page.write(title, left, top + below - 0.21, fontsize=9)
+    length = len(title) * LETTER_OF_TITLE
+    if length > width:  # it begins where its cell does, and shrinks to the cell
+        left = cell
+    size = 9 * min(1.0, block.cell / length)
+    page.write(title, left, top + below - 0.21, fontsize=size)
 
 
 def draw_legend(page: Page, block: Panels, number: int, top: float) -> None:

@@ -361,8 +361,8 @@ class Model:
                 list of images, whose sizes may differ.
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
             value_range: the values of black and white. None takes what the type says: uint8 is
-                0..255, uint16 is 0..65535, floats are 0..1. Floats keep their precision, and those of
-                k / 255 give the maps of uint8 k.
+                0..255, uint16 is 0..65535, floats are 0..1. Floats keep their precision, and those
+                of k / 255 give the maps of uint8 k.
 
         Returns:
             The maps of one image, or :class:`BatchMaps` of a list or a batch.
