@@ -47,8 +47,8 @@ are.
 MOST_SHOWN = 6  # scores that a figure shows where none are named
 MOST_CLASSES = 24  # that a legend names
 PANEL_AREA = 7.6  # of a panel in square inches
-SMALLEST_SIDE = 1.2  # of a panel in inches
-LARGEST_SIDE = 5.2  # likewise
+SMALLEST_BAR = 1.2  # width of a colour bar in inches
+LARGEST_SIDE = 5.2  # of a panel in inches
 LEAST_CELL = 2.7  # width of a panel with what stands below it in inches
 LEAST_CELL_OF_ROW = 2.0  # likewise where several images stand one below the other
 WIDEST = 12.8  # width of a figure in inches
@@ -181,8 +181,7 @@ class Panels:
 
 
 def panel_size(ratio: float) -> tuple[float, float]:
-    """Return the (width, height) in inches of the panel of an image of a ratio width / height; of
-    an image that is very wide or very high the smaller side is stretched to be seen.
+    """Return the (width, height) in inches of the panel of an image of a ratio width / height.
     """
     width = min(LARGEST_SIDE, math.sqrt(PANEL_AREA * ratio))
     height = width / ratio
@@ -353,16 +352,12 @@ def draw_block(page: Page, block: Panels, maps: MapsOfImage, top: float, name: s
 def draw_panel(
     page: Page, block: Panels, number: int, top: float, title: str, pixels: Any, **look: Any
 ) -> None:
-    """Draw a picture with its title, in the middle of its cell."""
-    cell, below = block.corner(number)
+    """Draw a picture with its title."""
+    left, below = block.corner(number)
     width, height = block.panel
-    left = cell + (block.cell - width) / 2
     axes = page.axes(left, top + below, width, height)
     axes.imshow(pixels, aspect="auto", **look)
-    length = len(title) * LETTER_OF_TITLE
-    if length > width:  # it begins where its cell does, and shrinks to the cell
-        left = cell
-    size = 9 * min(1.0, block.cell / length)
+    size = 9 * min(1.0, block.cell / (len(title) * LETTER_OF_TITLE))
     page.write(title, left, top + below - 0.21, fontsize=size)
 
 
@@ -395,9 +390,8 @@ def draw_bar(
     page: Page, block: Panels, number: int, top: float, bar: Bar, colour_map: ListedColormap
 ) -> None:
     """Draw the colour bar of a score below its panel, with its ends and what it means."""
-    cell, below = block.corner(number)
-    width = max(block.panel[0], SMALLEST_SIDE)
-    left = cell + (block.cell - width) / 2
+    left, below = block.corner(number)
+    width = max(block.panel[0], SMALLEST_BAR)
     upper = top + below + block.panel[1] + 0.08
     axes = page.axes(left, upper, width, BAR)
     axes.imshow(np.linspace(0, 1, 256)[None], aspect="auto", cmap=colour_map, vmin=0, vmax=1)
@@ -411,4 +405,4 @@ def draw_bar(
         page.write(words, left + share * width, below_bar, ha=side)
     for row, line in enumerate(bar.lines(block.cell)):
         y = below_bar + LINE * (1 + row)
-        page.write(line, cell + block.cell / 2, y, ha="center", color=FAINT)
+        page.write(line, left, y, color=FAINT)
