@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         save_network as save_network,
     )
     from segunc.posteriors.abnn import ABNN as ABNN, ABNNPosterior as ABNNPosterior
+    from segunc.posteriors.image_maps import BatchMaps as BatchMaps, ImageMaps as ImageMaps
     from segunc.posteriors.model import (
         Model as Model,
         load as load,
@@ -54,6 +55,7 @@ _NAMES = {
     "maps.encoding": "decode_unit",
     "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
     "posteriors.abnn": "ABNN ABNNPosterior",
+    "posteriors.image_maps": "BatchMaps ImageMaps",
     "posteriors.model": "Model load load_model wrap",
     "sampling": "Sampler",
     "verbs.compare": "compare",

@@ -181,8 +181,7 @@ class Panels:
 
 
 def panel_size(ratio: float) -> tuple[float, float]:
-    """Return the (width, height) in inches of the panel of an image of a ratio width / height.
-    """
+    """Return the (width, height) in inches of the panel of an image of a ratio width / height."""
     width = min(LARGEST_SIDE, math.sqrt(PANEL_AREA * ratio))
     height = width / ratio
     if height > LARGEST_SIDE:
