@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -244,6 +245,7 @@ def draw_maps(
     width = max(block.size[0] for block in blocks)
     height = sum(block.size[1] for block in blocks)
     page = Page(MapsFigure(figsize=(width, height)), width, height)
+    FigureCanvasAgg(page.figure)  # its pixels can be read, whatever the user's backend is
     top = 0.0
     for number, (image, block) in enumerate(zip(maps, blocks, strict=True)):
         title = "Image" if len(maps) == 1 else f"Image {number}"

@@ -33,6 +33,7 @@ from tests.outside.score import MARGIN
 from tests.posteriors.small_models import CLASSES, IMAGE, small_model
 
 TWO = ("entropy", "deterministic-energy")
+HALF = ((0.5,),)
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +172,9 @@ def test_a_batch_is_a_sequence_of_maps_with_stacked_fields(batch: BatchMaps) -> 
     assert batch.prediction.shape == batch.entropy.shape == (2, 32, 48)
     assert batch.image.shape == (2, 32, 48, 3)
     assert np.array_equal(batch[-1].entropy, batch.entropy[1])
-    assert [np.array_equal(maps.image, batch.image[i]) for i, maps in enumerate(batch)] == [
-        True
-    ] * 2
+    for image, maps in zip((IMAGE, IMAGE[::-1]), batch, strict=True):
+        assert np.array_equal(maps.image, image)
+    assert np.array_equal(batch.image, [IMAGE, IMAGE[::-1]])
     assert isinstance(batch[:1], BatchMaps)
     assert len(batch[1:]) == 1
     with pytest.raises(IndexError):
@@ -205,7 +206,6 @@ def check(model: segunc.Model, image: np.ndarray) -> None:
     for each in model.maps([image]):
         reveal_type(each)
     maps.entropi
-    maps.entropy = image
 """
 
 
@@ -217,7 +217,8 @@ def test_a_type_checker_knows_the_fields_and_finds_a_typo(tmp_path: Path) -> Non
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     lines = [line.partition(": ")[2] for line in done.stdout.splitlines()]
     revealed = [line for line in lines if line.startswith("note: Revealed")]
-    array = '"numpy.ndarray[tuple[Any, ...], numpy.dtype[numpy.floating[numpy._typing._nbit_base._32Bit]]]"'
+    dtype = "numpy.dtype[numpy.floating[numpy._typing._nbit_base._32Bit]]"
+    array = f'"numpy.ndarray[tuple[Any, ...], {dtype}]"'
     maps = "segunc.posteriors.image_maps"
     assert [line.removeprefix("note: Revealed type is ") for line in revealed] == [
         f'"{maps}.ImageMaps"',
@@ -227,8 +228,8 @@ def test_a_type_checker_knows_the_fields_and_finds_a_typo(tmp_path: Path) -> Non
         f'"{maps}.ImageMaps"',
     ], done.stdout
     errors = [line for line in lines if line.startswith("error")]
-    assert len(errors) == 2, done.stdout
-    assert '"ImageMaps" has no attribute "entropi"; maybe "entropy"?' in errors[0]
+    assert len(errors) == 1, done.stdout
+    assert '"ImageMaps" has no attribute "entropi"' in errors[0]
 
 
 # Figures.
@@ -326,12 +327,12 @@ def test_images_of_a_batch_share_their_colours() -> None:
 
 
 def test_a_figure_shows_all_of_few_scores_and_the_usual_of_many() -> None:
-    few = made(dict.fromkeys(("msp", "rba", "knn"), [[0.5]]))
+    few = made(dict.fromkeys(("msp", "rba", "knn"), HALF))
     assert usual_scores(few) == ["msp", "rba", "knn"]
     many = dict.fromkeys(score.name for score in _TABLE)
-    assert usual_scores(made(dict.fromkeys(many, [[0.5]]))) == ["anomaly", "entropy", "epistemic"]
+    assert usual_scores(made(dict.fromkeys(many, HALF))) == ["anomaly", "entropy", "epistemic"]
     alone = made(
-        dict.fromkeys(("entropy", "aleatoric", "epistemic"), [[0.5]]), origin=Origin({"draws": 1})
+        dict.fromkeys(("entropy", "aleatoric", "epistemic"), HALF), origin=Origin({"draws": 1})
     )
     assert usual_scores(alone) == ["entropy"]
 
