@@ -10,7 +10,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import safe_name
 from segunc.maps.encoding import Array
 from segunc.maps.folder import PREDICTION
-from segunc.maps.manifest import build_manifest
+from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.shards import FrameRecords, Shard
 from segunc.maps.store import MapsWriter
 from segunc.posteriors.map_origin import MapsOfImage
@@ -108,7 +108,21 @@ def manifest_of(maps: MapsOfImage, *, compact: bool) -> dict[str, Any]:
 
 
 def _open(folder: Path, manifest: Mapping[str, Any]) -> MapsWriter:
-    """Open a folder for more maps."""
+    """Open a folder for more maps.
+
+    Raises:
+        InputError: it holds maps of other scores or of another run, or other files.
+    """
+    before = read_manifest(folder)
+    if before is not None and set(before["maps"]) != set(manifest["maps"]):
+        held, new = (
+            ", ".join(score for score in content["maps"] if score != PREDICTION)
+            for content in (before, manifest)
+        )
+        raise InputError(
+            f"{folder} holds the scores {held}, and these maps have {new}",
+            hint="ask the model for the same scores, or save into another folder",
+        )
     try:
         return MapsWriter(folder, manifest)
     except InputError as error:
