@@ -12,6 +12,7 @@ from PIL import Image
 
 import segunc
 from segunc.frames.sources import open_source
+from segunc.maps.encoding import encode_unit
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.image_maps import ImageMaps
 from segunc.scores import DEFAULT_SCORES
@@ -72,6 +73,19 @@ def test_saved_maps_are_the_files_of_predict(predicted: Job, saved: Path) -> Non
         if name not in ("manifest.json", "frames.jsonl"):
             assert theirs[name] == data, name
     assert {name for name in theirs if not name.startswith("overlay")} == set(ours)
+
+
+@pytest.mark.slow
+def test_maps_of_a_model_that_was_not_placed_are_within_one_code(
+    predicted: Job, saved: Path
+) -> None:
+    model = segunc.load(predicted.abnn)
+    reader = MapsReader(saved)
+    for frame in open_source(predicted.frames).frames():
+        maps = model(frame.image, draws=4, scores=("entropy", "epistemic"))
+        for name in maps.scores:
+            stored = reader.read_stored(frame.name, name).astype(int)
+            assert np.abs(encode_unit(maps[name]).astype(int) - stored).max() <= 1
 
 
 @pytest.mark.slow
