@@ -143,6 +143,10 @@ epistemic
             raise InputError(_no_score(score, self.scores, self.scores))
         return self.scores[score]
 
+    def __contains__(self, score: object) -> bool:
+        """Return whether the maps hold a score of this name."""
+        return score in self.scores
+
     def __repr__(self) -> str:
         height, width = self.prediction.shape
         head = f"{type(self).__name__}: prediction [{height}, {width}]"
@@ -189,16 +193,27 @@ epistemic
         png: bytes = figure._repr_png_()
         return png
 
-    def save(self, folder: Path | str, name: str | Sequence[str], *, compact: bool = False) -> None:
+    def save(
+        self,
+        folder: Path | str,
+        name: str | Sequence[str],
+        *,
+        images: Path | str | None = None,
+        compact: bool = False,
+    ) -> None:
         """Write the maps into a folder as ``segunc predict`` does: ``SCORE/NAME``,
         ``prediction/NAME.png``, a line in ``frames.jsonl`` and a manifest.
 
         Further calls with other names add to the folder, if the model, its settings and the scores
-        are the same. To save the same maps under the same name again changes nothing.
+        are the same. To save the same maps under the same name again changes nothing. The files are
+        those of ``segunc predict --precision float32`` to the byte if :meth:`segunc.Model.place`
+        was called, which lays the weights out as the command line does; else to a rounding.
 
         Args:
             folder: of the maps; it may not exist yet.
             name: of the frame; ``/`` makes folders.
+            images: another folder, where the image is written as ``NAME.png`` in 8 bits, for
+                ``segunc overlay --images`` and ``segunc review --images``; None writes none.
             compact: see :class:`segunc.options.PredictOptions`.
 
         Raises:
@@ -211,7 +226,7 @@ epistemic
         """
         from segunc.posteriors.map_folder import save_maps
 
-        save_maps(folder, _names(name), [self], compact=compact)
+        save_maps(folder, _names(name), [self], images=images, compact=compact)
 
 
 class BatchMaps(ImageMaps):
@@ -259,8 +274,14 @@ class BatchMaps(ImageMaps):
                 return None
             images.append(maps.image)
         if len({image.dtype for image in images}) > 1:
-            images = [as_float(image) for image in images]
+            images = [_as_float(image) for image in images]
         return _stacked(images)
+
+    @property
+    def reasons(self) -> Mapping[tuple[int, int], Mapping[str, Any]]:
+        raise InputError(
+            "pixels of a batch have no reasons of their own", hint="batch[0].reasons, of one image"
+        )
 
     def __len__(self) -> int:
         return len(self._maps)
@@ -309,17 +330,24 @@ class BatchMaps(ImageMaps):
             )
         return _draw(self._maps, scores, ranges)
 
-    def save(self, folder: Path | str, name: str | Sequence[str], *, compact: bool = False) -> None:
+    def save(
+        self,
+        folder: Path | str,
+        name: str | Sequence[str],
+        *,
+        images: Path | str | None = None,
+        compact: bool = False,
+    ) -> None:
         """Write the maps of all images, see :meth:`ImageMaps.save`.
 
         Args:
             folder: of the maps.
             name: a list of one name for each image.
-            compact: as there.
+            images, compact: as there.
         """
         from segunc.posteriors.map_folder import save_maps
 
-        save_maps(folder, _names(name), self._maps, compact=compact)
+        save_maps(folder, _names(name), self._maps, images=images, compact=compact)
 
 
 MOST_ROWS = 16
@@ -355,7 +383,7 @@ def _stacked(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.stack(arrays)
 
 
-def as_float(image: AnyImage) -> npt.NDArray[np.float32]:
+def _as_float(image: AnyImage) -> npt.NDArray[np.float32]:
     """Return an image as float32 in 0..1."""
     floats = image.astype(np.float32)
     return floats / np.float32(255) if image.dtype == np.uint8 else floats

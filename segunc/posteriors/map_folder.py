@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from segunc.core.errors import InputError
-from segunc.core.files import safe_name
-from segunc.maps.encoding import Array
+from segunc.core.files import inside, safe_name, write_file
+from segunc.core.removal import is_listed
+from segunc.maps.encoding import Array, encode_png
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import build_manifest, read_manifest
-from segunc.maps.shards import FrameRecords, Shard
+from segunc.maps.shards import FrameRecords, Shard, file_sum
 from segunc.maps.store import MapsWriter
 from segunc.posteriors.map_origin import MapsOfImage
 
@@ -34,7 +38,12 @@ class _FrameMaps(dict[str, Array]):
 
 
 def save_maps(
-    folder: Path | str, names: Sequence[str], maps: Sequence[MapsOfImage], *, compact: bool = False
+    folder: Path | str,
+    names: Sequence[str],
+    maps: Sequence[MapsOfImage],
+    *,
+    images: Path | str | None = None,
+    compact: bool = False,
 ) -> None:
     """Add the maps of images to a folder, see
     :meth:`segunc.posteriors.image_maps.ImageMaps.save`.
@@ -43,10 +52,12 @@ def save_maps(
         folder: of the maps.
         names: of the frames, one for each image.
         maps: of the images, which one model made.
+        images: a folder for the images themselves; None writes none.
         compact: whether maps are stored as means of 2 x 2 pixels.
     """
     folder = Path(folder)
     _check_names(names, len(maps))
+    pictures = {} if images is None else _pictures(Path(images), names, maps)
     writer = _open(folder, manifest_of(maps[0], compact=compact))
     status = "interrupted"
     try:
@@ -60,6 +71,8 @@ def save_maps(
         raise
     finally:
         writer.close(status)
+    for path, data in pictures.items():
+        write_file(path, data)
 
 
 def _check_names(names: Sequence[str], images: int) -> None:
@@ -77,6 +90,30 @@ def _check_names(names: Sequence[str], images: int) -> None:
             safe_name(name, "a frame")
         except InputError as error:
             raise InputError(error.message, hint="name it by letters, digits and '-'") from error
+
+
+def _pictures(folder: Path, names: Sequence[str], maps: Sequence[MapsOfImage]) -> dict[Path, bytes]:
+    """Return the PNG of each image, by the path where it is to be.
+
+    Raises:
+        InputError: an image is not known, or there is another file in its place.
+    """
+    pictures = {}
+    for name, image in zip(names, maps, strict=True):
+        if image.image is None:
+            raise InputError(f"the maps of '{name}' hold no image", hint="leave images out")
+        pixels = image.image
+        if pixels.dtype != np.uint8:
+            pixels = np.rint(pixels * np.float32(255)).astype(np.uint8)
+        path = inside(folder, f"{name}.png")
+        data = encode_png(pixels)
+        if os.path.lexists(path) and not is_listed(path, [file_sum(data)]):
+            raise InputError(
+                f"{path} is another file than the image of these maps, so it is not replaced",
+                hint="give another folder as images",
+            )
+        pictures[path] = data
+    return pictures
 
 
 def manifest_of(maps: MapsOfImage, *, compact: bool) -> dict[str, Any]:

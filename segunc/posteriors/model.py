@@ -65,7 +65,7 @@ from segunc.posteriors.map_records import check_sampling, model_record, origin_o
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import AnyPosterior, branches_of
-from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler
+from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, caller_level
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import DATA, HISTORY, FitConfig, record_data, recorded_data, save_config
 from segunc.training.lightning_runs import Say
@@ -457,7 +457,7 @@ def _read_images(
     """Return what a model was called with as images; notes on their values are warnings."""
     batch = read_images(image, value_range)
     for note in batch.notes:
-        warnings.warn(note, NoteWarning, stacklevel=3)
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
     return batch
 
 

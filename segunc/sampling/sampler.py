@@ -496,7 +496,7 @@ class Sampler:
         for message in self.report.messages:
             if message not in self.warned:
                 self.warned.add(message)
-                warnings.warn(message, NoteWarning, stacklevel=_caller_level())
+                warnings.warn(message, NoteWarning, stacklevel=caller_level())
 
     def _predict(
         self,
@@ -946,7 +946,7 @@ def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:
     return id(module), id(attributes.get("forward")), hooks, values
 
 
-def _caller_level() -> int:
+def caller_level() -> int:
     """Return how many frames of the stack lie between the caller of this function and the first
     code that belongs neither to this package nor to a library that it calls through.
     """

@@ -79,6 +79,8 @@ def test_scores_are_fields_and_entries(of: str, request: pytest.FixtureRequest) 
     assert np.array_equal(answer["deterministic-energy"], answer.scores["deterministic-energy"])
     assert {"entropy", "deterministic_energy", "prediction", "plot", "save"} <= set(dir(answer))
     assert "msp" not in dir(answer)
+    assert "entropy" in answer
+    assert "msp" not in answer
     assert hasattr(answer, "entropy")
     assert not hasattr(answer, "msp")
 

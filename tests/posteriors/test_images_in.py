@@ -328,7 +328,9 @@ def test_an_image_that_uses_little_of_its_range_is_noted(
 ) -> None:
     with pytest.warns(NoteWarning, match=said) as caught:
         model(image, draws=2)
-    assert caught[0].filename == __file__
+    with pytest.warns(NoteWarning, match=said) as of_loader:
+        list(model.maps([image], draws=2))
+    assert caught[0].filename == of_loader[0].filename == __file__
 
 
 def test_a_black_image_is_no_mistake(model: segunc.Model, recwarn: pytest.WarningsRecorder) -> None:

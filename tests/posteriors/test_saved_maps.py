@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import segunc
+from segunc.data.images import load_image
 from segunc.frames.sources import open_source
 from segunc.maps.encoding import encode_unit
 from segunc.maps.reader import MapsReader
@@ -278,6 +279,28 @@ def test_values_that_no_file_holds_are_refused(maps: ImageMaps, tmp_path: Path) 
         broken.save(tmp_path, "b")
     assert MapsReader(tmp_path).frames == ["a"]
     assert MapsReader(tmp_path).unfinished is None
+
+
+def test_images_are_written_for_overlays(
+    model: segunc.Model, maps: ImageMaps, tmp_path: Path
+) -> None:
+    exact = model(np.full((32, 48, 3), 0.7, np.float32), draws=4)
+    images = tmp_path / "images"
+    maps.save(tmp_path / "maps", "drive/a", images=images)
+    maps.save(tmp_path / "maps", "drive/a", images=images)
+    exact.save(tmp_path / "maps", "drive/b", images=images)
+    assert np.array_equal(load_image(images / "drive" / "a.png"), IMAGE)
+    assert np.unique(load_image(images / "drive" / "b.png")).tolist() == [round(0.7 * 255)]
+    drawn = segunc.overlay(tmp_path / "maps", out=tmp_path / "out", images=images)
+    assert [len(paths) for paths in drawn.pictures.values()] == [2]
+
+
+def test_a_picture_of_the_user_is_not_replaced(maps: ImageMaps, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("mine")
+    with pytest.raises(segunc.InputError, match=r"a.png is another file than the image"):
+        maps.save(tmp_path / "maps", "a", images=tmp_path)
+    assert (tmp_path / "a.png").read_text() == "mine"
+    assert not (tmp_path / "maps").exists()
 
 
 def test_pickled_maps_are_saved_as_the_maps_are(maps: ImageMaps, tmp_path: Path) -> None:
