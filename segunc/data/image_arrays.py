@@ -223,18 +223,14 @@ def _check_type(array: _Array, value_range: ValueRange | None) -> None:
     if dtype.kind not in "uif":
         hint = "uint8, or floats in 0..1"
         if dtype.kind == "b":
-            hint = f"a mask is no image; {_cast(array, 'uint8')} * 255 makes a picture of it"
+            cast = "image.byte()" if array.channels_first else "image.astype('uint8')"
+            hint = f"a mask is no image; {cast} * 255 makes a picture of it"
         raise InputError(f"{array.name} is of dtype {dtype}, which has no brightness", hint=hint)
     if dtype.kind in "ui" and value_range is None and dtype.name not in RANGES:
         raise InputError(
             f"{array.name} is of dtype {dtype}, whose values of black and white are not known",
-            hint=f"{_cast(array, 'uint8')}, or value_range=(0, 255)",
+            hint="value_range=(0, 255), or what black and white are",
         )
-
-
-def _cast(array: _Array, dtype: str) -> str:
-    """Return the call that casts what was given."""
-    return f"image.to(torch.{dtype})" if array.channels_first else f"image.astype('{dtype}')"
 
 
 def _channels_last(array: _Array) -> npt.NDArray[Any]:

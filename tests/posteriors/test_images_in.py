@@ -1,5 +1,6 @@
 """What a model takes as images: containers, axes, types and ranges of values."""
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,24 @@ def test_a_file_gives_what_predict_reads_of_it(tmp_path: Path) -> None:
     assert load_image(tmp_path / "turned.jpg").shape == (48, 32, 3)
 
 
+def opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def test_a_damaged_pil_image_is_said(model: segunc.Model) -> None:
+    file = io.BytesIO()
+    Image.fromarray(IMAGE).save(file, "png")
+    with pytest.raises(segunc.InputError, match=r"image cannot be decoded \(.*truncated"):
+        model(opened(file.getvalue()[:1000]), draws=2)
+
+
+def test_a_pil_image_of_several_pictures_is_refused(model: segunc.Model) -> None:
+    file = io.BytesIO()
+    Image.fromarray(IMAGE).save(file, "gif", save_all=True, append_images=[Image.fromarray(OTHER)])
+    with pytest.raises(segunc.InputError, match="several pictures"):
+        model(opened(file.getvalue()), draws=2)
+
+
 def test_a_pil_image_of_16_bits_keeps_them() -> None:
     deep = np.random.default_rng(0).integers(0, 65536, (5, 6), np.uint16)
     (image,) = read_images(Image.fromarray(deep)).images
@@ -252,12 +271,12 @@ def test_a_pil_image_of_16_bits_keeps_them() -> None:
         (np.zeros((0, 4, 3), np.uint8), "(0, 4, 3), which holds no pixel"),
         (np.zeros((0, 4, 5, 3), np.uint8), "holds no pixel"),
         (IMAGE > 9, "image is of dtype bool ... image.astype('uint8') * 255"),
-        (TENSOR > 9, "image is of dtype bool"),
+        (TENSOR > 9, "image is of dtype bool ... image.byte() * 255"),
         (IMAGE.astype(object), "image is of dtype object"),
         (IMAGE.astype(complex), "image is of dtype complex128"),
         (IMAGE.astype(str), "image is of dtype <U"),
-        (IMAGE.astype(np.int64), "dtype int64 ... image.astype('uint8'), or value_range"),
-        (TENSOR.long(), "image.to(torch.uint8)"),
+        (IMAGE.astype(np.int64), "dtype int64, whose ... value_range=(0, 255)"),
+        (TENSOR.long(), "dtype int64"),
         (IMAGE * 1.0, "from 0 to 255, and floats without a value_range are 0..1 ... =(0, 255)"),
         (IMAGE * 257.0, "value_range=(0, 65535)"),
         (
@@ -280,6 +299,7 @@ def test_a_pil_image_of_16_bits_keeps_them() -> None:
         ([IMAGE, IMAGE[None]], "image[1] of the list is a batch of shape (1, 32, 48, 3)"),
         ([IMAGE, IMAGE > 9], "image[1] is of dtype bool"),
         (np.stack([IMAGE / 255, IMAGE / 9]), "image[1] has values from 0 to 28.33"),
+        (Image.new("I", (4, 4)), "dtype int32"),
         (Image.new("CMYK", (4, 4)), "mode CMYK ... image.convert('RGB')"),
         (Image.new("F", (4, 4), 7.5), "from 7.5 to 7.5"),
     ],
