@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -122,7 +123,7 @@ def check_value_range(value_range: object) -> None:
     if value_range is None:
         return
     numbers = value_range if isinstance(value_range, (tuple, list)) else ()
-    if len(numbers) == 2 and all(isinstance(number, (int, float)) for number in numbers):
+    if len(numbers) == 2 and all(isinstance(number, Real) for number in numbers):
         low, high = numbers
         if math.isfinite(low) and math.isfinite(high) and low < high:
             return
@@ -261,8 +262,9 @@ def _fault_of_axes(array: _Array, axis: int) -> InputError:
         axis: where its channels should be.
     """
     shape = array.values.shape
-    container = "torch tensors have channels first" if array.channels_first else ""
-    container = container or "NumPy arrays have channels last"
+    container = "NumPy arrays have channels last"
+    if array.channels_first:
+        container = "torch tensors have channels first"
     first = len(shape) - 3
     last = len(shape) - 1
     other = last if array.channels_first else first

@@ -88,7 +88,7 @@ def test_every_container_gives_the_bits_of_uint8(
         (TENSOR.float(), (0.0, 255.0)),
         (IMAGE / 127.5 - 1, (-1, 1)),
         (IMAGE.astype(np.uint16), (0, 255)),
-        (IMAGE, (0, 255)),
+        (IMAGE, (np.float32(0), np.int64(255))),
     ],
 )
 def test_a_stated_range_gives_the_bits_of_uint8(
@@ -237,7 +237,7 @@ def opened(data: bytes) -> Image.Image:
 def test_a_damaged_pil_image_is_said(model: segunc.Model) -> None:
     file = io.BytesIO()
     Image.fromarray(IMAGE).save(file, "png")
-    with pytest.raises(segunc.InputError, match=r"image cannot be decoded \(.*truncated"):
+    with pytest.raises(segunc.InputError, match=r"PIL image that cannot be decoded \(.*trunc"):
         model(opened(file.getvalue()[:1000]), draws=2)
 
 
