@@ -252,6 +252,13 @@ class BatchMaps(ImageMaps):
     def __init__(self, maps: Sequence[ImageMaps]) -> None:
         if not maps:
             raise InputError("a batch of no maps", hint="give the maps of at least one image")
+        for number, image in enumerate(maps):
+            if set(image.scores) != set(maps[0].scores):
+                raise InputError(
+                    f"maps {number} of the batch hold {', '.join(image.scores)}, and the first "
+                    f"hold {', '.join(maps[0].scores)}",
+                    hint="ask the model for the same scores of all images",
+                )
         # The fields of a frozen dataclass; those that differ between images are properties here.
         object.__setattr__(self, "_maps", tuple(maps))
         object.__setattr__(self, "classes", maps[0].classes)
@@ -425,4 +432,10 @@ def _draw(
     chosen = None if scores is None else _names(scores)
     for name in (*(chosen or ()), *(ranges or {})):
         maps[0][name]  # raises where there is none
+    for name, ends in (ranges or {}).items():
+        if not isinstance(ends, (tuple, list)) or len(ends) != 2:
+            raise InputError(
+                f"the range {ends!r} of '{name}' is not two values",
+                hint=f'ranges={{"{name}": (0, 1)}}',
+            )
     return draw_maps(maps, chosen, ranges or {})

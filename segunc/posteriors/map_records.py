@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -92,7 +92,7 @@ def component_thresholds(scores: Iterable[str]) -> dict[str, float]:
 
 
 def origin_of(
-    sampler: Sampler, used: Iterable[Any], hashes: Mapping[str, Any], model: Mapping[str, Any]
+    sampler: Sampler, used: Sequence[Any], hashes: Mapping[str, Any], model: Mapping[str, Any]
 ) -> Origin:
     """Return what made the maps of a sampler, with the settings that ``segunc predict`` records.
 

@@ -192,6 +192,8 @@ def test_a_batch_is_a_sequence_of_maps_with_stacked_fields(batch: BatchMaps) -> 
         batch[2]
     with pytest.raises(InputError, match="a batch of no maps"):
         batch[:0]
+    with pytest.raises(InputError, match=r"maps 1 of the batch hold msp, and the first hold ent"):
+        BatchMaps([batch[0], made({"msp": HALF})])
 
 
 def test_images_of_8_bits_and_floats_are_stacked_as_floats(model: segunc.Model) -> None:
@@ -311,6 +313,7 @@ def test_asked_scores_and_ranges_are_drawn(maps: ImageMaps) -> None:
         (("msp",), None, "was not asked for"),
         (None, {"rba": (0, 1)}, "was not asked for"),
         (None, {"entropy": (1, 0)}, "does not rise"),
+        (None, {"entropy": 1}, "the range 1 of 'entropy' is not two values"),
     ):
         with pytest.raises(InputError, match=said):
             maps.plot(scores, ranges=ranges)
