@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         save_network as save_network,
     )
     from segunc.posteriors.abnn import ABNN as ABNN, ABNNPosterior as ABNNPosterior
+    from segunc.posteriors.image_maps import BatchMaps as BatchMaps, ImageMaps as ImageMaps
     from segunc.posteriors.model import (
         Model as Model,
         load as load,
@@ -96,6 +97,8 @@ _NAMES = {
         "doctor": "verbs.doctor",
     },
     "maps of images": {
+        "ImageMaps": "posteriors.image_maps",
+        "BatchMaps": "posteriors.image_maps",
         "predict": "verbs.predict",
         "Sampler": "sampling",
         "convert": "affine.convert",

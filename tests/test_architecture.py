@@ -15,7 +15,7 @@ PACKAGE = Path(segunc.__file__).parent
 FLOORS = (
     {"core"},
     {"scores", "uncertainty", "data", "networks"},
-    {"toyroads", "affine", "frames"},
+    {"toyroads", "affine", "frames", "colours"},
     {"sampling", "maps", "metrics"},
     {"decisions", "processing", "training"},
     {"posteriors"},

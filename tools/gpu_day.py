@@ -44,7 +44,7 @@ import torch
 from torch import nn
 
 from segunc import ABNNPosterior, AffineLayout, Sampler, convert
-from segunc.baselines.distil import Student, LogitLayer, StudentPosterior, make_head
+from segunc.baselines.distil import LogitLayer, Student, StudentPosterior, make_head
 from segunc.cli.main import build_parser, main as segunc
 from segunc.cli.parser import parsed
 from segunc.core.device import resolve_device

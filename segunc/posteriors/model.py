@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -40,7 +38,15 @@ from segunc.core.files import (
 from segunc.core.registry import Registry
 from segunc.core.removal import remove_result
 from segunc.core.trust import agree, find_code
-from segunc.data.images import Image
+from segunc.data.image_arrays import (
+    ImageBatch,
+    ImageLike,
+    ValueRange,
+    batches_of,
+    check_value_range,
+    read_images,
+)
+from segunc.data.images import AnyImage
 from segunc.networks.copies import copy_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
 from segunc.networks.import_sources import check_network
@@ -59,10 +65,12 @@ from segunc.networks.network import (
     settle_size,
 )
 from segunc.networks.weights import read_checkpoint
+from segunc.posteriors.image_maps import BatchMaps, ImageMaps
+from segunc.posteriors.map_records import check_sampling, model_record, origin_of, sample_image
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import AnyPosterior, branches_of
-from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, sample_frames
+from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, caller_level
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import (
     DATA,
@@ -189,28 +197,6 @@ def attachments_in(folder: Path) -> list[type[Attachment]]:
     """
     kinds = [ATTACHMENTS[name] for name in ATTACHMENTS if (folder / f"{name}.json").exists()]
     return sorted(kinds, key=lambda kind: kind.of_others)
-
-
-@dataclass(frozen=True)
-class ImageMaps:
-    """The maps of one image. Each score is an attribute, too: ``maps.entropy``,
-    ``maps.deterministic_energy``.
-
-    Attributes:
-        prediction: class ids uint8 ``[H, W]``.
-        scores: float32 ``[H, W]`` by name; entropies are shares of ln C, 0..1.
-    """
-
-    prediction: npt.NDArray[np.uint8]
-    scores: Mapping[str, npt.NDArray[np.float32]]
-
-    def __getattr__(self, name: str) -> npt.NDArray[np.float32]:
-        # While it is unpickled there are no scores.
-        scores: Mapping[str, npt.NDArray[np.float32]] = vars(self).get("scores", {})
-        try:
-            return scores[name.replace("_", "-")]
-        except KeyError:
-            raise AttributeError(f"no score '{name}'; there are {', '.join(scores)}") from None
 
 
 @dataclass
@@ -342,10 +328,37 @@ class Model:
         for network in self.networks:
             network.to(device).to(memory_format=torch.channels_last)
 
+    @overload
     def __call__(
-        self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
+        self,
+        image: Sequence[ImageLike],
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
+    ) -> BatchMaps: ...
+    @overload
+    def __call__(
+        self,
+        image: ImageLike,
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
+    ) -> ImageMaps: ...
+    def __call__(
+        self,
+        image: ImageLike | Sequence[ImageLike],
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
     ) -> ImageMaps:
-        """Return the maps of an image, at its own size, computed where the network is.
+        """Return the maps of an image, at its own size, computed where the network is; or those of
+        a batch or a list of images, each of which has the bits of a call of its own.
 
         The first call of a size takes longer, because the sampler checks itself. The network runs
         in eval mode, and every module has its own mode back at the end. What a user should know of
@@ -353,14 +366,60 @@ class Model:
         threads take turns.
 
         Args:
-            image: RGB uint8 ``[H, W, 3]``.
+            image: RGB or grey, one image or several. NumPy has channels last: ``[H, W, 3]``,
+                ``[H, W]``, ``[N, H, W, 3]``. Torch, on any device, has them first: ``[3, H, W]``,
+                ``[1, H, W]``, ``[N, 3, H, W]``. Or a PIL image, which is read as its file is. Or a
+                list of images, whose sizes may differ.
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
+            value_range: the values of black and white. None takes what the type says: uint8 is
+                0..255, uint16 is 0..65535, floats are 0..1. Floats keep their precision, and those
+                of k / 255 give the maps of uint8 k.
+
+        Returns:
+            The maps of one image, or :class:`BatchMaps` of a list or a batch.
 
         Raises:
-            InputError: an image of another type or shape, or fewer draws than members.
+            InputError: an image of another type, shape or range of values, or fewer draws than
+                members.
             NotFiniteError: the network or a draw returns NaN or infinite values.
         """
-        _check_image(image)
+        check_sampling(draws, seed, scores)
+        batch = _read_images(image, value_range)
+        maps = [self._maps_of(frame, draws, seed, scores) for frame in batch.images]
+        return BatchMaps(maps) if batch.several else maps[0]
+
+    def maps(
+        self,
+        batches: Iterable[Any],
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
+    ) -> Iterator[ImageMaps]:
+        """Return an iterator over the maps of one image after the other, in the memory of one
+        batch.
+
+        Args:
+            batches: a ``DataLoader``, a data set or another iterable. Each element is an image or a
+                batch; a tuple or list with it in front, whose other parts (labels) are passed over;
+                or a dictionary that has it as ``image``.
+            draws, seed, scores, value_range: see :meth:`__call__`.
+
+        Raises:
+            InputError: as there; or an element that holds no image, or may hold several.
+
+        >>> loader = [(image[None], "a label"), {"image": image}]
+        >>> [maps.prediction.shape == image.shape[:2] for maps in model.maps(loader, draws=4)]
+        [True, True]
+        """
+        check_sampling(draws, seed, scores)
+        check_value_range(value_range)
+        frames = _frames_of(batches, value_range)
+        return (self._maps_of(frame, draws, seed, scores) for frame in frames)
+
+    def _maps_of(self, image: AnyImage, draws: int, seed: int, scores: Sequence[str]) -> ImageMaps:
+        """Return the maps of one image."""
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         with CALLS:  # another thread may ask for other settings
             if settings not in self._samplers:
@@ -374,9 +433,11 @@ class Model:
                 )
                 sampler.warned = self._warned
                 self._samplers = {settings: sampler}
-            result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
-        maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
-        return ImageMaps(result.prediction[0].cpu().numpy(), maps)
+            sampler = self._samplers[settings]
+            used = self.used(sampler.scores)
+            provenance = self.record.get("provenance")
+            about = model_record(self.network, self.posterior, provenance, self.attachments)
+            return sample_image(sampler, image, origin_of(sampler, used, self.hashes, about))
 
     @property
     def records_data(self) -> bool:
@@ -678,16 +739,20 @@ def _refuse_bayesian(folder: Path, model: Model) -> None:
         return push(self, repo_id, upload, ATTACHMENTS, options)
 
 
-def _check_image(image: Any) -> None:
-    """Raise an InputError for what is not an image RGB uint8 ``[H, W, 3]``."""
-    dtype = getattr(image, "dtype", None)
-    if dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
-        return
-    raise InputError(
-        f"the image is of type {type(image).__name__}, dtype {dtype} and shape "
-        f"{getattr(image, 'shape', None)}; expected a NumPy array RGB uint8 [H, W, 3]",
-        hint="check its axes and its dtype",
-    )
+def _read_images(
+    image: ImageLike | Sequence[ImageLike], value_range: ValueRange | None
+) -> ImageBatch:
+    """Return what a model was called with as images; notes on their values are warnings."""
+    batch = read_images(image, value_range)
+    for note in batch.notes:
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    return batch
+
+
+def _frames_of(batches: Iterable[Any], value_range: ValueRange | None) -> Iterator[AnyImage]:
+    """Yield the images of all batches of a loader."""
+    for images in batches_of(batches):
+        yield from _read_images(images, value_range).images
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
