@@ -542,48 +542,6 @@ class Model:
                     stacklevel=4,
                 )
 
-
-def link_network(source: Path, folder: Path) -> None:
-    """Link (or copy) the files of a network into another model folder."""
-    if folder.resolve() == source.resolve():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (WEIGHTS, DESCRIPTION):
-        if (source / name).exists():
-            link_or_copy(source / name, folder / name)
-
-
-def configuration_documents(config: Config, name: str, base: Path | None = None) -> dict[str, Any]:
-    """Return the files of a model folder that say how a fit was done, by name.
-
-    Args:
-        config: the configuration of the fit.
-        name: of its file, without suffix.
-        base: the folder of the model that it began with.
-    """
-    documents: dict[str, Any] = {f"{name}.yaml": dump_config(config.plain())}
-    data = data_to_record(getattr(config, "data", {}), base)
-    if data:
-        documents[DATA] = data
-    return documents
-
-
-def posterior_method(folder: Path) -> str | None:
-    """Return the method of the posterior in a model folder; None where it has none."""
-    if not (folder / POSTERIOR).exists():
-        return None
-    method: str | None = read_json(folder / POSTERIOR, "a record").get("method")
-    return method
-
-
-def _refuse_bayesian(folder: Path, model: Model) -> None:
-    """Raise InputError where a deterministic model would be written over a Bayesian one."""
-    if (folder / POSTERIOR).exists() and not model.bayesian:
-        raise InputError(
-            f"{folder} holds a Bayesian model, and the one to save is deterministic",
-            hint="give another folder",
-        )
-
     @classmethod
     def from_pretrained(
         cls,
@@ -737,6 +695,48 @@ def _refuse_bayesian(folder: Path, model: Model) -> None:
         )
         options = CardOptions(report, license, model_card_kwargs)
         return push(self, repo_id, upload, ATTACHMENTS, options)
+
+
+def link_network(source: Path, folder: Path) -> None:
+    """Link (or copy) the files of a network into another model folder."""
+    if folder.resolve() == source.resolve():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WEIGHTS, DESCRIPTION):
+        if (source / name).exists():
+            link_or_copy(source / name, folder / name)
+
+
+def configuration_documents(config: Config, name: str, base: Path | None = None) -> dict[str, Any]:
+    """Return the files of a model folder that say how a fit was done, by name.
+
+    Args:
+        config: the configuration of the fit.
+        name: of its file, without suffix.
+        base: the folder of the model that it began with.
+    """
+    documents: dict[str, Any] = {f"{name}.yaml": dump_config(config.plain())}
+    data = data_to_record(getattr(config, "data", {}), base)
+    if data:
+        documents[DATA] = data
+    return documents
+
+
+def posterior_method(folder: Path) -> str | None:
+    """Return the method of the posterior in a model folder; None where it has none."""
+    if not (folder / POSTERIOR).exists():
+        return None
+    method: str | None = read_json(folder / POSTERIOR, "a record").get("method")
+    return method
+
+
+def _refuse_bayesian(folder: Path, model: Model) -> None:
+    """Raise InputError where a deterministic model would be written over a Bayesian one."""
+    if (folder / POSTERIOR).exists() and not model.bayesian:
+        raise InputError(
+            f"{folder} holds a Bayesian model, and the one to save is deterministic",
+            hint="give another folder",
+        )
 
 
 def _read_images(
