@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.report import report as report
     from segunc.verbs.review import review as review
+    from segunc.verbs.score import (
+        AnomalyResult as AnomalyResult,
+        ClassResult as ClassResult,
+        score as score,
+    )
     from segunc.verbs.summary import summary as summary
     from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
@@ -68,6 +73,7 @@ _NAMES = {
     "verbs.predict": "predict",
     "verbs.report": "report",
     "verbs.review": "review",
+    "verbs.score": "AnomalyResult ClassResult score",
     "verbs.summary": "summary",
     "verbs.threshold": "threshold",
     "verbs.training": "finetune train",
