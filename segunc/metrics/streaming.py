@@ -876,7 +876,12 @@ def predicted_classes(
 
 def _unit_codes(values: Tensor) -> Tensor:
     """Return the codes of values as :func:`segunc.maps.encoding.encode_unit` does, int64."""
-    root = values.detach().float().clamp(0, 1).sqrt()
+    values = values.detach().float().clamp(0, 1)
+    if values.device.type == "mps":  # has no float64
+        values = values.cpu()
+    # Torch's square root of float32 is not correctly rounded, as NumPy's is. Of float64 it is close
+    # enough: no root of a float32 lies within 2^-51 of the middle between two of them.
+    root = values.double().sqrt().float()
     return (root * CODE_MAX).round().nan_to_num(0).long()
 
 

@@ -18,11 +18,8 @@ import segunc
 import segunc.verbs.score as module
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluator
-from segunc.maps.encoding import decode_unit
-from segunc.maps.manifest import build_manifest
-from segunc.maps.store import MapsWriter
 from segunc.plots import precision_recall_line, roc_line
-from tests.evaluation.runs import CLASSES, SIZE, Run, make_run
+from tests.evaluation.runs import CLASSES, SIZE, Run, decoded, make_run, write_run
 from tests.maps.foreign import write_map
 from tests.support.oracles import pixel_numbers
 
@@ -31,14 +28,6 @@ SCORES = ("deterministic-energy", "entropy", "epistemic", "msp")
 ABOUT = ("run", "counts", "left_out")
 RUN = make_run()
 NAMES = [*RUN]
-
-
-def decoded(frame: Run) -> dict[str, np.ndarray]:
-    """Return the maps of a frame in real units."""
-    scores = {}
-    for name, stored in frame.stored.items():
-        scores[name] = decode_unit(stored) if stored.dtype == np.uint16 else stored
-    return scores
 
 
 def model_result(frame: Run) -> Any:
@@ -55,18 +44,7 @@ MASKS = [*ANOMALY.values()]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("scored")
-    palette = tuple((40 * number, 20, 90) for number in range(len(CLASSES)))
-    manifest = build_manifest({"draws": 5}, SCORES, device="cpu", classes=CLASSES, palette=palette)
-    with MapsWriter(root / "maps", manifest) as writer:
-        for name, frame in RUN.items():
-            writer.write(name, {"prediction": frame.prediction, **frame.stored})
-            write_map(root / "anomaly" / f"{name}.png", frame.anomaly)
-            write_map(root / "labels" / f"{name}.png", frame.labels)
-    rows = ["id,name,train_id,red,green,blue"]
-    for number, name in enumerate(CLASSES):
-        rows.append(f"{number},{name},{number},{40 * number},20,90")
-    rows.append("255,void,255,0,0,0")
-    (root / "classes.csv").write_text("\n".join(rows), encoding="utf-8")
+    write_run(root, RUN)
     return root
 
 
