@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from segunc import metrics as metrics
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
     from segunc.core.errors import InputError as InputError, PartialFailure as PartialFailure
@@ -99,10 +100,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("segunc")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'segunc' has no attribute '{name}'")
     import importlib
 
+    if name == "metrics":  # the room whose names are public
+        return importlib.import_module("segunc.metrics")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'segunc' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

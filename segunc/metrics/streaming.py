@@ -134,10 +134,12 @@ class _ScoreMetric(_CountingMetric):
             return ScoreTable(keys, negatives, positives, level)
         # Of several batches or processes: lists of columns, or columns one after the other.
         columns = [state if isinstance(state, list) else [state] for state in states]
-        tables = [ScoreTable.empty(self.device, level)]
+        tables = []
         for keys, negatives, positives in zip(*columns, strict=True):
             tables.append(ScoreTable(keys, negatives, positives))
-        return merged(tables)
+        # With ``compute_on_cpu`` they are not on the device of the metric.
+        device = tables[0].keys.device if tables else self.device
+        return merged([*tables, ScoreTable.empty(device, level)])
 
     def curve(self) -> DetectionCurve:
         """Return the pixels at or above each score, from the highest score down."""
@@ -194,8 +196,10 @@ class _ScoreMetric(_CountingMetric):
                 "scores cannot be counted on Apple's GPUs, which have no float64",
                 hint="metric.cpu()",
             )
-        scores = scores.detach().to(self.device)
-        self._keep(self.table().with_pixels(scores, positive[counted].to(self.device)))
+        table = self.table()
+        device = table.keys.device
+        scores = scores.detach().to(device)
+        self._keep(table.with_pixels(scores, positive[counted].to(device)))
 
 
 class _AnomalyMetric(_ScoreMetric):

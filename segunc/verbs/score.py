@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import html
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from segunc.core.errors import InputError
@@ -94,7 +95,7 @@ class _ScoreResult:
 
         It can be written as JSON, and holds all scores.
         """
-        return dict(self.content)
+        return copy.deepcopy(self.content)
 
     def _rows(self) -> Rows:
         """Return title, value and interval of each number of a table."""
@@ -191,8 +192,8 @@ class AnomalyResult(_ScoreResult):
     ignored_pixels: int = 0
     protocols: Mapping[str, PixelNumbers] = field(default_factory=dict, repr=False)
     components: Mapping[str, ComponentNumbers] = field(default_factory=dict, repr=False)
-    _curve: DetectionCurve | None = field(default=None, repr=False, compare=False)
-    _others: Mapping[str, AnomalyResult] = field(default_factory=dict, repr=False, compare=False)
+    _curve: DetectionCurve | None = field(default=None, init=False, compare=False)
+    _others: Mapping[str, AnomalyResult] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -306,8 +307,8 @@ class ClassResult(_ScoreResult):
     failure_aupr: float | None = None
     failure_fpr95: float | None = None
     ignored_pixels: int = 0
-    _curve: RiskCoverage | None = field(default=None, repr=False, compare=False)
-    _others: Mapping[str, ClassResult] = field(default_factory=dict, repr=False, compare=False)
+    _curve: RiskCoverage | None = field(default=None, init=False, compare=False)
+    _others: Mapping[str, ClassResult] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -538,15 +539,20 @@ def _anomaly_result(result: Result, evaluator: Evaluator) -> AnomalyResult:
         curves[name] = detection_curve(counts)
     results: dict[str, AnomalyResult] = {}
     for name in evaluator.score_names:
-        results[name] = _of_score(result, name, evaluator.protocols, curves.get(name))
-    shown = first_shown(results)
-    main = results.pop(shown)
-    return replace(main, _others=results)
+        results[name] = _of_score(result, name, evaluator.protocols)
+        _keep(results[name], _curve=curves.get(name))
+    main = results.pop(first_shown(results))
+    _keep(main, _others=results)
+    return main
 
 
-def _of_score(
-    result: Result, score: str, protocols: Sequence[str], curve: DetectionCurve | None
-) -> AnomalyResult:
+def _keep(result: _ScoreResult, **hidden: Any) -> None:
+    """Give a result what it shows only in another form."""
+    for name, value in hidden.items():
+        object.__setattr__(result, name, value)  # it is frozen
+
+
+def _of_score(result: Result, score: str, protocols: Sequence[str]) -> AnomalyResult:
     section = result["scores"][score]
     by_protocol: dict[str, PixelNumbers] = {}
     for protocol in protocols:
@@ -574,7 +580,6 @@ def _of_score(
         protocols=by_protocol,
         components=components,
         content=result,
-        _curve=curve,
         **_chances(result, paths),
         **flat,  # type: ignore[arg-type]
     )
@@ -584,16 +589,18 @@ def _class_result(result: Result, evaluator: Evaluator) -> ClassResult:
     counts_by_score = evaluator.counts(Selective)
     results: dict[str, ClassResult] = {}
     for name in evaluator.score_names:
+        results[name] = _of_classes(result, name)
         counts = counts_by_score[name]
-        curve = None if counts is None else risk_coverage(counts)
-        results[name] = _of_classes(result, name, curve)
+        if counts is not None:
+            _keep(results[name], _curve=risk_coverage(counts))
     if not results:
-        return _of_classes(result, "", None)
+        return _of_classes(result, "")
     main = results.pop(first_shown(results))
-    return replace(main, _others=results)
+    _keep(main, _others=results)
+    return main
 
 
-def _of_classes(result: Result, score: str, curve: RiskCoverage | None) -> ClassResult:
+def _of_classes(result: Result, score: str) -> ClassResult:
     paths: dict[str, str] = {}
     for name in _SEGMENTATION_NUMBERS:
         paths[name] = f"segmentation.{name}"
@@ -613,7 +620,6 @@ def _of_classes(result: Result, score: str, curve: RiskCoverage | None) -> Class
         pixels=counts["labelled_pixels"],
         ignored_pixels=counts["ignored_label_pixels"],
         content=result,
-        _curve=curve,
         **_chances(result, paths),
         **flat,
     )
