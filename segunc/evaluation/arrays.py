@@ -268,48 +268,61 @@ def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def maps_of(
-    maps: Any, names: Sequence[str], score: str, *, by_class: bool, scores_only: bool = False
-) -> Maps:
-    """Return what maps hold, frame by frame in the order of names.
+def maps_of(maps: Any, names: Sequence[str] | None, score: str, *, predicted: bool) -> Maps:
+    """Return what maps hold, frame by frame.
 
     Args:
-        maps: arrays, what a model returned, a list of either, or a mapping: from the names of the
-            frames where ``names`` are its keys, else from the names of scores.
-        names: of the frames.
+        maps: arrays, what a model returned, or a list of either. With ``names`` a mapping from
+            these; without, a mapping from the names of scores is possible too.
+        names: of the frames; None where labels are no mapping.
         score: the name of score maps that come without one.
-        by_class: whether arrays may be class ids or probabilities, which they then are by their
-            type, unless ``scores_only``.
-        scores_only: whether arrays are score maps in any case.
+        predicted: whether arrays are class ids or probabilities, by their type, and not scores.
 
     Raises:
         InputError: maps are of a type or shape that says nothing.
     """
-    if isinstance(maps, Mapping):
-        if {*map(str, maps)} == {*names}:
-            by_name = {str(name): value for name, value in maps.items()}
-            maps = [by_name[name] for name in names]
-        elif any(isinstance(value, HasScores) for value in maps.values()):
-            raise _other_names(maps, names)
-        else:
-            return Maps(scores={key: split_frames(maps[key], f"score '{key}'") for key in maps})
+    if names is not None:
+        maps = _in_order(maps, names)
     if isinstance(maps, HasScores):
         return _of_model([maps])
+    if isinstance(maps, Mapping):
+        by_score: dict[str, list[Array]] = {}
+        for name, values in maps.items():
+            by_score[str(name)] = split_frames(values, f"score '{name}'")
+        return Maps(scores=by_score)
     if isinstance(maps, list | tuple) and maps and all(isinstance(m, HasScores) for m in maps):
         return _of_model(maps)
-    if not by_class or scores_only:
-        return Maps(scores={score: split_frames(maps, "maps")})
-    return _predicted(maps)
+    if predicted:
+        return _predicted(maps)
+    return Maps(scores={score: split_frames(maps, "maps")})
 
 
-def _other_names(maps: Mapping[Any, Any], names: Sequence[str]) -> InputError:
+def _in_order(maps: Any, names: Sequence[str]) -> list[Any]:
+    """Return the maps of each name.
+
+    Raises:
+        InputError: maps are no mapping from these names.
+    """
+    if not isinstance(maps, Mapping):
+        raise InputError(
+            "labels is a mapping from the names of frames, and maps is not",
+            hint="give maps as a mapping from the same names, or both as lists",
+        )
+    by_name = {str(name): value for name, value in maps.items()}
+    if {*by_name} != {*names}:
+        raise _other_names(by_name, names)
+    return [by_name[name] for name in names]
+
+
+def _other_names(maps: Mapping[str, Any], names: Sequence[str]) -> InputError:
     """Return the error of maps whose names are not those of the labels."""
-    others = sorted({*map(str, maps)} - {*names})
+    others = sorted({*maps} - {*names})
     if others:
-        fault = f"maps has '{others[0]}', which no label is named{nearest(others[0], names)}"
+        fault = f"maps has '{others[0]}', and no label is named so{nearest(others[0], names)}"
     else:
-        fault = f"maps has no '{sorted({*names} - {*map(str, maps)})[0]}', which a label is named"
-    return InputError(fault, hint="name maps and labels alike")
+        fault = f"a label is named '{min({*names} - {*maps})}', and maps has no such name"
+    hint = "name maps and labels alike; for a mapping from names of scores give labels as a list"
+    return InputError(fault, hint=hint)
 
 
 def _of_model(results: Sequence[HasScores]) -> Maps:

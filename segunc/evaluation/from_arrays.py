@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, nearest
 from segunc.data.labels import IGNORE
 from segunc.evaluation.arrays import (
     DEFAULT_SCORE,
@@ -33,7 +33,12 @@ from segunc.scores import SCORES, stored_as_codes
 
 
 def anomaly_frames(
-    maps: Any, labels: Mapping[str, Array], scores: Sequence[str] | None, ignore: int
+    maps: Any,
+    labels: Mapping[str, Array],
+    scores: Sequence[str] | None,
+    ignore: int,
+    *,
+    by_name: bool,
 ) -> list[ArrayFrame]:
     """Return frames with score maps and anomaly labels.
 
@@ -42,12 +47,12 @@ def anomaly_frames(
         labels: of each frame by name.
         scores: the names of the scores that are evaluated; None for all.
         ignore: the label of ignored pixels.
+        by_name: whether maps are named as labels are.
     """
-    found = maps_of(maps, [*labels], _name_of_arrays(scores), by_class=False)
-    found = replace(found, prediction=None, scores=_chosen(found.scores, scores))
-    if not found.scores:
-        raise InputError("maps hold no score", hint="give score maps [H, W]")
-    frames = _frames(found, labels)
+    names = [*labels] if by_name else None
+    arrays = maps_of(maps, names, _name_of_arrays(scores), predicted=False)
+    arrays = replace(arrays, prediction=None, scores=_chosen(arrays.scores, scores))
+    frames = _frames(arrays, labels)
     for frame in frames:
         frame.label = anomaly_label(labels[frame.name], frame.name, ignore)
     return frames
@@ -60,6 +65,7 @@ def class_frames(
     ignore: int,
     classes: int,
     *,
+    by_name: bool,
     prediction: Any = None,
     probabilities: Any = None,
 ) -> list[ArrayFrame]:
@@ -73,31 +79,40 @@ def class_frames(
         scores: likewise.
         ignore: likewise.
         classes: the number of classes.
+        by_name: likewise.
         prediction: class ids of maps that are scores.
         probabilities: of all classes.
     """
-    scores_only = prediction is not None or probabilities is not None
-    found = maps_of(
-        maps, [*labels], _name_of_arrays(scores), by_class=True, scores_only=scores_only
-    )
+    names = [*labels] if by_name else None
+    are_scores = prediction is not None or probabilities is not None
+    arrays = maps_of(maps, names, _name_of_arrays(scores), predicted=not are_scores)
     if prediction is not None:
-        found.prediction = split_frames(prediction, "prediction")
+        arrays.prediction = split_frames(_ordered(prediction, names), "prediction")
     if probabilities is not None:
-        found.probabilities = split_frames(probabilities, "probabilities", axes=3)
-    if found.prediction is None and found.probabilities is None:
+        in_order = _ordered(probabilities, names)
+        arrays.probabilities = split_frames(in_order, "probabilities", axes=3)
+    if arrays.prediction is None and arrays.probabilities is None:
         raise InputError(
             "class labels need a prediction, and there are only scores",
             hint="add prediction=, the class ids, or probabilities=",
         )
-    confidence = found.scores.get(CONFIDENCE)
-    found.scores = _chosen(found.scores, scores) if found.scores else {}
+    confidence = arrays.scores.get(CONFIDENCE)
+    if arrays.scores:
+        arrays.scores = _chosen(arrays.scores, scores)
     if confidence is not None:
-        found.scores[CONFIDENCE] = confidence
-    frames = _frames(found, labels)
+        arrays.scores[CONFIDENCE] = confidence
+    frames = _frames(arrays, labels)
     for frame in frames:
         frame.label = class_label(labels[frame.name], frame.name, classes, ignore)
         _complete(frame, classes)
     return frames
+
+
+def _ordered(arrays: Any, names: Sequence[str] | None) -> Any:
+    """Return the arrays of a mapping in the order of the frames."""
+    if names is None or not isinstance(arrays, Mapping):
+        return arrays
+    return [arrays[name] for name in names if name in arrays]
 
 
 def _name_of_arrays(scores: Sequence[str] | None) -> str:
@@ -105,17 +120,20 @@ def _name_of_arrays(scores: Sequence[str] | None) -> str:
 
 
 def _chosen(
-    found: Mapping[str, list[Array]], scores: Sequence[str] | None
+    maps: Mapping[str, list[Array]], scores: Sequence[str] | None
 ) -> dict[str, list[Array]]:
+    """Return the maps of the scores that are evaluated."""
+    if not maps:
+        raise InputError("maps hold no score", hint="give score maps [H, W]")
     if scores is None:
-        return dict(found)
+        return dict(maps)
     for name in scores:
-        if name not in found:
+        if name not in maps:
             raise InputError(
-                f"scores names '{name}', and maps hold {', '.join(found) or 'none'}",
+                f"scores names '{name}', and maps hold {', '.join(maps)}{nearest(name, maps)}",
                 hint="name a score that there is",
             )
-    return {name: found[name] for name in scores}
+    return {name: maps[name] for name in scores}
 
 
 def _frames(maps: Maps, labels: Mapping[str, Array]) -> list[ArrayFrame]:

@@ -44,7 +44,11 @@ _NO_LABEL = "no pixel is labelled"
 
 
 class _CountingMetric(Metric, ABC):
-    """What all metrics of this module have in common."""
+    """What all metrics of this module have in common.
+
+    States are replaced and never changed in place, because a tensor that was made in inference mode
+    cannot be changed outside of it.
+    """
 
     is_differentiable = False
     full_state_update = False
@@ -513,7 +517,8 @@ class ECE(_CountingMetric):
             )
         wrong = (ids.to(target.device) != target)[counted].to(self.device)
         places = codes[counted.to(codes.device)].to(self.device) + KEYS * wrong.long()
-        self.confidence_counts += torch.bincount(places, minlength=2 * KEYS).view(2, KEYS)
+        counts = torch.bincount(places, minlength=2 * KEYS).view(2, KEYS)
+        self.confidence_counts = self.confidence_counts + counts
 
     def number(self) -> float | None:
         codes = np.arange(KEYS).astype(np.uint16)
@@ -561,7 +566,7 @@ class _ProbabilityMetric(_CountingMetric):
         sums = np.zeros(3, np.int64)
         for image, label in zip(probabilities, labels, strict=True):
             sums += prediction.probability_scores(image, label)
-        self.probability_sums += torch.from_numpy(sums).to(self.device)
+        self.probability_sums = self.probability_sums + torch.from_numpy(sums).to(self.device)
 
     def why_undefined(self) -> str:
         return _NO_LABEL
@@ -644,7 +649,7 @@ class _ConfusionMetric(_CountingMetric):
         places = target[counted].long().to(self.device) * self.num_classes
         places += ids[counted_ids].long().to(self.device)
         counts = torch.bincount(places, minlength=self.num_classes**2)
-        self.confusion += counts.view(self.num_classes, self.num_classes)
+        self.confusion = self.confusion + counts.view(self.num_classes, self.num_classes)
 
     def why_undefined(self) -> str:
         return _NO_LABEL
@@ -759,7 +764,7 @@ class _ComponentMetric(_CountingMetric):
         counts = np.zeros(smiyc.COMPONENT_COUNTS, np.int64)
         for image, label in zip(images, labels.cpu().numpy().reshape(-1, *size), strict=True):
             counts += smiyc.component_counts(image, label, self.threshold, self.track)
-        self.component_counts += torch.from_numpy(counts).to(self.device)
+        self.component_counts = self.component_counts + torch.from_numpy(counts).to(self.device)
 
     def number(self) -> float | None:
         number: float | None = smiyc.component_result(self.component_counts.cpu().numpy())[self.key]

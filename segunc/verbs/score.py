@@ -449,10 +449,10 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
 
     Args:
         maps: score maps ``[H, W]`` or ``[N, H, W]``, higher where an anomaly is likelier; a list
-            of such arrays, which may differ in size; what a model returned, or a list of that; a
-            mapping from the names of frames, where ``labels`` is a mapping from the same names;
-            or a mapping from the names of scores. With ``classes`` also class ids ``[H, W]`` or
-            ``[N, H, W]``, or class probabilities ``[C, H, W]`` or ``[N, C, H, W]``.
+            of such arrays, which may differ in size; what a model returned, or a list of that. A
+            mapping is from the names of scores, or from the names of frames where ``labels`` is a
+            mapping from these. With ``classes`` arrays are class ids ``[H, W]`` or ``[N, H, W]``,
+            or class probabilities ``[C, H, W]`` or ``[N, C, H, W]``.
         labels: of the same frames in the same order: 0 normal, 1 anomaly, 255 ignored, or
             booleans. With ``classes`` class ids.
         classes: number or names of the classes; None where labels are of anomalies.
@@ -492,6 +492,7 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
       threshold of best F1  0.3500
     """
     label_of_frame = label_frames(_materialized(labels), names)
+    by_name = isinstance(labels, Mapping)
     chosen = [scores] if isinstance(scores, str) else scores
     measures = Measures(
         protocols=protocols,
@@ -508,7 +509,7 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
                 "prediction and probabilities go with labels of classes",
                 hint="add classes=NUMBER",
             )
-        frames = anomaly_frames(maps, label_of_frame, chosen, ignore)
+        frames = anomaly_frames(maps, label_of_frame, chosen, ignore, by_name=by_name)
         result, evaluator = evaluate_arrays(frames, [*frames[0].scores], None, measures)
         evaluator.record_bootstrap(result, resample)
         return _anomaly_result(result, evaluator)
@@ -519,6 +520,7 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
         chosen,
         ignore,
         len(class_list),
+        by_name=by_name,
         prediction=_materialized(prediction),
         probabilities=_materialized(probabilities),
     )

@@ -201,6 +201,20 @@ def test_numbers_of_untied_floats_are_those_of_scikit_learn():
 FLOATS_OF_OTHERS = [maps.scores["entropy"] + np.float32(0.25) for maps in MAPS.values()]
 
 
+def test_scores_with_a_prediction_of_their_own():
+    """``prediction`` says that the maps are scores."""
+    predictions = [frame.prediction for frame in RUN.values()]
+    labels = [*LABELS.values()]
+    result = segunc.score(
+        {"entropy": ENTROPY}, labels, classes=4, prediction=predictions, replicates=0
+    )
+    expected = segunc.score(MAPS, LABELS, classes=4, replicates=0)
+    assert result.aurc == expected.aurc
+    assert result.miou == expected.miou
+    assert result.ece is None
+    assert result.reasons["ece"] == "no labelled frame has a prediction and a map 'msp'"
+
+
 def test_floats_of_another_tool_are_counted_as_the_command_line_counts_their_files(tmp_path):
     for name, values in zip(NAMES, FLOATS_OF_OTHERS, strict=True):
         write_map(tmp_path / "maps" / "mine" / f"{name}.npy", values)
@@ -223,6 +237,21 @@ def test_floats_of_another_tool_are_counted_as_the_command_line_counts_their_fil
     assert_same(result.to_dict(), expected)
     assert result.protocol == "smiyc"
     assert result.auroc == expected["scores"]["mine"]["smiyc"]["auroc"]
+
+
+def test_a_batch_of_a_model_is_its_frames():
+    scores: dict[str, np.ndarray] = {}
+    for name in SCORES:
+        scores[name] = np.stack([maps.scores[name] for maps in MAPS.values()])
+    prediction = np.stack([maps.prediction for maps in MAPS.values()])
+    batch = SimpleNamespace(scores=scores, prediction=prediction)
+    result = segunc.score(batch, np.stack(MASKS), names=NAMES, replicates=60)
+    assert (
+        result.to_dict()
+        == segunc.score([*MAPS.values()], MASKS, names=NAMES, replicates=60).to_dict()
+    )
+    of_classes = segunc.score(batch, [*LABELS.values()], classes=CLASSES, replicates=0)
+    assert of_classes == segunc.score(MAPS, LABELS, classes=CLASSES, replicates=0)
 
 
 def test_scores_of_a_model_are_rounded_as_they_are_stored():
@@ -318,8 +347,15 @@ BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "nothing": ([], MASK, {}, "maps holds no frame"),
     "no axes": (np.ones(4), MASK, {}, r"maps has the shape \(4,\)"),
     "four axes": (np.ones((2, 3, 4, 5)), MASK, {}, r"maps has the shape \(2, 3, 4, 5\)"),
-    "an unknown score": (MAPS, ANOMALY, {"scores": ["entrpy"]}, "'entrpy', and maps hold"),
-    "other names": ({"a": MAPS[NAMES[0]]}, ANOMALY, {}, "maps has 'a', which no label is named"),
+    "an unknown score": (
+        MAPS,
+        ANOMALY,
+        {"scores": ["entrpy"]},
+        "'entrpy', and maps hold .*mean entropy",
+    ),
+    "other names": ({"a": MAPS[NAMES[0]]}, ANOMALY, {}, "maps has 'a', and no label is named so"),
+    "a missing name": (dict([*MAPS.items()][1:]), ANOMALY, {}, "named 'bergen/frame_0', and maps"),
+    "names of labels alone": (ENTROPY, ANOMALY, {}, "labels is a mapping .* and maps is not"),
     "names twice": (MAPS, ANOMALY, {"names": NAMES}, "names are given twice"),
     "few names": (ENTROPY, MASKS, {"names": ["a"]}, "1 names are given for 4 labels"),
     "same names": (ENTROPY, MASKS, {"names": [*"aabc"]}, "two frames are named 'a'"),

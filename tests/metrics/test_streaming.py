@@ -472,6 +472,48 @@ def test_too_many_scores_are_rounded_with_a_warning(monkeypatch: pytest.MonkeyPa
         assert abs(float(metric.compute()) - exact) <= metric.table().auroc_error()
 
 
+@pytest.mark.parametrize("name", ["PixelAUROC", "ECE", "NLL", "MIoU", "ComponentF1"])
+def test_a_validation_loop_in_inference_mode(name: str) -> None:
+    """A tensor that was made in it must not be changed outside of it."""
+    arguments: dict[str, tuple[Tensor, Tensor]] = {
+        "PixelAUROC": untied(),
+        "ComponentF1": untied(),
+        "MIoU": (torch.randn(3, 4, 20, 30), untied()[1]),
+    }
+    batch = arguments.get(name, (torch.randn(3, 4, 20, 30).softmax(1), untied()[1]))
+    metric = filled(1)[name]
+    with torch.inference_mode():
+        metric.reset()
+        metric.update(*batch)
+        metric(*batch)
+    metric.update(*batch)
+    expected = filled(1)[name]
+    expected.reset()
+    for _ in range(3):
+        expected.update(*batch)
+    assert torch.equal(metric.compute(), expected.compute())
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_gives_the_bits_of_the_cpu() -> None:
+    for make in (untied, tied):
+        scores, target = make()
+        for kind in CURVES.values():
+            metric = kind().to("cuda")
+            metric.update(scores.cuda(), target.cuda())
+            expected = kind()
+            expected.update(scores, target)
+            assert metric.compute().cpu() == expected.compute()
+    probabilities, labels = probabilities_and_labels()
+    for make_metric in (AURC, ECE, NLL, Brier, lambda: MIoU(4), lambda: PixelAccuracy(4)):
+        metric = make_metric().to("cuda")
+        metric.update(probabilities.cuda(), labels.cuda())
+        expected = make_metric()
+        expected.update(probabilities, labels)
+        assert metric.compute().cpu() == expected.compute()
+
+
 # Several processes.
 
 
