@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.report import report as report
     from segunc.verbs.review import review as review
+    from segunc.verbs.score import (
+        AnomalyResult as AnomalyResult,
+        ClassResult as ClassResult,
+        score as score,
+    )
     from segunc.verbs.summary import summary as summary
     from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
@@ -106,6 +111,9 @@ _NAMES = {
         "decode_unit": "maps.encoding",
     },
     "numbers": {
+        "score": "verbs.score",
+        "AnomalyResult": "verbs.score",
+        "ClassResult": "verbs.score",
         "evaluate": "verbs.evaluate",
         "compare": "verbs.compare",
     },

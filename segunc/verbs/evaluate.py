@@ -177,16 +177,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     measured = _measure(data, measures)
     result = measured.result
     result["run"] |= _run_of(data.options, measures, command=recorded_command("evaluate", options))
-    replicates = measured.gatherer.replicates()
-    result["bootstrap"] = {
-        "replicates": options.replicates,
-        "seed": measures.resampling.seed,
-        "unit": options.resample,
-        "units": len(replicates.units),
-        **result.pop("bootstrap", {}),
-    }
+    measured.gatherer.record_bootstrap(result, options.resample)
     if out is not None:
-        _write(out, result, replicates)
+        _write(out, result, measured.gatherer.replicates())
     kept, broken = _promises(result)
     return EvaluateResult(
         path=out,
