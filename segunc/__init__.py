@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
     from segunc.core.errors import InputError as InputError, PartialFailure as PartialFailure
+    from segunc.core.preserving import preserve_training as preserve_training
     from segunc.maps.encoding import decode_unit as decode_unit
     from segunc.networks import (
         NetworkDescription as NetworkDescription,
@@ -51,6 +52,7 @@ _NAMES = {
     "affine.convert": "convert",
     "affine.draws": "AffineLayout",
     "core.errors": "InputError PartialFailure",
+    "core.preserving": "preserve_training",
     "maps.encoding": "decode_unit",
     "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
     "posteriors.abnn": "ABNN ABNNPosterior",
@@ -86,6 +88,8 @@ def _modules_of_names() -> dict[str, str]:
 
 _HOMES = _modules_of_names()
 __all__ = sorted(_HOMES)
+_ROOMS = ("lightning",)
+"""Public modules, which are imported when they are first used, as the names are."""
 
 
 def __getattr__(name: str) -> Any:
@@ -93,6 +97,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("segunc")
+    if name in _ROOMS:
+        import importlib
+
+        return importlib.import_module(f"segunc.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'segunc' has no attribute '{name}'")
     import importlib
@@ -103,4 +111,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})

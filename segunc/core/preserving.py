@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from segunc.core.modes import kept_modes
 
@@ -60,14 +60,11 @@ def preserve_training(*objects: Any) -> Iterator[None]:
     """
     networks = [thing for thing in objects if isinstance(thing, nn.Module)]
     restores = [*_random_numbers(), *_settings_of_the_process()]
-    for source in random_sources(objects):
-        restores.append(_restore_of(source))
+    restores += [_restore_of(source) for source in random_sources(objects)]
     tensors = _tensors_of(networks)
-    for tensor in tensors:
-        restores.append(_Kept(tensor).restore)
+    restores += [_Kept(tensor).restore for tensor in tensors]
     for network in networks:
-        for module in network.modules():
-            restores.append(_members_of(module))
+        restores += [_members_of(module) for module in network.modules()]
     with ExitStack() as stack:
         for restore in restores:
             stack.callback(restore)
@@ -111,7 +108,7 @@ def _tensors_of(networks: Iterable[nn.Module]) -> list[Tensor]:
     tensors: dict[int, Tensor] = {}
     for network in networks:
         for tensor in (*network.parameters(), *network.buffers()):
-            if not isinstance(tensor, UninitializedTensorMixin):
+            if not is_lazy(tensor):
                 tensors[id(tensor)] = tensor
     return list(tensors.values())
 
@@ -132,10 +129,11 @@ def _random_numbers() -> list[Restore]:
     """Return what restores the random numbers of the process."""
     restores: list[Restore] = [
         functools.partial(random.setstate, random.getstate()),
-        functools.partial(np.random.set_state, np.random.get_state()),
+        # The transforms of users draw from it.
+        functools.partial(np.random.set_state, np.random.get_state()),  # noqa: NPY002
         functools.partial(torch.set_rng_state, torch.get_rng_state()),
     ]
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states = torch.cuda.get_rng_state_all()
         restores.append(functools.partial(torch.cuda.set_rng_state_all, states))
     return restores

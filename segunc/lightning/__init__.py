@@ -2,7 +2,9 @@
 and logs its numbers and maps.
 """
 
-from segunc.lightning.callback import Evaluation as Evaluation
-from segunc.lightning.callback import UncertaintyCallback as UncertaintyCallback
+from segunc.lightning.callback import (
+    Evaluation as Evaluation,
+    UncertaintyCallback as UncertaintyCallback,
+)
 
 __all__ = ["Evaluation", "UncertaintyCallback"]

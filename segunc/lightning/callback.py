@@ -15,7 +15,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError, NoteWarning, nearest, one_line
@@ -116,7 +116,7 @@ class UncertaintyCallback(Callback):
         pictures: number of frames in the picture, evenly spaced over the set; 0 draws none.
         limit: number of frames that are evaluated; None takes as many as the Trainer validates on.
         at_end: also evaluate at the end of the training, if its last epoch was not evaluated.
-        ignore_index: value of class labels that are ignored.
+        ignore_index: value of class labels that are ignored, beside 255.
         palette: a colour (red, green, blue) for each class, for the picture.
         folder: of picture files; None is ``segunc`` in the folder of the run.
         name: prefix of all that is logged. Two callbacks of one training need two names.
@@ -247,7 +247,7 @@ class UncertaintyCallback(Callback):
             message = f"UncertaintyCallback needs the whole network in each process, and {kind}"
             raise InputError(f"{message} splits it", hint='take strategy="ddp"')
         network = network_of(pl_module, self.network)
-        if any(isinstance(tensor, UninitializedTensorMixin) for tensor in network.parameters()):
+        if any(is_lazy(tensor) for tensor in network.parameters()):
             return  # its layers take their sizes from the first batch
         with preserve_training(pl_module), self._notes(trainer):
             self._recipe.wrapped(network)
@@ -302,9 +302,7 @@ class UncertaintyCallback(Callback):
                 failure = one_line(error)
         if not failure:
             return evaluation
-        message = (
-            f"{self.name}: no evaluation after epoch {self._finished}: {failure.rstrip('.')}"
-        )
+        message = f"{self.name}: no evaluation after epoch {self._finished}: {failure.rstrip('.')}"
         if self.on_error == "raise":
             raise InputError(message)
         if trainer.is_global_zero:
@@ -327,7 +325,7 @@ class UncertaintyCallback(Callback):
                 raise
             findings = Findings(failure=one_line(error))
         parts = together(findings, share)
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             # The memory of the copies goes back to the training.
             gc.collect()
             torch.cuda.empty_cache()
@@ -377,7 +375,9 @@ class UncertaintyCallback(Callback):
             counts.merge(part["counts"])
             drawn += part["drawn"]
         if not counts.frames:
-            raise InputError("there is no frame to evaluate", hint="give UncertaintyCallback(frames=...)")
+            raise InputError(
+                "there is no frame to evaluate", hint="give UncertaintyCallback(frames=...)"
+            )
         step = trainer.global_step
         picture = None
         if trainer.is_global_zero and drawn and not getattr(trainer, "fast_dev_run", False):
@@ -391,7 +391,8 @@ class UncertaintyCallback(Callback):
         self, trainer: L.Trainer, drawn: Sequence[DrawnFrame], step: int
     ) -> Path | None:
         """Log the picture of some frames, and return its file, if it is one."""
-        title = f"{self.name} after epoch {self._finished} (step {step})"
+        numbers = ", ".join(str(frame.number) for frame in drawn)
+        title = f"{self.name} after epoch {self._finished} (step {step}): frames {numbers}"
         recipe = self._recipe
         pixels = draw_sheet(drawn, recipe.classes, recipe.palette, title=title)
         picture = Picture(f"{self.name}/maps", pixels, step, self._finished)
@@ -429,7 +430,7 @@ def network_of(module: nn.Module, network: str | Callable[[Any], nn.Module] | No
     hint = f"network is one of {', '.join(children)}" if children else "give network=..."
     if network is None:
         found: Any = module
-        if type(module).forward in (nn.Module.forward, L.LightningModule.forward):
+        if not _has_forward(module):
             message = f"{kind} has no forward, and network does not say what maps images to logits"
             raise InputError(message, hint=hint)
     elif callable(network):
@@ -445,6 +446,14 @@ def network_of(module: nn.Module, network: str | Callable[[Any], nn.Module] | No
         message = f"the network of {kind} is of type {type(found).__name__}, not a torch module"
         raise InputError(message, hint=hint)
     return found
+
+
+def _has_forward(module: nn.Module) -> bool:
+    """Return whether a module has a ``forward`` of its user's, not that of a base class."""
+    for kind in type(module).__mro__:
+        if "forward" in vars(kind):
+            return kind is not nn.Module and kind.__name__ != "LightningModule"
+    return False
 
 
 def _methods(method: Fits | Sequence[Fits] | None) -> tuple[Fits, ...]:
@@ -469,7 +478,7 @@ def _check_whole(name: str, value: Any, least: int) -> None:
 def _frames_of_validation(trainer: L.Trainer, loader: Any) -> int | None:
     """Return how many frames the Trainer validates on; None for all."""
     share = trainer.limit_val_batches
-    if not is_indexed(loader) or share == 1.0 and isinstance(share, float):
+    if not is_indexed(loader) or (share == 1.0 and isinstance(share, float)):
         return None
     size = loader.batch_size or 1
     batches = share if isinstance(share, int) else int(len(loader) * trainer.world_size * share)

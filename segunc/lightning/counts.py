@@ -1,5 +1,5 @@
-"""What is counted of the frames of an evaluation. Counts are whole numbers, so that those of several
-processes add up to the numbers of one.
+"""What is counted of the frames of an evaluation. Counts are whole numbers, so that those of
+several processes add up to the numbers of one.
 """
 
 from __future__ import annotations
@@ -129,11 +129,8 @@ class FrameCounts:
         """
         result: dict[str, Any] = {"reasons": {}}
         self._gatherer.place_numbers(result)
-        numbers: dict[str, float | None] = {}
-        for section in ("segmentation", "calibration"):
-            for key, value in result[section].items():
-                if key != "per_class":
-                    numbers[key] = value
+        numbers: dict[str, float | None] = {**result["segmentation"], **result["calibration"]}
+        numbers.pop("per_class", None)
         for score in self.scores:
             name = score.replace("-", "_")
             numbers[f"{name}_mean"] = self._sums[score] / STEPS_PER_FRACTION / self.frames

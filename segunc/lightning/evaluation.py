@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.core.errors import InputError, one_line
-from segunc.data.labels import IGNORE
 from segunc.lightning.counts import FrameCounts, counted_scores
 from segunc.lightning.loaders import Frames, Share
 from segunc.lightning.sheet import DrawnFrame
@@ -89,7 +86,7 @@ def seed_everything(seed: int) -> None:
     np.random.seed(seed % 2**32)  # noqa: NPY002  transforms of users draw from it
     # torch.manual_seed would also seed a GPU that comes into use later.
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
 
 

@@ -167,7 +167,6 @@ class Frames:
         :meth:`BatchForm.read`; each has one row.
         """
         loader = self.source
-        numbers: Iterable[int]
         if is_indexed(loader):
             indices = [index for batch in batches_of(loader, seed=0) for index in batch]
             indices = indices[: self.limit]

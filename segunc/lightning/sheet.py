@@ -115,7 +115,7 @@ def _usual_colours() -> Image:
     """
     strong, light = (COLORMAPS["tab20"].colors[start::2] for start in (0, 1))
     rest = (*COLORMAPS["tab20b"].colors, *COLORMAPS["tab20c"].colors)
-    table = np.rint(255 * np.array([*strong, *light, *rest])).astype(np.uint8)
+    table: Image = np.rint(255 * np.array([*strong, *light, *rest])).astype(np.uint8)
     table.flags.writeable = False
     return table
 
@@ -132,7 +132,7 @@ def _columns_and_tiles(
     has_anomalies = any(frame.anomaly is not None for frame in frames)
     columns = [Column("Image, labelled anomaly in white" if has_anomalies else "Image")]
     if has_labels:
-        columns.append(Column("Label"))
+        columns.append(Column("Label, ignored in black"))
     columns.append(Column("Prediction, errors in black" if has_labels else "Prediction"))
     ranges = {score: _range_of(score, frames) for score in frames[0].scores}
     for score, shown in ranges.items():
@@ -168,9 +168,7 @@ def _outlined(frame: DrawnFrame) -> Image:
     return picture
 
 
-def _painted(
-    labels: npt.NDArray[np.uint8] | None, frame: DrawnFrame, colours: Image
-) -> Image:
+def _painted(labels: npt.NDArray[np.uint8] | None, frame: DrawnFrame, colours: Image) -> Image:
     """Return class ids in their colours; black without labels."""
     width, height = _tile_size(frame)
     if labels is None:
