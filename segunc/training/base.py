@@ -416,7 +416,10 @@ def _fit_best(
         out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False
     )
     resume = claim_checkpoints(out, "train", config.plain())
-    trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
+    callbacks: list[Callback] = [best]
+    if settings.get("logger", True):  # the monitor refuses a run without a logger
+        callbacks.append(LearningRateMonitor("step"))
+    trainer = make_trainer(settings, out, "train", *callbacks)
     # Of a network that was finished before.
     remove_result(out / MEASURED, is_measured, "what a training measured")
     save_config(config, out, "train")

@@ -63,7 +63,8 @@ def check_loggers(value: Any) -> None:
     is not installed.
     """
     for name in names_of_loggers(value):
-        if not any(importlib.util.find_spec(package) for package in PACKAGES[name]):
+        packages = PACKAGES.get(name, ())
+        if packages and not any(importlib.util.find_spec(package) for package in packages):
             raise _not_installed(name)
 
 
@@ -157,9 +158,8 @@ LOGGERS: Mapping[str, Callable[[Path], Logger]] = {
 }
 """What ``trainer.logger`` can name."""
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "csv": ("lightning",),
     "tensorboard": ("tensorboard", "tensorboardX"),
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
 }
-"""The packages one of which each logger needs."""
+"""The packages one of which a logger needs."""
