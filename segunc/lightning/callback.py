@@ -77,12 +77,12 @@ class UncertaintyCallback(Callback):
     - with class labels ``miou``, ``accuracy``, ``ece``, ``nll`` and ``brier``, and for each score
       how it finds wrong pixels: ``entropy_aurc``, ``entropy_failure_auroc``, ...;
     - with anomaly labels ``entropy_auroc``, ``entropy_aupr`` and ``entropy_fpr95`` for each score;
-    - ``maps``, a picture of some frames: image, label, prediction and scores side by side. It goes
-      to every logger that takes images (TensorBoard, Weights & Biases, MLflow, Comet). Where none
-      does, it is ``segunc/epoch_0005.png`` in the folder of the run.
+    - ``maps``, a picture of some frames: image, label, prediction, errors and scores side by side.
+      It goes to every logger that takes images (TensorBoard, Weights & Biases, MLflow, Comet).
+      Where none does, it is ``segunc/epoch_0005.png`` in the folder of the run.
 
     The numbers are logged through ``pl_module.log_dict``. So ``ModelCheckpoint(monitor=
-    "segunc/entropy_aurc", every_n_epochs=5)`` can use them.
+    "segunc/entropy_aurc", every_n_epochs=5, save_on_train_epoch_end=True)`` can use them.
 
     Batches are tensors ``[N, 3, H, W]``, pairs ``(image, label)``, or dictionaries with ``image``
     and, where there are any, ``label`` and ``anomaly``. Labels are class ids ``[N, H, W]``; anomaly

@@ -1,5 +1,5 @@
 """Frames of an evaluation as one picture: a row for each frame, with the image, its label, the
-prediction and the scores side by side.
+prediction, its errors and the scores side by side.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TILE_WIDTH = 320  # pixels of each picture
 TEXT = 12  # height of capital letters in pixels
 GAP = 8  # pixels between pictures
 MARGIN = 12
-BLACK = (0, 0, 0)
+IGNORED = 90  # shade of pixels without a label among the errors
 COLORMAPS: Any = colormaps
 LEGEND_WIDTH = 164  # pixels of a class in the legend
 
@@ -133,7 +133,9 @@ def _columns_and_tiles(
     columns = [Column("Image, labelled anomaly in white" if has_anomalies else "Image")]
     if has_labels:
         columns.append(Column("Label, ignored in black"))
-    columns.append(Column("Prediction, errors in black" if has_labels else "Prediction"))
+    columns.append(Column("Prediction"))
+    if has_labels:
+        columns.append(Column("Errors in white, ignored in grey"))
     ranges = {score: _range_of(score, frames) for score in frames[0].scores}
     for score, shown in ranges.items():
         columns.append(Column(title_of(score), shown))
@@ -142,7 +144,9 @@ def _columns_and_tiles(
         row = [_outlined(frame)]
         if has_labels:
             row.append(_painted(frame.label, frame, colours))
-        row.append(_prediction(frame, colours))
+        row.append(_painted(frame.prediction, frame, colours))
+        if has_labels:
+            row.append(_errors(frame))
         for score, shown in ranges.items():
             values = frame.scores[score]
             row.append(resize(colourise(values, shown), *_tile_size(frame)))
@@ -176,15 +180,17 @@ def _painted(labels: npt.NDArray[np.uint8] | None, frame: DrawnFrame, colours: I
     return np.asarray(colours[resize_nearest(labels, width, height)], np.uint8)
 
 
-def _prediction(frame: DrawnFrame, colours: Image) -> Image:
-    """Return the predicted classes in their colours, pixels that are wrong in black."""
-    picture = _painted(frame.prediction, frame, colours)
+def _errors(frame: DrawnFrame) -> Image:
+    """Return where the prediction is wrong: white, right pixels in black and ignored ones in grey.
+
+    A score is good where it looks like this.
+    """
+    width, height = _tile_size(frame)
     if frame.label is None:
-        return picture
-    wrong = (frame.label != IGNORE) & (frame.label != frame.prediction)
-    mask = resize_nearest(wrong.astype(np.uint8), *_tile_size(frame))
-    picture[mask == 1] = BLACK
-    return picture
+        return np.full((height, width, 3), IGNORED, np.uint8)
+    shades = np.where(frame.label != frame.prediction, 255, 0).astype(np.uint8)
+    shades[frame.label == IGNORE] = IGNORED
+    return np.repeat(resize_nearest(shades, width, height)[..., None], 3, axis=2)
 
 
 def _range_of(score: str, frames: Sequence[DrawnFrame]) -> DisplayRange:

@@ -237,8 +237,8 @@ def test_pictures_are_files_where_no_logger_takes_images(tmp_path: Path) -> None
     assert callback.history[0].picture == path
     picture = cv2.imread(str(path))
     assert picture is not None
-    # Image, label, prediction, entropy, epistemic: five pictures of 320 pixels.
-    assert picture.shape[1] > 5 * 320
+    # Image, label, prediction, errors, entropy and epistemic: six pictures of 320 pixels.
+    assert picture.shape[1] > 6 * 320
 
 
 def test_pictures_go_to_tensorboard(tmp_path: Path) -> None:
