@@ -125,7 +125,7 @@ class UncertaintyCallback(Callback):
 
     Raises:
         InputError: an argument of a wrong value. At the start of the training: no such network, one
-            that does not fit its classes, or a strategy that splits the network.
+            that does not fit its classes, no data, or a strategy that splits the network.
 
     Attributes:
         history: every :class:`Evaluation`, also those before a training was continued.
@@ -252,6 +252,11 @@ class UncertaintyCallback(Callback):
         with preserve_training(pl_module), self._notes(trainer):
             self._recipe.wrapped(network)
 
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Check that there is something to fit on and to evaluate."""
+        self._train_batches(trainer)
+        self._frames(trainer)
+
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate after every so many epochs."""
         self._finished = trainer.current_epoch + 1
@@ -294,20 +299,28 @@ class UncertaintyCallback(Callback):
         with preserve_training(pl_module, *loaders), self._notes(trainer):
             parts = self._parts(trainer, pl_module, share)
             failure = next((part["failure"] for part in parts if part["failure"]), "")
-            try:
-                evaluation = None if failure else self._report(trainer, parts)
-            except Exception as error:  # whatever a logger raises
-                if self.on_error == "raise":
-                    raise
-                failure = one_line(error)
-        if not failure:
-            return evaluation
-        message = f"{self.name}: no evaluation after epoch {self._finished}: {failure.rstrip('.')}"
+            counts = None if failure else self._counts_of(parts)
+            if counts is not None and not counts.frames:
+                failure = "there is no frame to evaluate"
+            if failure or counts is None:
+                self._fail(trainer, failure)
+                return None
+            picture = self._picture(trainer, parts)
+        numbers = counts.numbers()
+        evaluation = Evaluation(
+            self._finished, trainer.global_step, counts.frames, numbers, picture
+        )
+        self.history.append(evaluation)
+        return evaluation
+
+    def _fail(self, trainer: L.Trainer, failure: str) -> None:
+        """Say in the first process why an evaluation failed, or end the training."""
+        text = failure.rstrip(".")
+        message = f"{self.name}: no evaluation after epoch {self._finished}: {text}"
         if self.on_error == "raise":
             raise InputError(message)
         if trainer.is_global_zero:
             warnings.warn(f"{message}. The training goes on.", NoteWarning, stacklevel=2)
-        return None
 
     def _parts(
         self, trainer: L.Trainer, pl_module: L.LightningModule, share: Share
@@ -362,35 +375,40 @@ class UncertaintyCallback(Callback):
                 limit = _frames_of_validation(trainer, source)
         return Frames(source, self._form, limit, self.pictures)
 
-    def _report(self, trainer: L.Trainer, parts: Sequence[Mapping[str, Any]]) -> Evaluation:
-        """Return the numbers of all frames, and log their picture.
-
-        Raises:
-            InputError: there was no frame.
-        """
-        first = parts[0]["counts"]
-        counts = FrameCounts(tuple(first["sums"]), self._recipe.classes)
-        drawn: list[DrawnFrame] = []
+    def _counts_of(self, parts: Sequence[Mapping[str, Any]]) -> FrameCounts:
+        """Return the counts of all processes; each process makes the same numbers of them."""
+        counts = FrameCounts(tuple(parts[0]["counts"]["sums"]), self._recipe.classes)
         for part in parts:
             counts.merge(part["counts"])
-            drawn += part["drawn"]
-        if not counts.frames:
-            raise InputError(
-                "there is no frame to evaluate", hint="give UncertaintyCallback(frames=...)"
-            )
-        step = trainer.global_step
-        picture = None
-        if trainer.is_global_zero and drawn and not getattr(trainer, "fast_dev_run", False):
-            drawn.sort(key=lambda frame: frame.number)
-            picture = self._log_picture(trainer, drawn, step)
-        evaluation = Evaluation(self._finished, step, counts.frames, counts.numbers(), picture)
-        self.history.append(evaluation)
-        return evaluation
+        return counts
 
-    def _log_picture(
-        self, trainer: L.Trainer, drawn: Sequence[DrawnFrame], step: int
-    ) -> Path | None:
-        """Log the picture of some frames, and return its file, if it is one."""
+    def _picture(self, trainer: L.Trainer, parts: Sequence[Mapping[str, Any]]) -> Path | None:
+        """Log the picture of some frames, and return its file, if it is one.
+
+        Only the first process does, so whatever a logger raises must not keep it from what it does
+        together with the others.
+        """
+        drawn: list[DrawnFrame] = []
+        for part in parts:
+            drawn += part["drawn"]
+        is_try = bool(getattr(trainer, "fast_dev_run", False))
+        if not trainer.is_global_zero or not drawn or is_try:
+            return None
+        drawn.sort(key=lambda frame: frame.number)
+        try:
+            return self._log_picture(trainer, drawn)
+        except Exception as error:  # whatever a logger raises
+            if self.on_error == "raise":
+                raise
+            message = f"{self.name}: no picture after epoch {self._finished}: {one_line(error)}"
+            warnings.warn(
+                f"{message.rstrip('.')}. The training goes on.", NoteWarning, stacklevel=2
+            )
+            return None
+
+    def _log_picture(self, trainer: L.Trainer, drawn: Sequence[DrawnFrame]) -> Path | None:
+        """Draw frames, and give the picture to the loggers."""
+        step = trainer.global_step
         numbers = ", ".join(str(frame.number) for frame in drawn)
         title = f"{self.name} after epoch {self._finished} (step {step}): frames {numbers}"
         recipe = self._recipe

@@ -70,7 +70,7 @@ class BatchForm:
     ignore_index: int = IGNORE
 
     def read(self, batch: Any) -> dict[str, Tensor]:
-        """Return ``image``, float ``[N, C, H, W]`` in 0..1, and where the batch has them ``label``
+        """Return ``image``, ``[N, C, H, W]`` in 0..1, and where the batch has them ``label``
         and ``anomaly``, int64 ``[N, H, W]`` with 255 where a pixel is ignored.
 
         Raises:
@@ -78,6 +78,11 @@ class BatchForm:
         """
         parts = _parts_of(batch if self.unpack is None else self.unpack(batch))
         images = parts["image"]
+        if images.dtype == torch.uint8:
+            if self.mean is not None:
+                message = "images of the type uint8 are not normalised"
+                raise InputError(message, hint="leave normalised out")
+            images = images.float() / 255
         if self.mean is not None and self.std is not None:
             images = self._unit_range(images)
         tensors = {"image": images}

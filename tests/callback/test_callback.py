@@ -8,6 +8,7 @@ import random
 import re
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -67,6 +68,28 @@ def test_the_training_is_the_same_bit_for_bit(tmp_path: Path, settings: dict[str
     assert numbers == expected_numbers
     assert str(trainer.optimizers[0].state_dict()) == str(alone.optimizers[0].state_dict())
     assert [m.training for m in module.modules()] == [m.training for m in expected.modules()]
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_a_training_in_another_precision_is_the_same(tmp_path: Path, precision: Any) -> None:
+    _, expected = run(tmp_path, precision=precision)
+    callback = make_callback()
+    _, module = run(tmp_path, [callback], precision=precision)
+    assert epochs_of(callback) == [1, 2]
+    assert same_weights(module, expected)
+    assert module.net[0].weight.dtype == expected.net[0].weight.dtype
+
+
+def test_a_training_with_generators_of_its_own_is_the_same(tmp_path: Path) -> None:
+    def train(callbacks: list[Any]) -> LitBlocks:
+        module = LitBlocks(dropout=0.0)
+        generator = torch.Generator().manual_seed(5)
+        make_trainer(tmp_path, callbacks).fit(
+            module, train_loader(generator=generator), val_loader()
+        )
+        return module
+
+    assert same_weights(train([]), train([make_callback()]))
 
 
 def test_a_training_that_is_continued_from_a_checkpoint_is_the_same(tmp_path: Path) -> None:
@@ -450,6 +473,15 @@ WRONG_DATA: list[tuple[dict[str, Any], str]] = [
         },
         "without their normalisation the images have values from",
     ),
+    (
+        {
+            "frames": [torch.zeros(1, 3, 8, 8, dtype=torch.uint8)],
+            "normalised": True,
+            "mean": (0.5, 0.5, 0.5),
+            "std": (0.2, 0.2, 0.2),
+        },
+        "images of the type uint8 are not normalised",
+    ),
     ({"frames": []}, "there is no frame to evaluate"),
 ]
 
@@ -471,6 +503,99 @@ def test_batches_of_another_form_are_unpacked(tmp_path: Path) -> None:
     )
     run(tmp_path, [own], epochs=1)
     assert own.history[0].numbers == plain.history[0].numbers
+
+
+def test_bytes_are_images_in_0_to_1(tmp_path: Path) -> None:
+    images, labels = blocks(3, 1).tensors
+    whole = (255 * images).round()
+    histories = []
+    for given in (whole.byte(), whole / 255):
+        callback = make_callback(method=None, frames=[(given, labels)])
+        run(tmp_path, [callback], epochs=1)
+        histories.append(callback.history[0].numbers)
+    assert histories[0] == histories[1]
+
+
+def test_two_callbacks_keep_two_histories(tmp_path: Path) -> None:
+    saver = ModelCheckpoint(tmp_path, "last", save_on_train_epoch_end=True)
+    callbacks = [make_callback(), make_callback(method=None, name="base", every=2), saver]
+    trainer, _ = run(tmp_path, callbacks, enable_checkpointing=True)
+    assert {"segunc/epistemic_mean", "base/miou"} <= set(trainer.callback_metrics)
+    continued = [make_callback(), make_callback(method=None, name="base", every=2)]
+    again = make_trainer(tmp_path, continued, epochs=3)
+    again.fit(LitBlocks(), train_loader(), val_loader(), ckpt_path=str(tmp_path / "last.ckpt"))
+    assert epochs_of(continued[0]) == [1, 2, 3]
+    assert epochs_of(continued[1]) == [2]
+    assert continued[1].history == callbacks[1].history
+
+
+def test_the_method_is_fitted_on_other_data_where_they_are_given(tmp_path: Path) -> None:
+    """Batches that each process reads whole, and data that the method opens itself."""
+    seen: list[Any] = []
+
+    class Method:
+        def fit(self, base: segunc.Model, data: Any) -> segunc.Model:
+            seen.append(data)
+            return base
+
+    batches = [blocks(2, 3).tensors]
+    run(tmp_path, [make_callback(method=Method(), fit_data=batches)], epochs=1)
+    run(tmp_path, [make_callback(method=Method(), fit_data="toy")], epochs=1)
+    (batch,) = seen[0]
+    assert len(seen[0]) == 1
+    assert torch.equal(batch["image"], batches[0][0])
+    assert seen[1] == "toy"
+
+
+def test_a_fit_shuffles_the_same_way_each_time(tmp_path: Path) -> None:
+    orders: list[list[float]] = []
+
+    class Method:
+        def fit(self, base: segunc.Model, data: Any) -> segunc.Model:
+            orders.append(
+                [float(value) for batch in data for value in batch["image"].sum((1, 2, 3))]
+            )
+            return base
+
+    run(tmp_path, [make_callback(method=Method())], epochs=3)
+    assert orders[0] == orders[1] == orders[2]
+    plain = [float(image.sum()) for image, _ in blocks(8, 0)]
+    assert orders[0] != plain
+    assert sorted(orders[0]) == pytest.approx(sorted(plain))
+
+
+def test_a_training_without_validation_is_told_what_lacks(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, [make_callback(on_error="warn")])
+    with pytest.raises(InputError, match=r"no validation loader. Hint: .*frames=...\) a loader"):
+        trainer.fit(LitBlocks(), train_loader())
+    assert trainer.global_step == 0
+
+
+class FSDPStrategy:
+    """Splits a network over devices."""
+
+
+def test_a_strategy_that_splits_the_network_is_refused() -> None:
+    trainer: Any = SimpleNamespace(strategy=FSDPStrategy())
+    with pytest.raises(InputError, match=r"FSDPStrategy splits it. Hint: take strategy="):
+        make_callback().on_fit_start(trainer, LitBlocks())
+
+
+class BrokenLogger(CSVLogger):
+    """Takes images, and fails."""
+
+    def log_image(self, **_: Any) -> None:
+        raise ConnectionError("the server is away")
+
+
+def test_a_logger_that_fails_costs_the_picture_alone(tmp_path: Path) -> None:
+    callback = make_callback(on_error="warn")
+    with pytest.warns(NoteWarning, match="no picture after epoch 1: ConnectionError: the server"):
+        trainer, _ = run(tmp_path, [callback], epochs=1, logger=BrokenLogger(tmp_path))
+    assert len(callback.history) == 1
+    assert "segunc/miou" in trainer.callback_metrics
+    with pytest.raises(ConnectionError):
+        run(tmp_path, [make_callback()], epochs=1, logger=BrokenLogger(tmp_path))
 
 
 def test_several_loaders_are_refused_and_one_in_a_list_is_taken(tmp_path: Path) -> None:
