@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     __version__: str
-    from segunc import metrics as metrics, options as options
+    from segunc import lightning as lightning, metrics as metrics, options as options
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
     from segunc.baselines.anomaly import Anomaly as Anomaly
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from segunc.baselines.temperature import Temperature as Temperature
     from segunc.baselines.variational import Variational as Variational
     from segunc.core.errors import InputError as InputError, PartialFailure as PartialFailure
+    from segunc.core.preserving import preserve_training as preserve_training
     from segunc.maps.encoding import decode_unit as decode_unit
     from segunc.networks import (
         NetworkDescription as NetworkDescription,
@@ -96,6 +97,7 @@ _NAMES = {
         "Anomaly": "baselines.anomaly",
         "PredictionSets": "baselines.class_sets",
         "ABNNPosterior": "posteriors.abnn",
+        "preserve_training": "core.preserving",
         "init": "verbs.init",
         "train": "verbs.training",
         "finetune": "verbs.training",
@@ -141,7 +143,7 @@ _NAMES = {
 A name stands a second time above, where type checkers find it.
 """
 
-_MODULES = ("metrics", "options")
+_MODULES = ("lightning", "metrics", "options")
 """Modules that are used by their names, such as ``segunc.options``."""
 
 _HOMES = {name: f"segunc.{module}" for names in _NAMES.values() for name, module in names.items()}

@@ -21,6 +21,7 @@ FLOORS = (
     {"posteriors"},
     {"baselines", "evaluation", "exporting", "gallery"},
     {"plots", "reporting"},
+    {"lightning"},
     {"options"},
     {"verbs"},
     {"__init__"},

@@ -39,6 +39,7 @@ FREE = {
     "trainer.strategy",
     "trainer.num_nodes",
     "trainer.log_every_n_steps",
+    "trainer.logger",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
     "trainer.profiler",

@@ -311,7 +311,7 @@ CODE_IN_TRAINER = [
     f"profiler: {NOTE}",
     "callbacks: EarlyStopping",
     "default_root_dir: elsewhere",
-    "logger: mlflow",
+    "logger: their_callbacks.Note",
 ]
 CODE_IN_OPTIONS = [
     ["--trainer.callbacks", NOTE],
