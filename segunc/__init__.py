@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from segunc import metrics as metrics, options as options
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
+    from segunc.baselines.anomaly import Anomaly as Anomaly
+    from segunc.baselines.class_sets import PredictionSets as PredictionSets
+    from segunc.baselines.distil import Student as Student
+    from segunc.baselines.dynamics import HMC as HMC, SGHMC as SGHMC, SGLD as SGLD
+    from segunc.baselines.features import FeatureDensity as FeatureDensity
+    from segunc.baselines.laplace import Laplace as Laplace
+    from segunc.baselines.mc_dropout import MCDropout as MCDropout
+    from segunc.baselines.mixtures import TTA as TTA, Ensemble as Ensemble
+    from segunc.baselines.swag import SWAG as SWAG
+    from segunc.baselines.temperature import Temperature as Temperature
+    from segunc.baselines.variational import Variational as Variational
     from segunc.core.errors import InputError as InputError, PartialFailure as PartialFailure
     from segunc.maps.encoding import decode_unit as decode_unit
     from segunc.networks import (
@@ -64,6 +75,20 @@ _NAMES = {
     },
     "fit a method": {
         "ABNN": "posteriors.abnn",
+        "MCDropout": "baselines.mc_dropout",
+        "SWAG": "baselines.swag",
+        "Laplace": "baselines.laplace",
+        "Variational": "baselines.variational",
+        "SGLD": "baselines.dynamics",
+        "SGHMC": "baselines.dynamics",
+        "HMC": "baselines.dynamics",
+        "Ensemble": "baselines.mixtures",
+        "TTA": "baselines.mixtures",
+        "Student": "baselines.distil",
+        "Temperature": "baselines.temperature",
+        "FeatureDensity": "baselines.features",
+        "Anomaly": "baselines.anomaly",
+        "PredictionSets": "baselines.class_sets",
         "ABNNPosterior": "posteriors.abnn",
         "init": "verbs.init",
         "train": "verbs.training",

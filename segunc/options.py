@@ -383,7 +383,7 @@ def command_line(options: Any, *, leave_out: str = "") -> str:
         if flag.startswith("-"):
             words.append(flag)
         words += texts
-    words += _words_of_settings(getattr(options, "settings", ()))
+    words += words_of_settings(getattr(options, "settings", ()))
     return shlex.join(words)
 
 
@@ -409,7 +409,7 @@ def _text_of_entry(name: str, value: Any) -> str:
     return str(value)
 
 
-def _words_of_settings(settings: Overrules) -> list[str]:
+def words_of_settings(settings: Overrules) -> list[str]:
     """Return the words of the command line for other values of a configuration's keys."""
     if not isinstance(settings, Mapping):
         return list(settings)

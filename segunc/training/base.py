@@ -197,10 +197,10 @@ def _free_name(log: Path) -> Path:
 
 
 def make_trainer(
-    settings: dict[str, Any], out: Path, label: str, *callbacks: Callback
+    settings: dict[str, Any], out: Path, label: str, *callbacks: Callback, quiet: bool = False
 ) -> L.Trainer:
     """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into
-    ``out``.
+    ``out``; ``quiet`` shows no progress.
     """
     last = ModelCheckpoint(
         out / CHECKPOINTS,
@@ -210,7 +210,7 @@ def make_trainer(
         enable_version_counter=False,
     )
     all_callbacks = [*callbacks, last]
-    if not settings.get("enable_progress_bar"):
+    if not quiet and not settings.get("enable_progress_bar"):
         all_callbacks.append(TrainingProgress(label))
     logger = run_loggers(out) if settings.get("logger", True) else settings["logger"]
     ours = {
