@@ -93,8 +93,8 @@ def type_in_words(hint: Any) -> str:
     if _is_a(origin, Mapping):
         return f"dict of {type_in_words(inner[0])} to {type_in_words(inner[1])}"
     if _is_a(origin, Sequence):
-        items = type_in_words(inner[0])
-        return f"list of {PLURALS.get(items, items)}"
+        items = type_in_words(inner[0]).split(" or ")
+        return f"list of {' or '.join(PLURALS.get(item, item) for item in items)}"
     if hint is Any:
         return "any value"
     name: str = getattr(hint, "__name__", str(hint))

@@ -118,6 +118,7 @@ def test_arguments_are_described_in_words_of_python() -> None:
         (str | Path, "path"),
         (File, "path of a file"),
         (File | list[File], "path of a file or list of paths of files"),
+        (list[File | int], "list of paths of files or int"),
         (Names | None, "list of str or None"),
         (Size, "tuple of 2 int from 32 to 16384"),
         (tuple[str, int], "tuple of str, int"),
