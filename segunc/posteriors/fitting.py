@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.modes import eval_mode
+from segunc.core.preserving import kept_random_numbers
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import Model
@@ -57,7 +56,8 @@ def fit_model(
             f"the method {method.name} trains nothing with Lightning", hint="leave trainer out"
         )
     with ExitStack() as stack:
-        stack.enter_context(kept_random_state())
+        stack.enter_context(kept_random_numbers())
+        stack.enter_context(kept_seeds())
         if method.finished:
             stack.enter_context(placed(model, resolve_device(device)))
             stack.enter_context(eval_mode(model.networks))
@@ -125,20 +125,13 @@ def placed(model: Model, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def kept_random_state() -> Iterator[None]:
-    """Give the global random numbers of Python, NumPy and torch back as they were."""
-    of_python = random.getstate()
-    of_numpy = np.random.get_state()  # noqa: NPY002  the global one, which Lightning seeds
-    of_lightning = {name: os.environ.get(name) for name in SEEDS_OF_LIGHTNING}
-    with_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    devices = range(torch.cuda.device_count()) if with_cuda else ()
+def kept_seeds() -> Iterator[None]:
+    """Give the seeds that Lightning sets in the environment back as they were."""
+    before = {name: os.environ.get(name) for name in SEEDS_OF_LIGHTNING}
     try:
-        with torch.random.fork_rng(devices=list(devices)):
-            yield
+        yield
     finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
-        for name, value in of_lightning.items():
+        for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
