@@ -39,6 +39,7 @@ from segunc.core.bounds import (
     PositiveFloat,
     PositiveInt,
     Seed,
+    Settings,
     Side,
     Threads,
     UnitInterval,
@@ -312,6 +313,15 @@ Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration with other values, ``{"trainer.max_epochs": 3}``, or the same as words of
 the command line.
 """
+
+
+class ModelInMemory(Protocol):
+    """A :class:`segunc.Model`. It is not imported here, because the command line starts at once."""
+
+    sha256: str
+    folder: Path | None
+
+
 ALSO = (
     "level of each further risk that the same threshold bounds, such as"
     ' ``{"flagged-pixels": 0.02}`` (needs method ltt)'
@@ -336,6 +346,7 @@ OVERRULES = (
     'keys of the configuration with other values, such as ``{"trainer.max_epochs": 3}``, or the'
     " same as words of the command line"
 )
+OVERRULES_OR_SETTINGS = f"{OVERRULES}; or the settings of a method, such as ``segunc.ABNN()``"
 
 
 def parts_of(hint: Any) -> list[Any]:
@@ -675,11 +686,11 @@ class FinetuneOptions(DeviceOptions):
             finetune --method NAME --help lists the keys of a method
     """
 
-    base: Folder | Sequence[Folder]
+    base: Folder | ModelInMemory | Sequence[Folder | ModelInMemory]
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
-    settings: Overrules = option((), in_python=OVERRULES)
+    settings: Overrules | Settings = option((), in_python=OVERRULES_OR_SETTINGS)
 
 
 @dataclass(frozen=True)
