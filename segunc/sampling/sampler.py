@@ -319,6 +319,17 @@ class Sampler:
     Raises:
         InputError: fewer draws than members, an unconverted network with a posterior, or a score
             that is unknown or needs what was not fitted.
+
+    >>> import segunc
+    >>> import torch
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 2, 1))
+    >>> report = segunc.convert(network)
+    >>> posterior = segunc.ABNNPosterior.around(segunc.AffineLayout(network), alpha=0.1)
+    >>> sampler = segunc.Sampler(network, posterior, draws=4, scores=["entropy", "epistemic"])
+    >>> prediction = sampler(torch.rand(1, 3, 16, 32))
+    >>> {name: tuple(values.shape) for name, values in prediction.scores.items()}
+    {'entropy': (1, 16, 32), 'epistemic': (1, 16, 32)}
     """
 
     def __init__(  # noqa: PLR0913  the settings of a public class, all with defaults
@@ -346,25 +357,25 @@ class Sampler:
                     "the network of a posterior is not converted",
                     hint="call segunc.convert on it first",
                 )
-        self.draws = draws_of(self._branches, posterior, draws)
+        self.draws: int = draws_of(self._branches, posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(
                 f"chunk {chunk}: a batch holds at least 1 draw",
                 hint="leave chunk out to have it chosen by memory",
             )
-        self.scores = check_scores(scores)
+        self.scores: tuple[str, ...] = check_scores(scores)
         self.fitted = fitted
         self._table = _ScoresBySource(self.scores, fitted.providers)
         if not isinstance(seed, NoiseSource):
             seed = NoiseSource(seed, DEFAULT_SCHEME, self.draws)
-        self.noise = replace(seed, total=self.draws)
-        self.seed = self.noise.seed
+        self.noise: NoiseSource = replace(seed, total=self.draws)
+        self.seed: int = self.noise.seed
         self.scope = scope
         self.chunk = chunk
         self.precision = precision
         self.compiled = compiled
-        self.device = next(network.parameters()).device
-        self.report = SamplerReport()
+        self.device: torch.device = next(network.parameters()).device
+        self.report: SamplerReport = SamplerReport()
         # Both are changed in place: copies with another chunk share them.
         self._runners: list[BranchRunner] = []
         self._engines: dict[int, Engine] = {}  # by the id of their network
@@ -687,7 +698,13 @@ class Sampler:
         return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
-        """Return how many draws are in a batch, for frames of (height, width) ``size``."""
+        """Return how many draws are in a batch.
+
+        Args:
+            frames: number of frames that the network sees at once.
+            size: their (height, width).
+            classes: number of classes of the network.
+        """
         if not self.report.batched:
             return 1
         pixels = frames * size[0] * size[1]

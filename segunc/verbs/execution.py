@@ -8,6 +8,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -26,6 +27,7 @@ from segunc.core.device import (
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
+from segunc.core.results import VerbResult
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
@@ -247,14 +249,23 @@ def _recorded_threads(inputs: Sequence[Input]) -> int | None:
     return None
 
 
-class InputResult(NamedTuple):
-    """What became of one input."""
+@dataclass(frozen=True, repr=False)
+class InputResult(VerbResult):
+    """What became of one input.
 
-    out: Path  # its maps folder
-    label: str  # how it is called where there are several
-    summary: Summary  # of its frames
-    how: str  # they were computed, in words
-    video: Path | None = None  # of the overlays
+    Attributes:
+        out: its maps folder.
+        label: its name if there are several inputs.
+        summary: how many frames were finished, skipped or failed.
+        how: draws, chunk, precision and device of the run, in words.
+        video: the video of the overlays; None if there is none.
+    """
+
+    out: Path
+    label: str
+    summary: Summary
+    how: str
+    video: Path | None = None
 
 
 def predict_input(job: Job, place: int) -> InputResult:

@@ -21,6 +21,7 @@ import numpy as np
 from segunc.colours import CLASS_COLOURS
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
+from segunc.core.results import VerbResult
 from segunc.data.census import Value
 from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
 from segunc.data.frame_lists import FRAME_COLUMNS
@@ -61,22 +62,25 @@ class ClassRow(NamedTuple):
         return self.red, self.green, self.blue
 
 
-@dataclass(frozen=True)
-class InitResult:
-    """What was found and written."""
+@dataclass(frozen=True, repr=False)
+class InitResult(VerbResult):
+    """What was found and written.
+
+    Attributes:
+        config: the configuration.
+        label_map: the CSV file of the classes.
+        frames: the CSV file of the frames: split,image,label.
+        picture: a picture of pairs of images and labels, to look at.
+        about: what was found, in lines.
+        notes: what was assumed or left out.
+    """
 
     config: Path
-    """The configuration."""
     label_map: Path
-    """CSV of the classes."""
     frames: Path
-    """CSV of the frames: split,image,label."""
     picture: Path
-    """Pairs to look at."""
     about: tuple[str, ...]
-    """What was found, in lines."""
     notes: tuple[str, ...]
-    """What was assumed or left out."""
 
 
 @takes(InitOptions)
