@@ -80,6 +80,17 @@ def preserve_training(*objects: Any) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def kept_random_numbers() -> Iterator[None]:
+    """Give the random numbers of Python, NumPy and PyTorch back as they were, also after an
+    error.
+    """
+    with ExitStack() as stack:
+        for restore in _random_numbers():
+            stack.callback(restore)
+        yield
+
+
 class _Kept:
     """What a parameter or buffer was."""
 

@@ -181,8 +181,11 @@ class Tally:
 class Gatherer:
     """Sums the counts of parts over frames.
 
-    ``unit`` leads from a frame's name to the unit that is resampled for the intervals.
+    ``unit`` leads from a frame's name to the unit that is resampled for the intervals. Where it is
+    ``quiet``, it prints no progress.
     """
+
+    quiet = False
 
     def __init__(
         self, parts: Sequence[ArrayPart], resampling: Resampling, unit: Callable[[str], str]
@@ -263,7 +266,7 @@ class Gatherer:
         """Return the numbers of every bootstrap replicate; no paths without resampling."""
         if self._replicates is None:
             rows: dict[str, npt.NDArray[np.float64]] = {}
-            for tally in ConsoleProgress(label="intervals", unit="part").follow(self.tallies):
+            for tally in self._progress("intervals", "part").follow(self.tallies):
                 if self.incomplete(tally):
                     continue
                 for name, row in tally.replicate_numbers(self.forms).items():
@@ -288,6 +291,24 @@ class Gatherer:
             else:
                 bootstrap.setdefault("no_interval", {})[path] = chance
 
+    def record_bootstrap(self, result: Result, resample: str) -> None:
+        """Put how the intervals were made before what :meth:`place_intervals` says of them.
+
+        Args:
+            result: that the intervals stand in.
+            resample: the unit that was resampled.
+        """
+        result["bootstrap"] = {
+            "replicates": self.resampling.replicates,
+            "seed": self.resampling.seed,
+            "unit": resample,
+            "units": len(self.replicates().units),
+            **result.pop("bootstrap", {}),
+        }
+
+    def _progress(self, label: str = "", unit: str = "frame") -> ConsoleProgress:
+        return ConsoleProgress(label=label, unit=unit, quiet=self.quiet)
+
 
 def _place(result: Result, path: NumberPath, number: float | None) -> None:
     """Put a number into a result, into sections that are made where they lack."""
@@ -310,6 +331,9 @@ class Evaluator(Gatherer):
         time_of: of a frame, in seconds of its video.
         unit_codes: as of :class:`LabelledFrame`.
         measures: what is measured.
+
+    Attributes:
+        left_out: frames that could not be counted, each with its reason.
     """
 
     def __init__(
@@ -344,7 +368,7 @@ class Evaluator(Gatherer):
                     part.unit(name)
         self.anomaly_frames: list[str] = []  # that were counted
         self._counts = Counter[str]()
-        self._left_out: list[dict[str, str]] = []
+        self.left_out: list[dict[str, str]] = []
 
     def _make_parts(self, anomalies: Collection[str] | None, time_of: TimeOf) -> list[ArrayPart]:
         """Return the parts of the labels that there are, in the order of the result."""
@@ -430,7 +454,7 @@ class Evaluator(Gatherer):
         """
         rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
-        for name in ConsoleProgress(label="first look").follow(frames):
+        for name in self._progress("first look").follow(frames):
             with suppress(InputError):  # the frame is left out when it is counted
                 frame = LabelledFrame(name, **read(name), unit_codes=self.unit_codes)
                 label_kinds = [label for label in (frame.anomaly, frame.wrong) if label is not None]
@@ -446,7 +470,7 @@ class Evaluator(Gatherer):
 
     def count(self, frames: Sequence[str], read: Read) -> None:
         """Count frames, and leave out those that cannot be read."""
-        for name in ConsoleProgress().follow(frames):
+        for name in self._progress().follow(frames):
             try:
                 arrays = read(name)
             except InputError as error:
@@ -458,7 +482,7 @@ class Evaluator(Gatherer):
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
-        self._left_out.append({"frame": frame, "reason": reason})
+        self.left_out.append({"frame": frame, "reason": reason})
 
     def leave_out_all(self, frames: Sequence[str], reasons: Mapping[str, str]) -> list[str]:
         """Note the frames that have a reason not to be counted, and return the others."""
@@ -507,22 +531,22 @@ class Evaluator(Gatherer):
         result["forms"] = {
             name: str(self.forms[name]) for name in self.score_names if name in self.forms
         }
-        result["left_out"] = list(self._left_out)
+        result["left_out"] = list(self.left_out)
         return result
 
     def _why_nothing_was_scored(self) -> str:
         first = ""
-        if self._left_out:
-            first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})"
+        if self.left_out:
+            first = f" (first {self.left_out[0]['frame']}: {self.left_out[0]['reason']})"
         return (
-            f"none of {len(self._left_out)} frames could be scored{first}; "
+            f"none of {len(self.left_out)} frames could be scored{first}; "
             "check that the labels belong to these maps"
         )
 
     def _frame_counts(self) -> dict[str, Any]:
         """Return how many frames and pixels the numbers are of."""
         scored = self._counts["frames_scored"]
-        left_out = len(self._left_out)
+        left_out = len(self.left_out)
         return {
             "frames": scored + left_out,
             "frames_scored": scored,
@@ -563,7 +587,7 @@ class Evaluator(Gatherer):
         """Count the components at the thresholds of the first pass, and place their numbers."""
         tallies = self._component_tallies(result)
         if tallies and read is not None:
-            for name in ConsoleProgress(label="components").follow(self.anomaly_frames):
+            for name in self._progress("components").follow(self.anomaly_frames):
                 arrays = read(name)
                 frame = LabelledFrame(
                     name,

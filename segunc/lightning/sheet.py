@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
 
+from segunc.colours import DisplayRange, colour_table, colourise
 from segunc.data.images import Image, resize_nearest
 from segunc.data.labels import IGNORE
-from segunc.gallery.colours import DisplayRange, colour_table, colourise
 from segunc.gallery.drawing import FAINT, Sheet, resize, text_width
 from segunc.scores import SCORES, title_of
 

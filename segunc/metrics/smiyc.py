@@ -80,7 +80,7 @@ _TRUTH = 33
 _PREDICTED = 34
 _SIOU = 35
 _PPV = 36
-_COMPONENT_COUNTS = 37
+COMPONENT_COUNTS = 37
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ class _Overlaps:
 
 def _counts_of_components(siou: Floats, ppv: Floats) -> Counts:
     """Return the counts of :func:`component_counts` of truth and of predicted components."""
-    counts = np.zeros(_COMPONENT_COUNTS, np.int64)
+    counts = np.zeros(COMPONENT_COUNTS, np.int64)
     reached = (siou[:, None] >= TAUS).sum(axis=0)
     counts[_TP] = reached
     counts[_FN] = len(siou) - reached

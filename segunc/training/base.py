@@ -176,10 +176,10 @@ def _move_paths(state: dict[str, Any], folder: str) -> None:
 
 
 def make_trainer(
-    settings: dict[str, Any], out: Path, label: str, *callbacks: Callback
+    settings: dict[str, Any], out: Path, label: str, *callbacks: Callback, quiet: bool = False
 ) -> L.Trainer:
     """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into
-    ``out``.
+    ``out``; ``quiet`` shows no progress.
     """
     last = ModelCheckpoint(
         out / CHECKPOINTS,
@@ -189,7 +189,7 @@ def make_trainer(
         enable_version_counter=False,
     )
     all_callbacks = [*callbacks, last]
-    if not settings.get("enable_progress_bar"):
+    if not quiet and not settings.get("enable_progress_bar"):
         all_callbacks.append(TrainingProgress(label))
     ours = {
         "callbacks": all_callbacks,

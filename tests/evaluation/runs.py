@@ -12,8 +12,11 @@ import numpy as np
 import torch
 
 from segunc.evaluation.resampling import Replicates, save_replicates, sidecar_path
-from segunc.maps.encoding import encode_score
+from segunc.maps.encoding import decode_unit, encode_score
+from segunc.maps.manifest import build_manifest
+from segunc.maps.store import MapsWriter
 from segunc.uncertainty import energy, max_softmax
+from tests.maps.foreign import write_map
 from tests.sampling.plain import decompose_draws
 
 CLASSES = ("road", "car", "sky", "tree")
@@ -61,12 +64,40 @@ def make_frame(seed: int, size: tuple[int, int] = SIZE) -> Run:
     )
 
 
+def decoded(frame: Run) -> dict[str, np.ndarray]:
+    """Return the maps of a frame in real units, floats as they are stored."""
+    scores = {}
+    for name, stored in frame.stored.items():
+        scores[name] = decode_unit(stored) if stored.dtype == np.uint16 else stored
+    return scores
+
+
 def make_run() -> dict[str, Run]:
     """Four frames in two folders."""
     return {
         f"{folder}/frame_{i}": make_frame(i)
         for i, folder in enumerate(("bergen", "bergen", "lund", "lund"))
     }
+
+
+def write_run(root: Path, run: Mapping[str, Run]) -> None:
+    """Write maps of this tool, and labels of both kinds with their label map, below a folder.
+
+    They are ``maps``, ``anomaly``, ``labels`` and ``classes.csv``.
+    """
+    palette = tuple((40 * number, 20, 90) for number in range(len(CLASSES)))
+    scores = tuple(next(iter(run.values())).stored)
+    manifest = build_manifest({"draws": 5}, scores, device="cpu", classes=CLASSES, palette=palette)
+    with MapsWriter(root / "maps", manifest) as writer:
+        for name, frame in run.items():
+            writer.write(name, {"prediction": frame.prediction, **frame.stored})
+            write_map(root / "anomaly" / f"{name}.png", frame.anomaly)
+            write_map(root / "labels" / f"{name}.png", frame.labels)
+    rows = ["id,name,train_id,red,green,blue"]
+    for number, name in enumerate(CLASSES):
+        rows.append(f"{number},{name},{number},{40 * number},20,90")
+    rows.append("255,void,255,0,0,0")
+    (root / "classes.csv").write_text("\n".join(rows), encoding="utf-8")
 
 
 COUNTS = {
