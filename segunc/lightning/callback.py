@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils.data import IterableDataset
@@ -46,6 +48,9 @@ from segunc.scores import check_scores
 
 SHARDED = ("FSDP", "DeepSpeed", "ModelParallel")
 """Parts of the names of strategies whose processes do not hold the whole network."""
+
+LIGHTNING_LOGS = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+"""Loggers of Python by which Lightning tells its user what it does."""
 
 
 @dataclass(frozen=True)
@@ -436,7 +441,7 @@ class UncertaintyCallback(Callback):
     @contextmanager
     def _notes(self, trainer: L.Trainer) -> Iterator[None]:
         """Give each note on the network once in a training, and from the first process."""
-        with warnings.catch_warnings(record=True) as caught:
+        with _kept_lightning(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NoteWarning)
             yield
         for warning in caught:
@@ -448,6 +453,22 @@ class UncertaintyCallback(Callback):
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+
+
+@contextmanager
+def _kept_lightning() -> Iterator[None]:
+    """Give Lightning its own state of the process back: a method may train with a Trainer of its
+    own, which is silent and believes to be alone.
+    """
+    levels = {name: logging.getLogger(name).level for name in LIGHTNING_LOGS}
+    process: Any = rank_zero_only
+    rank = getattr(process, "rank", 0)
+    try:
+        yield
+    finally:
+        process.rank = rank
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def network_of(module: nn.Module, network: str | Callable[[Any], nn.Module] | None) -> nn.Module:

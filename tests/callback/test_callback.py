@@ -4,8 +4,11 @@ training.
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import re
+import signal
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +22,7 @@ import pytorch_lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -78,6 +82,28 @@ def test_a_training_in_another_precision_is_the_same(tmp_path: Path, precision: 
     assert epochs_of(callback) == [1, 2]
     assert same_weights(module, expected)
     assert module.net[0].weight.dtype == expected.net[0].weight.dtype
+
+
+class Surroundings(L.Callback):
+    """Writes down what a Trainer keeps for the whole process."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+        levels = [logging.getLogger(name).level for name in names]
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        seeds = {key: value for key, value in os.environ.items() if key.startswith("PL_")}
+        self.seen.append((levels, handlers, seeds, rank_zero_only.rank, warnings.filters[:]))
+
+
+def test_the_trainer_of_a_method_leaves_that_of_the_user_alone(tmp_path: Path) -> None:
+    surroundings = Surroundings()
+    logging.getLogger("lightning.pytorch").setLevel(logging.INFO)
+    run(tmp_path, [surroundings, make_callback(), surroundings], epochs=1)
+    before, after = surroundings.seen
+    assert before == after
 
 
 class Dimmed(TensorDataset):
