@@ -18,6 +18,7 @@ from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -39,6 +40,7 @@ from segunc.core.bounds import (
     PositiveFloat,
     PositiveInt,
     Seed,
+    Settings,
     Side,
     Threads,
     UnitInterval,
@@ -49,6 +51,14 @@ from segunc.core.docstrings import Argument, function_docstring
 from segunc.core.errors import CallError, InputError
 from segunc.core.files import check_place, read_rows
 from segunc.core.signatures import annotations_of, check_call, default_of, signature_of
+
+if TYPE_CHECKING:
+    from segunc.posteriors.model import Model
+else:
+
+    class Model:
+        """Stands for :class:`segunc.Model`, whose module imports torch."""
+
 
 Value = TypeVar("Value")
 OptionFields = ParamSpec("OptionFields")
@@ -335,6 +345,14 @@ GROUPS = (
 OVERRULES = (
     'keys of the configuration with other values, such as ``{"trainer.max_epochs": 3}``, or the'
     " same as words of the command line"
+)
+SETTINGS = (
+    "settings of a method, such as ``segunc.ABNN(members=3)``, which then needs no ``method``; or"
+    f" {OVERRULES}"
+)
+BASE = (
+    "model to start from, or its folder. abnn takes a deterministic network; ensemble takes several"
+    " models, or the folder of ``train(seeds=...)``"
 )
 
 
@@ -675,11 +693,11 @@ class FinetuneOptions(DeviceOptions):
             finetune --method NAME --help lists the keys of a method
     """
 
-    base: Folder | Sequence[Folder]
+    base: Folder | Model | Sequence[Folder | Model] = field(metadata={"in_python": BASE})
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
-    settings: Overrules = option((), in_python=OVERRULES)
+    settings: Overrules | Settings = option((), in_python=SETTINGS)
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ def member_folders(bases: Sequence[Any]) -> list[Any]:
 
 def _refuse_settings(method: Method, options: FinetuneOptions) -> None:
     """Raise InputError for settings of a method that has none."""
-    unused = words_of_settings(options.settings)
+    unused = words_of_settings(_values_of(options.settings))
     if options.config:
         unused.insert(0, f"--config {options.config}")
     if unused:
@@ -298,7 +298,7 @@ def _read_settings(
     config = parse_config(
         kind,
         file,
-        options.settings,
+        _values_of(options.settings),
         method.config,
         data=looks_at_data,
         recorded=recorded,
