@@ -18,6 +18,7 @@ from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -50,6 +51,14 @@ from segunc.core.docstrings import Argument, function_docstring
 from segunc.core.errors import CallError, InputError
 from segunc.core.files import check_place, read_rows
 from segunc.core.signatures import annotations_of, check_call, default_of, signature_of
+
+if TYPE_CHECKING:
+    from segunc.posteriors.model import Model
+else:
+
+    class Model:
+        """Stands for :class:`segunc.Model`, whose module imports torch."""
+
 
 Value = TypeVar("Value")
 OptionFields = ParamSpec("OptionFields")
@@ -313,15 +322,6 @@ Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration with other values, ``{"trainer.max_epochs": 3}``, or the same as words of
 the command line.
 """
-
-
-class ModelInMemory(Protocol):
-    """A :class:`segunc.Model`. It is not imported here, because the command line starts at once."""
-
-    sha256: str
-    folder: Path | None
-
-
 ALSO = (
     "level of each further risk that the same threshold bounds, such as"
     ' ``{"flagged-pixels": 0.02}`` (needs method ltt)'
@@ -346,7 +346,14 @@ OVERRULES = (
     'keys of the configuration with other values, such as ``{"trainer.max_epochs": 3}``, or the'
     " same as words of the command line"
 )
-OVERRULES_OR_SETTINGS = f"{OVERRULES}; or the settings of a method, such as ``segunc.ABNN()``"
+SETTINGS = (
+    "settings of a method, such as ``segunc.ABNN(members=3)``, which then needs no ``method``; or"
+    f" {OVERRULES}"
+)
+BASE = (
+    "model to start from, or its folder. abnn takes a deterministic network; ensemble takes several"
+    " models, or the folder of ``train(seeds=...)``"
+)
 
 
 def parts_of(hint: Any) -> list[Any]:
@@ -686,11 +693,11 @@ class FinetuneOptions(DeviceOptions):
             finetune --method NAME --help lists the keys of a method
     """
 
-    base: Folder | ModelInMemory | Sequence[Folder | ModelInMemory]
+    base: Folder | Model | Sequence[Folder | Model] = field(metadata={"in_python": BASE})
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
-    settings: Overrules | Settings = option((), in_python=OVERRULES_OR_SETTINGS)
+    settings: Overrules | Settings = option((), in_python=SETTINGS)
 
 
 @dataclass(frozen=True)

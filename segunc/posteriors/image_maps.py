@@ -327,6 +327,13 @@ class BatchMaps(ImageMaps):
     ) -> Figure:
         """Draw a row for each image, see :meth:`ImageMaps.plot`; the images share the colours.
 
+        Args:
+            scores: as for one image.
+            ranges: score -> values at the two ends of its colours, for all images.
+
+        Returns:
+            A figure of matplotlib without pyplot.
+
         Raises:
             InputError: more images than a figure shows, :data:`MOST_ROWS`.
         """
