@@ -207,7 +207,14 @@ def _finetune(options: FinetuneOptions, method: Method, say: Callable[[str], Non
     bases = _bases(options)
     if method.several:
         _refuse_settings(method, options)
-        return fit_several(method.config(), [_loaded(base) for base in member_folders(bases)])
+        members = member_folders(bases)
+        if len(members) < 2:
+            raise InputError(
+                "an ensemble needs at least two model folders, or one with several seed-*, and "
+                f"--base has {len(members)}",
+                hint="train more: segunc train --seeds 0,1,2,3",
+            )
+        return fit_several(method.config(), [_loaded(member) for member in members])
     if len(bases) > 1:
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
     (base,) = bases
