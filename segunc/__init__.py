@@ -9,13 +9,26 @@ did::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from segunc import metrics as metrics
+    __version__: str
+    from segunc import lightning as lightning, metrics as metrics, options as options
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
+    from segunc.baselines.anomaly import Anomaly as Anomaly
+    from segunc.baselines.class_sets import PredictionSets as PredictionSets
+    from segunc.baselines.distil import Student as Student
+    from segunc.baselines.dynamics import HMC as HMC, SGHMC as SGHMC, SGLD as SGLD
+    from segunc.baselines.features import FeatureDensity as FeatureDensity
+    from segunc.baselines.laplace import Laplace as Laplace
+    from segunc.baselines.mc_dropout import MCDropout as MCDropout
+    from segunc.baselines.mixtures import TTA as TTA, Ensemble as Ensemble
+    from segunc.baselines.swag import SWAG as SWAG
+    from segunc.baselines.temperature import Temperature as Temperature
+    from segunc.baselines.variational import Variational as Variational
     from segunc.core.errors import InputError as InputError, PartialFailure as PartialFailure
+    from segunc.core.preserving import preserve_training as preserve_training
     from segunc.maps.encoding import decode_unit as decode_unit
     from segunc.networks import (
         NetworkDescription as NetworkDescription,
@@ -25,6 +38,7 @@ if TYPE_CHECKING:
         save_network as save_network,
     )
     from segunc.posteriors.abnn import ABNN as ABNN, ABNNPosterior as ABNNPosterior
+    from segunc.posteriors.image_maps import BatchMaps as BatchMaps, ImageMaps as ImageMaps
     from segunc.posteriors.model import (
         Model as Model,
         load as load,
@@ -54,62 +68,109 @@ if TYPE_CHECKING:
     from segunc.verbs.training import finetune as finetune, train as train
 
 _NAMES = {
-    "affine.convert": "convert",
-    "affine.draws": "AffineLayout",
-    "core.errors": "InputError PartialFailure",
-    "maps.encoding": "decode_unit",
-    "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
-    "posteriors.abnn": "ABNN ABNNPosterior",
-    "posteriors.model": "Model load load_model wrap",
-    "sampling": "Sampler",
-    "verbs.compare": "compare",
-    "verbs.demo": "demo",
-    "verbs.doctor": "doctor",
-    "verbs.evaluate": "evaluate",
-    "verbs.export": "export",
-    "verbs.import_network": "import_network",
-    "verbs.init": "init",
-    "verbs.monitor": "monitor",
-    "verbs.overlay": "overlay",
-    "verbs.predict": "predict",
-    "verbs.report": "report",
-    "verbs.review": "review",
-    "verbs.score": "AnomalyResult ClassResult score",
-    "verbs.summary": "summary",
-    "verbs.threshold": "threshold",
-    "verbs.training": "finetune train",
+    "load and wrap a model": {
+        "load": "posteriors.model",
+        "wrap": "posteriors.model",
+        "Model": "posteriors.model",
+        "load_model": "posteriors.model",
+        "build_network": "networks",
+        "load_network": "networks",
+        "save_network": "networks",
+        "NetworkDescription": "networks",
+        "SegmentationNetwork": "networks",
+        "import_network": "verbs.import_network",
+    },
+    "fit a method": {
+        "ABNN": "posteriors.abnn",
+        "MCDropout": "baselines.mc_dropout",
+        "SWAG": "baselines.swag",
+        "Laplace": "baselines.laplace",
+        "Variational": "baselines.variational",
+        "SGLD": "baselines.dynamics",
+        "SGHMC": "baselines.dynamics",
+        "HMC": "baselines.dynamics",
+        "Ensemble": "baselines.mixtures",
+        "TTA": "baselines.mixtures",
+        "Student": "baselines.distil",
+        "Temperature": "baselines.temperature",
+        "FeatureDensity": "baselines.features",
+        "Anomaly": "baselines.anomaly",
+        "PredictionSets": "baselines.class_sets",
+        "ABNNPosterior": "posteriors.abnn",
+        "preserve_training": "core.preserving",
+        "init": "verbs.init",
+        "train": "verbs.training",
+        "finetune": "verbs.training",
+        "doctor": "verbs.doctor",
+    },
+    "maps of images": {
+        "ImageMaps": "posteriors.image_maps",
+        "BatchMaps": "posteriors.image_maps",
+        "predict": "verbs.predict",
+        "Sampler": "sampling",
+        "convert": "affine.convert",
+        "AffineLayout": "affine.draws",
+        "decode_unit": "maps.encoding",
+    },
+    "numbers": {
+        "score": "verbs.score",
+        "AnomalyResult": "verbs.score",
+        "ClassResult": "verbs.score",
+        "evaluate": "verbs.evaluate",
+        "compare": "verbs.compare",
+    },
+    "decide": {
+        "threshold": "verbs.threshold",
+        "monitor": "verbs.monitor",
+    },
+    "look": {
+        "review": "verbs.review",
+        "overlay": "verbs.overlay",
+        "summary": "verbs.summary",
+        "report": "verbs.report",
+        "demo": "verbs.demo",
+    },
+    "deploy": {
+        "export": "verbs.export",
+    },
+    "errors": {
+        "InputError": "core.errors",
+        "PartialFailure": "core.errors",
+    },
 }
-"""The public names of each module of the package."""
+"""The module of each public name, by the job that it is for, as ``docs/reference/api.md`` has them.
 
+A name stands a second time above, where type checkers find it.
+"""
 
-def _modules_of_names() -> dict[str, str]:
-    """Return the full name of the module of each public name."""
-    modules = {}
-    for module, names in _NAMES.items():
-        for name in names.split():
-            modules[name] = f"segunc.{module}"
-    return modules
+_MODULES = ("lightning", "metrics", "options")
+"""Modules that are used by their names, such as ``segunc.options``."""
 
-
-_HOMES = _modules_of_names()
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("segunc")
-    import importlib
-
-    if name == "metrics":  # the room whose names are public
-        return importlib.import_module("segunc.metrics")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'segunc' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+_HOMES = {name: f"segunc.{module}" for names in _NAMES.values() for name, module in names.items()}
+__all__ = list(_HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *_MODULES])
+
+
+if not TYPE_CHECKING:  # to type checkers, any name would be there
+
+    def __getattr__(name: str) -> object:
+        import importlib
+
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("segunc")
+        if name in _MODULES:
+            return importlib.import_module(f"segunc.{name}")
+        if name not in _HOMES:
+            from segunc.core.errors import nearest
+
+            raise AttributeError(
+                f"module 'segunc' has no attribute '{name}'{nearest(name, __dir__())}"
+            )
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value

@@ -12,11 +12,13 @@ import json
 import re
 import shlex
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from functools import partial, wraps
 from pathlib import Path
+from types import SimpleNamespace
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -25,6 +27,7 @@ from typing import (
     TypeVar,
     cast,
     get_args,
+    get_origin,
     get_type_hints,
     overload,
 )
@@ -37,17 +40,29 @@ from segunc.core.bounds import (
     PositiveFloat,
     PositiveInt,
     Seed,
+    Settings,
     Side,
     Threads,
     UnitInterval,
     check_value,
     meanings,
 )
-from segunc.core.errors import InputError
+from segunc.core.docstrings import Argument, function_docstring
+from segunc.core.errors import CallError, InputError
 from segunc.core.files import check_place, read_rows
+from segunc.core.signatures import annotations_of, check_call, default_of, signature_of
+
+if TYPE_CHECKING:
+    from segunc.posteriors.model import Model
+else:
+
+    class Model:
+        """Stands for :class:`segunc.Model`, whose module imports torch."""
+
 
 Value = TypeVar("Value")
 OptionFields = ParamSpec("OptionFields")
+OptionsOfVerb = TypeVar("OptionsOfVerb", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 PathLike = str | Path
 
@@ -55,11 +70,11 @@ OUTPUT_OPTIONS = ("out", "plots", "events")
 """Options that name a file or folder to write."""
 
 
-class Verb(Protocol[OptionFields, Result]):
+class Verb(Protocol[OptionFields, OptionsOfVerb, Result]):
     """A verb as a function of the fields of its options, or of one object that holds them."""
 
     @overload
-    def __call__(self, options: Options, /) -> Result: ...
+    def __call__(self, options: OptionsOfVerb, /) -> Result: ...
     @overload
     def __call__(
         self, *arguments: OptionFields.args, **keywords: OptionFields.kwargs
@@ -67,26 +82,108 @@ class Verb(Protocol[OptionFields, Result]):
 
 
 def takes(
-    options_type: Callable[OptionFields, Any],
-) -> Callable[[Callable[..., Result]], Verb[OptionFields, Result]]:
+    options_type: Callable[OptionFields, OptionsOfVerb],
+) -> Callable[[Callable[..., Result]], Verb[OptionFields, OptionsOfVerb, Result]]:
     """Let the function of a verb take the fields of its options, too.
 
-    So ``predict("runs/abnn", "drive.mp4", out="maps")`` is ``predict(PredictOptions(...))``.
+    So ``predict("runs/abnn", "drive.mp4", out="maps")`` is ``predict(PredictOptions(...))``. The
+    signature, the annotations and the docstring of the function are those of the fields.
 
     Args:
         options_type: the dataclass of the verb's options.
     """
+    kind = cast(type[Options], options_type)
 
-    def decorate(function: Callable[..., Result]) -> Verb[OptionFields, Result]:
+    def decorate(function: Callable[..., Result]) -> Verb[OptionFields, OptionsOfVerb, Result]:
+        result_type = get_type_hints(_returning(function), function.__globals__)["return"]
+        signature = signature_of(kind, result_type)
+
         @wraps(function)
         def verb(*arguments: Any, **keywords: Any) -> Result:
             if arguments and isinstance(arguments[0], Options):
+                if not isinstance(arguments[0], kind):
+                    given = type(arguments[0]).__name__
+                    raise CallError(f"{function.__name__}() takes {kind.__name__}, not {given}")
                 return function(*arguments, **keywords)
+            check_call(function.__name__, signature, arguments, keywords)
             return function(options_type(*arguments, **keywords))
 
-        return cast(Verb[OptionFields, Result], verb)
+        verb.__signature__ = signature  # type: ignore[attr-defined]
+        verb.__annotations__ = annotations_of(signature)
+        verb.__doc__ = function_docstring(
+            function.__doc__ or "",
+            _arguments_of(kind, signature.parameters),
+            f"One :class:`segunc.options.{kind.__name__}` may stand for all arguments.",
+            result_type,
+        )
+        return cast(Verb[OptionFields, OptionsOfVerb, Result], verb)
 
     return decorate
+
+
+def _returning(function: Callable[..., Any]) -> Any:
+    """Return an object with the annotation of what a function returns, and no other.
+
+    Its parameters may have types that are imported for type checkers alone.
+    """
+    return SimpleNamespace(__annotations__={"return": function.__annotations__["return"]})
+
+
+def _arguments_of(options_type: type[Options], names: Iterable[str]) -> list[Argument]:
+    """Return the options of a verb as its Python function takes them, in the order of the names."""
+    hints = get_type_hints(options_type, include_extras=True)
+    texts = meanings(options_type)
+    names_of_flags = {}
+    for option_field in fields(options_type):
+        for flag in flags_of(option_field):
+            names_of_flags[flag] = option_field.name
+    arguments = []
+    for name in names:
+        option_field = options_type.__dataclass_fields__[name]
+        placeholder, text = texts.get(name, ("", ""))
+        text = option_field.metadata.get("in_python", text)
+        argument = Argument(
+            name=name,
+            hint=hints[name],
+            default=default_of(option_field),
+            form=_form_of(hints[name], placeholder, text),
+            text=_in_python(text, names_of_flags),
+        )
+        arguments.append(argument)
+    return arguments
+
+
+def _form_of(hint: Any, placeholder: str, text: str) -> str:
+    """Return how a text is written, empty where any text is right.
+
+    That is the placeholder of the command line, where the value is a text or a list of texts and
+    the placeholder is more than a word.
+    """
+    kinds = parts_of(hint)
+    origins = [get_origin(kind) for kind in kinds]
+    if str not in kinds or Path in kinds or Mapping in origins:
+        return ""
+    if Sequence in origins and "," in placeholder:
+        return ""
+    is_word = placeholder.isalpha() and not re.search(rf"\b{placeholder}\b", text)
+    return "" if is_word else placeholder
+
+
+def _in_python(text: str, names_of_flags: Mapping[str, str]) -> str:
+    """Return a help text of the command line for readers of the Python function.
+
+    Options become the names of arguments. Sentences on words of the command line are left out.
+    """
+
+    def name_of(flag: re.Match[str]) -> str:
+        usual = flag[0].removeprefix("--").replace("-", "_")
+        return f"``{names_of_flags.get(flag[0], usual)}``"
+
+    text = text.replace(" (may be repeated)", "")
+    sentences = re.split(r"(?<=\.) (?=[A-Z-]|segunc )", text)
+    kept = [sentence for sentence in sentences if not re.search(r"--[A-Z]|--help", sentence)]
+    text = " ".join(kept).rstrip(".")
+    return re.sub(r"--[a-z]+(?:-[a-z]+)*", name_of, text)
 
 
 def several(paths: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
@@ -96,19 +193,21 @@ def several(paths: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
     return paths
 
 
-def option(default: Any = ..., **settings: Any) -> Any:
+def option(default: Any, **settings: Any) -> Any:
     """Return a field of an option that needs more than a name, a type and a default.
 
+    A required option is a ``dataclasses.field`` with these settings as its metadata, because type
+    checkers take whatever this function makes for one with a default.
+
     Args:
-        default: the default value; without one the option is required.
-        settings: arguments of argparse's ``add_argument``, and three of our own. ``flags`` are the
+        default: the default value.
+        settings: arguments of argparse's ``add_argument``, and four of our own. ``flags`` are the
             names on the command line. Of the options that are ``exclusive``, exactly one is
             required. ``choices_of`` (``module:name``) is the table whose names are the choices.
+            ``in_python`` says what an argument does that only the Python function has.
     """
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=settings)
-    if default is ...:
-        return field(metadata=settings)
     return field(default=default, metadata=settings)
 
 
@@ -223,6 +322,38 @@ Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration with other values, ``{"trainer.max_epochs": 3}``, or the same as words of
 the command line.
 """
+ALSO = (
+    "level of each further risk that the same threshold bounds, such as"
+    ' ``{"flagged-pixels": 0.02}`` (needs method ltt)'
+)
+IMAGES_IN_DATA = (
+    "folder or glob pattern of the images inside ``data``; needed only if init cannot tell images"
+    " from labels by their names"
+)
+LABELS_IN_DATA = (
+    "folder or glob pattern of the labels inside ``data``, e.g. ``masks`` or ``*_L.png``"
+)
+SEEDS = (
+    'train one network for each seed, in ``out/seed-A`` and so on; ``finetune(method="ensemble")``'
+    " makes an ensemble of them"
+)
+GROUPS = (
+    "group of each frame by its name, or a regular expression: a frame's group is the first group,"
+    " or else the whole match, in its name. All other frames form the group ``other``. Each group"
+    " gets numbers of its own"
+)
+OVERRULES = (
+    'keys of the configuration with other values, such as ``{"trainer.max_epochs": 3}``, or the'
+    " same as words of the command line"
+)
+SETTINGS = (
+    "settings of a method, such as ``segunc.ABNN(members=3)``, which then needs no ``method``; or"
+    f" {OVERRULES}"
+)
+BASE = (
+    "model to start from, or its folder. abnn takes a deterministic network; ensemble takes several"
+    " models, or the folder of ``train(seeds=...)``"
+)
 
 
 def parts_of(hint: Any) -> list[Any]:
@@ -245,13 +376,6 @@ def flags_of(option_field: Field[Any]) -> tuple[str, ...]:
     """Return the names of an option on the command line."""
     usual = f"--{option_field.name.replace('_', '-')}"
     return tuple(option_field.metadata.get("flags", (usual,)))
-
-
-def default_of(option_field: Field[Any]) -> Any:
-    """Return the default of an option, MISSING where it is required."""
-    if option_field.default_factory is MISSING:
-        return option_field.default
-    return option_field.default_factory()
 
 
 def command_line(options: Any, *, leave_out: str = "") -> str:
@@ -277,7 +401,7 @@ def command_line(options: Any, *, leave_out: str = "") -> str:
         if flag.startswith("-"):
             words.append(flag)
         words += texts
-    words += _words_of_settings(getattr(options, "settings", ()))
+    words += words_of_settings(getattr(options, "settings", ()))
     return shlex.join(words)
 
 
@@ -303,7 +427,7 @@ def _text_of_entry(name: str, value: Any) -> str:
     return str(value)
 
 
-def _words_of_settings(settings: Overrules) -> list[str]:
+def words_of_settings(settings: Overrules) -> list[str]:
     """Return the words of the command line for other values of a configuration's keys."""
     if not isinstance(settings, Mapping):
         return list(settings)
@@ -485,10 +609,10 @@ class InitOptions(Options):
         overwrite: replace the files of an earlier init
     """
 
-    data: Folder = option(flags=("data",))
-    out: File = option(flags=("--out",))
-    images: str | None = None
-    labels: str | None = None
+    data: Folder = field(metadata={"flags": ("data",)})
+    out: File = field(metadata={"flags": ("--out",)})
+    images: str | None = option(None, in_python=IMAGES_IN_DATA)
+    labels: str | None = option(None, in_python=LABELS_IN_DATA)
     label_map: str | None = None
     void: Names | None = None
     two_classes: bool = False
@@ -511,8 +635,8 @@ class TrainOptions(DeviceOptions):
 
     config: File
     out: Folder
-    seeds: Annotated[Sequence[Seed], whole_numbers] | None = None
-    settings: Overrules = ()
+    seeds: Annotated[Sequence[Seed], whole_numbers] | None = option(None, in_python=SEEDS)
+    settings: Overrules = option((), in_python=OVERRULES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -540,7 +664,7 @@ class ImportOptions(Options):
             network
     """
 
-    source: str = option(flags=("source",))
+    source: str = field(metadata={"flags": ("source",)})
     out: Folder
     weights: File | None = None
     weights_key: str | None = None
@@ -551,7 +675,7 @@ class ImportOptions(Options):
     size: Size | None = None
     arguments: Annotated[
         Mapping[str, Any], partial(by_name, read=json.loads, form="NAME=JSON, e.g. width=32")
-    ] = option({})
+    ] = option({}, in_python="arguments of the function that builds the network, by name")
     trust: bool = False
 
 
@@ -569,11 +693,11 @@ class FinetuneOptions(DeviceOptions):
             finetune --method NAME --help lists the keys of a method
     """
 
-    base: Folder | Sequence[Folder]
+    base: Folder | Model | Sequence[Folder | Model] = field(metadata={"in_python": BASE})
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
-    settings: Overrules = ()
+    settings: Overrules | Settings = option((), in_python=SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -679,7 +803,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     components: Names | None = None
     by: Names = option(["size"])
     fps: PositiveFloat | None = None
-    groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
+    groups: Annotated[str | Mapping[str, str], frame_groups] | None = option(None, in_python=GROUPS)
     flag: Names = option([], action="extend")
     smallest_object: NonNegativeInt | None = None
     replicates: NonNegativeInt = 2000
@@ -738,11 +862,11 @@ class ThresholdOptions(Options, ClassTruthOptions):
     also: Annotated[
         Mapping[str, float],
         partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02"),
-    ] = option({})
+    ] = option({}, in_python=ALSO)
     score: str | None = None
     unit: str | None = None
     fps: PositiveFloat | None = None
-    groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
+    groups: Annotated[str | Mapping[str, str], frame_groups] | None = option(None, in_python=GROUPS)
     frames: str | None = None
     found_share: UnitInterval = 0.5
     smallest: PositiveInt = 50
@@ -904,7 +1028,7 @@ class CompareOptions(DeviceOptions):
         baseline (NAME): column to which differences refer, or its file (default: the first)
     """
 
-    results: Sequence[File] = option(flags=("results",))
+    results: Sequence[File] = field(metadata={"flags": ("results",)})
     out: File | None = None
     names: Names | None = None
     scores: Names | None = None
@@ -969,7 +1093,7 @@ class ExportOptions(Options):
     draws: Count = 8
     seed: Seed = 0
     draws_as_input: bool = False
-    size: Annotated[Any, size_or_dynamic] | None = None
+    size: Annotated[tuple[Side, Side] | Literal["dynamic"], size_or_dynamic] | None = None
     scores: Names | None = None
     threshold: File | None = None
 

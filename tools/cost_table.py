@@ -36,7 +36,7 @@ from typing import Any
 
 import torch
 
-from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.density import FeatureDistances, Neighbours, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
@@ -77,13 +77,13 @@ class Costs:
         self.image = image.contiguous(memory_format=torch.channels_last)
 
     @functools.cached_property
-    def density(self) -> FeatureDensity | None:
+    def density(self) -> FeatureDistances | None:
         """Of the model's features of layers; a process that measures the memory of something else
         does without it.
         """
         stored = self.model.attachments.get("features")
         found = stored.providers(self.model, stored.gives) if stored else ()
-        return next((one for one in found if isinstance(one, FeatureDensity)), None)
+        return next((one for one in found if isinstance(one, FeatureDistances)), None)
 
     def needs(self, score: str) -> frozenset[str] | None:
         """The evidence of a score, with that of its parts; None where the model lacks some."""
@@ -204,7 +204,7 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
         density = next(
             provider for provider in sampler.fitted.providers if FEATURE_DISTANCE in provider.gives
         )
-        assert isinstance(density, FeatureDensity)
+        assert isinstance(density, FeatureDistances)
 
         def second_encoder() -> float:
             _wait(device)

@@ -44,7 +44,7 @@ import torch
 from torch import nn
 
 from segunc import ABNNPosterior, AffineLayout, Sampler, convert
-from segunc.baselines.distil import DistilConfig, LogitLayer, Student, make_head
+from segunc.baselines.distil import LogitLayer, Student, StudentPosterior, make_head
 from segunc.cli.main import build_parser, main as segunc
 from segunc.cli.parser import parsed
 from segunc.core.device import resolve_device
@@ -414,8 +414,8 @@ class Fast:
         network, device = make_network(asked), resolve_device(self.device)
         words: dict[str, Any] = {"precision": asked.precision, "compiled": True}
         images, layer = torch.rand(1, 3, *asked.size, device=device), LogitLayer(network).module
-        student = Student(
-            network, make_head(layer, DistilConfig.head_channels, asked.classes).to(device), layer
+        student = StudentPosterior(
+            network, make_head(layer, Student.head_channels, asked.classes).to(device), layer
         )
         base = Sampler(network, scores=("deterministic-entropy",), **words)
         samplers = base, Sampler(student.network, student, scores=("entropy", "epistemic"), **words)

@@ -429,8 +429,21 @@ def convert(network: nn.Module) -> ConversionReport:
     """Make the affine of a network's normalisation layers drawable, in place. With no draws active,
     and with draws at ``alpha = 0``, the network computes what it computed before.
 
+    Args:
+        network: any module with normalisation layers.
+
+    Returns:
+        The layers that were converted, and those that were left with the reason.
+
     Raises:
         InputError: nothing to convert, converted already, or BatchNorm without running statistics.
+
+    >>> import segunc
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    >>> report = segunc.convert(network)
+    >>> [(site.name, site.channels) for site in report.sites]
+    [('1', 8)]
     """
     if isinstance(network, torch.jit.ScriptModule):
         raise InputError(

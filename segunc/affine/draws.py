@@ -155,6 +155,9 @@ class AffineLayout:
     """Where each site's channels lie in the flat affine vectors of length T, with the network's own
     values.
 
+    Args:
+        network: a converted network.
+
     Attributes:
         names, channels: of each site, in the order of ``named_modules``; T is the sum of the
             channels.
@@ -162,6 +165,17 @@ class AffineLayout:
         has_bias: ``[T]`` bool, False where a layer has no beta (it stays 0).
         mean, inverse: ``[T]`` statistics that fold into the affine; 0 and 1 where none do.
         dropout_names: the drawn dropout layers.
+
+    Raises:
+        InputError: the network is not converted.
+
+    >>> import segunc
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 2, 1))
+    >>> report = segunc.convert(network)
+    >>> layout = segunc.AffineLayout(network)
+    >>> layout.names, layout.total, layout.affine.shape
+    (('1',), 8, torch.Size([2, 8]))
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -174,9 +188,9 @@ class AffineLayout:
                 dropout[name] = module
         if not sites:
             raise InputError("the network is not converted", hint="call segunc.convert on it first")
-        self.names = tuple(sites)
+        self.names: tuple[str, ...] = tuple(sites)
         self._layers = list(sites.values())
-        self.channels = tuple(int(layer.weight.numel()) for layer in self._layers)
+        self.channels: tuple[int, ...] = tuple(int(layer.weight.numel()) for layer in self._layers)
         self._states: list[SiteState] = [layer.segunc_site for layer in self._layers]
         gammas, betas, means, inverses, have_bias = [], [], [], [], []
         for layer, state in zip(self._layers, self._states, strict=True):
@@ -187,12 +201,12 @@ class AffineLayout:
             means.append(mean)
             inverses.append(inverse)
             have_bias.append(getattr(layer, "bias", None) is not None)
-        self.weight = torch.cat(gammas)
-        self.bias = torch.cat(betas)
-        self.mean = torch.cat(means)
-        self.inverse = torch.cat(inverses)
-        self.has_bias = self._site_mask(have_bias)
-        self.dropout_names = tuple(dropout)
+        self.weight: Tensor = torch.cat(gammas)
+        self.bias: Tensor = torch.cat(betas)
+        self.mean: Tensor = torch.cat(means)
+        self.inverse: Tensor = torch.cat(inverses)
+        self.has_bias: Tensor = self._site_mask(have_bias)
+        self.dropout_names: tuple[str, ...] = tuple(dropout)
         self._dropout = list(dropout.values())
         self._masks: dict[tuple[str, str | None], Tensor] = {}
 
@@ -217,15 +231,23 @@ class AffineLayout:
         return mask.to(self.device)
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
-        """Return ``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one,
-        if any.
+        """Return ``[T]`` bool: the channels of the sites that lie in a scope.
+
+        Args:
+            scope: all, encoder, decoder, last:N, every:N or a regular expression for names.
+            narrower: a second scope in which the sites must lie, too; None if there is none.
         """
         if (scope, narrower) not in self._masks:
             self._masks[scope, narrower] = self._site_mask(in_scope(scope, self.names, narrower))
         return self._masks[scope, narrower]
 
     def free(self, scope: str, narrower: str | None = None) -> Tensor:
-        """Return ``[2, T]`` bool: the gammas, and the betas that there are, of :meth:`mask`."""
+        """Return ``[2, T]`` bool: the gammas, and the betas that there are, of :meth:`mask`.
+
+        Args:
+            scope: as for :meth:`mask`.
+            narrower: as for :meth:`mask`.
+        """
         mask = self.mask(scope, narrower)
         return torch.stack([mask, mask & self.has_bias])
 
@@ -235,7 +257,12 @@ class AffineLayout:
 
     @torch.no_grad()
     def store(self, weight: Tensor, bias: Tensor) -> None:
-        """Make gamma and beta ``[T]`` those of the layers; a layer without beta keeps none."""
+        """Give the layers other affine parameters; a layer without beta keeps none.
+
+        Args:
+            weight: ``[T]`` gammas.
+            bias: ``[T]`` betas.
+        """
         gammas = torch.split(weight, list(self.channels))
         betas = torch.split(bias, list(self.channels))
         for layer, gamma, beta in zip(self._layers, gammas, betas, strict=True):

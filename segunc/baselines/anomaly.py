@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import cv2
 import numpy as np
@@ -17,20 +17,18 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
-from segunc.core.device import flushed_denormals, resolve_device, to_device
+from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
+from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.core.device import to_device
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, SUM, check_scores
-from segunc.training.config import FitConfig
-from segunc.training.lightning_runs import Say, say
-
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
+from segunc.training.fit_data import LoaderData
 
 DECADES = 3  # powers of ten of the share of pixels over which a surprise is measured
 LEVELS_PER_DECADE = 8
@@ -206,7 +204,7 @@ class ScoreSum(Attachment):
 
 
 @dataclass(frozen=True)
-class AnomalyConfig(Settings):
+class Anomaly(MethodSettings):
     """Which scores are added up, and which frames of normal scenes fix their scale.
 
     Those frames are the split val. With data.validation leave-sequence-out they are all sequences
@@ -224,9 +222,23 @@ class AnomalyConfig(Settings):
         drivable: classes of the drivable surface. Outside the convex hull of the pixels that are
             predicted as these classes, the sum is 0. So it finds obstacles on the road, and nothing
             beside it.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Anomaly(parts=["msp", "entropy"], weights=[1, 2]).fit(base, batches)
+    >>> model.attachments["anomaly"].frames
+    4
     """
 
     section = "anomaly"
+    method = "anomaly"
     without_data: ClassVar[str] = "--anomaly.images FOLDER"
     parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
     weights: list[PositiveFloat] | None = None
@@ -245,13 +257,7 @@ class NormalPixels:
     frames: int  # that the pixels are of
 
 
-def known_pixels(
-    model: Model,
-    data: SegmentationDataModule,
-    parts: Sequence[str],
-    settings: AnomalyConfig,
-    draws: int,
-) -> NormalPixels:
+def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> NormalPixels:
     """Return P scores at random labelled pixels of normal scenes.
 
     A frame is never compared with features of its own sequence, which would make it look too
@@ -260,11 +266,13 @@ def known_pixels(
     Raises:
         InputError: no pixel is labelled, or a score is the same at every pixel.
     """
+    model = run.model
+    settings = run.settings
     generator = torch.Generator().manual_seed(settings.seed)
     classes = model.network.description.classes
     drivable = [classes.index(name) for name in settings.drivable]
     values = []
-    for fold in data.folds():
+    for fold in frames_of(run).folds():
         sampler = Sampler(
             model.network,
             model.posterior if model.bayesian else None,
@@ -272,7 +280,8 @@ def known_pixels(
             scores=parts,
             fitted=model.fitted(parts, _other_frames(model, fold)),
         )
-        for frame in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
+        for frame in frames_as_seen(run, fold, "val", settings.frames):
+            _check_new(model, fold, frame)
             sampled = sampler(frame.image, whole=[frame.original])
             labelled = torch.from_numpy(frame.labels < UNKNOWN)
             labelled &= drivable_hull(sampled.prediction[0], drivable).cpu()
@@ -296,7 +305,7 @@ def known_pixels(
     return NormalPixels(pixels_of_all, len(values))
 
 
-def _other_frames(model: Model, fold: SegmentationDataModule) -> set[str] | None:
+def _other_frames(model: Model, fold: Any) -> set[str] | None:
     """Return the names of the frames whose features those of a fold are compared with; None for all
     in the bank.
     """
@@ -310,7 +319,19 @@ def _other_frames(model: Model, fold: SegmentationDataModule) -> set[str] | None
     return train - held_out
 
 
-def _checked_weights(settings: AnomalyConfig, parts: Sequence[str]) -> tuple[float, ...]:
+def _check_new(model: Model, fold: Any, frame: SeenFrame) -> None:
+    """Raise InputError for a frame of a loader that is in the bank of features, too: it would look
+    too familiar.
+    """
+    features = model.attachments.get("features")
+    if isinstance(fold, LoaderData) and features is not None and frame.name in features.frames:
+        raise InputError(
+            f"frame {frame.number} of the data is one that the features were fitted on",
+            hint="give frames that FeatureDensity has not seen",
+        )
+
+
+def _checked_weights(settings: Anomaly, parts: Sequence[str]) -> tuple[float, ...]:
     """Return the weights of the parts; InputError where their numbers differ."""
     if settings.weights is None:
         return (1.0,) * len(parts)
@@ -342,29 +363,26 @@ def _measured_decades(decades: Tensor) -> float | None:
     return math.floor(10 * float(highest[-1])) / 10
 
 
-@flushed_denormals()
-def fit_sum(
-    base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> ScoreSum:
-    """Measure the parts on normal scenes and write the same model with their weighted sum.
+def fit_sum(run: FitRun[Anomaly]) -> Model:
+    """Return the model with the weighted sum of the parts, which are measured on normal scenes.
 
     Raises:
         InputError: a part is the same at every pixel.
     """
-    settings = config.settings
+    settings = run.settings
+    model = run.model
     parts = check_scores(settings.parts)
     _check_parts(parts)
     weights = _checked_weights(settings, parts)
-    model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
     classes = model.network.description.classes
     unknown = set(settings.drivable).difference(classes)
     if unknown:
         raise InputError(
-            f"{base} has no class '{min(unknown)}'",
+            f"the model has no class '{min(unknown)}'",
             hint=f"anomaly.drivable is of {', '.join(classes)}",
         )
-    pixels = known_pixels(model, data, parts, settings, draws)
+    pixels = known_pixels(run, parts, draws)
     scales = tuple(Standard.of(score) for score in pixels.values)
     sums = weighted_sum(pixels.values, weights, scales)
     surprise = Surprise.of(sums)
@@ -376,7 +394,7 @@ def fit_sum(
         weights=weights,
         scales=scales,
         surprise=surprise,
-        fitted_on=fitted_on(config, "val"),
+        fitted_on=run.fitted_on("val"),
         frames=pixels.frames,
         draws=draws,
         **hashes,
@@ -385,12 +403,10 @@ def fit_sum(
         measured_to=_measured_decades(surprise(sums)),
         drivable=tuple(classes.index(name) for name in settings.drivable),
     )
-    total.attach(base, config, out, METHOD.name, say)
     terms = []
     for weight, name in zip(weights, parts, strict=True):
         terms.append(name if weight == 1 else f"{weight:g} {name}")
-    say(f"wrote {out}: anomaly is {' + '.join(terms)} on {pixels.frames} frames")
-    return total
+    return run.attach(total, f"anomaly is {' + '.join(terms)} on {pixels.frames} frames")
 
 
-METHOD = Method("anomaly", AnomalyConfig, fit_sum, finished=True)
+METHOD = Method("anomaly", Anomaly, fit_sum, finished=True)

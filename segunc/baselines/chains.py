@@ -17,11 +17,11 @@ from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
 from segunc.affine.posterior import Posterior
 from segunc.baselines.convergence import convergence
 from segunc.baselines.dynamics import (
+    HMC,
+    SGHMC,
+    SGLD,
     ChainConfig,
     HamiltonianChain,
-    HmcConfig,
-    SghmcConfig,
-    SgldConfig,
     Show,
     sample_langevin,
 )
@@ -32,8 +32,8 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.finetune_run import FinetuneRun
-from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
 from segunc.training.batches import spaced
 from segunc.training.lightning_runs import CHECKPOINTS, INTERVAL, LAST
 
@@ -118,26 +118,31 @@ class ChainStates(Posterior):
         }
 
 
-class SGLD(ChainStates):
+class SGLDPosterior(ChainStates):
     """Stochastic-gradient Langevin dynamics (Welling & Teh 2011)."""
 
     method = "sgld"
 
 
-class SGHMC(ChainStates):
+class SGHMCPosterior(ChainStates):
     """Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox & Guestrin 2014)."""
 
     method = "sghmc"
 
 
-class HMC(ChainStates):
+class HMCPosterior(ChainStates):
     """Hamiltonian Monte Carlo (Neal 2011)."""
 
     method = "hmc"
 
 
 def run_chains(
-    sample: SampleChain, count: int, last: Path, *, resume: bool = False
+    sample: SampleChain,
+    count: int,
+    last: Path,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
 ) -> tuple[Tensor, list[dict[str, float]]]:
     """Run chains one after the other.
 
@@ -145,6 +150,7 @@ def run_chains(
         count: M, the number of chains.
         last: checkpoint that holds the finished chains.
         resume: whether finished chains are taken from the checkpoint.
+        quiet: whether no progress is shown.
 
     Returns:
         Their states ``[M, K, D]`` float32 on the CPU, and what each chain measured.
@@ -156,7 +162,8 @@ def run_chains(
     for number in range(len(finished["states"]), count):
         label = f"finetune: chain {number + 1}/{count}"
         try:
-            with ConsoleProgress(label=label, unit="step", interval=INTERVAL) as progress:
+            show = ConsoleProgress(label=label, unit="step", interval=INTERVAL, quiet=quiet)
+            with show as progress:
                 states, record = sample(number, progress.count)
         except PartialFailure as failure:
             raise PartialFailure(
@@ -173,14 +180,13 @@ def run_chains(
 def _target(run: FinetuneRun[Any]) -> LogPosterior:
     """Return the density that is sampled, with the network on its device."""
     run.place()
-    run.settings["precision"] = "32-true"
+    run.trainer["precision"] = "32-true"
     return LogPosterior(run.network, run.options.prior(), run.options.scope)
 
 
-@finetuning
-def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
-    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a
-    :class:`SghmcConfig`, and write the Bayesian model.
+def finetune_langevin(run: FinetuneRun[SGLD]) -> Model:
+    """Return a base network with samples of the posterior over its affine parameters, by SGLD or
+    SGHMC.
     """
     settings = run.config.settings
     target = _target(run)
@@ -207,11 +213,12 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
 
         return sample_langevin(gradient, start, settings, noise_seed, show), {}
 
-    return _finish(run, target, SGHMC if isinstance(settings, SghmcConfig) else SGLD, sample)
+    return _finish(
+        run, target, SGHMCPosterior if isinstance(settings, SGHMC) else SGLDPosterior, sample
+    )
 
 
-@finetuning
-def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
+def finetune_hmc(run: FinetuneRun[HMC]) -> Model:
     """Sample the posterior by Hamiltonian Monte Carlo on all chosen frames at once, held in memory:
     the reference for the other chains.
     """
@@ -226,7 +233,7 @@ def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
         chain = HamiltonianChain(density, _start(target, settings, number), settings, seed)
         return chain.sample(show), chain.record()
 
-    return _finish(run, target, HMC, sample)
+    return _finish(run, target, HMCPosterior, sample)
 
 
 def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
@@ -239,14 +246,16 @@ def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
 
 def _finish(
     run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], sample: SampleChain
-) -> dict[str, Any]:
-    """Run the chains, measure their convergence and write the model."""
+) -> Model:
+    """Run the chains, measure their convergence and return the model."""
     options = run.options
     chains = options.chains
     dimensions = len(target.base)
     run.say(f"{posterior.method}: {chains} chains over {dimensions:,} affine parameters")
     last = run.out / CHECKPOINTS / LAST
-    states, records = run_chains(sample, chains, last, resume=run.resume is not None)
+    states, records = run_chains(
+        sample, chains, last, resume=run.resume is not None, quiet=run.quiet
+    )
     for number, record in enumerate(filter(None, records)):
         measured = ", ".join(f"{name} {value:.4g}" for name, value in record.items())
         run.say(f"chain {number + 1}: {measured}")
@@ -263,6 +272,6 @@ def _finish(
     return run.finish(made, f"{len(made.gamma)} states of {chains} chains")
 
 
-SGLD_METHOD = Method("sgld", SgldConfig, finetune_langevin, SGLD.from_tensors)
-SGHMC_METHOD = Method("sghmc", SghmcConfig, finetune_langevin, SGHMC.from_tensors)
-HMC_METHOD = Method("hmc", HmcConfig, finetune_hmc, HMC.from_tensors)
+SGLD_METHOD = Method("sgld", SGLD, finetune_langevin, SGLDPosterior.from_tensors)
+SGHMC_METHOD = Method("sghmc", SGHMC, finetune_langevin, SGHMCPosterior.from_tensors)
+HMC_METHOD = Method("hmc", HMC, finetune_hmc, HMCPosterior.from_tensors)

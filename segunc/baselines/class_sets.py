@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,18 +20,17 @@ import torch
 from torch import Tensor
 
 from segunc.affine.noise import DEFAULT_SCHEME
-from segunc.baselines.fitted import SeenFrame, fitted_on, frames_as_seen, load_for_fitting
-from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
-from segunc.core.device import flushed_denormals, resolve_device
+from segunc.baselines.fitted import SeenFrame, frames_as_seen
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
 from segunc.decisions.risks import LossSums, Method as Guarantee
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import Attachment
+from segunc.posteriors.model import Attachment, Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SET_THRESHOLD
-from segunc.training.config import FitConfig
-from segunc.training.lightning_runs import Say, say
 
 LAMBDA_STEPS = 1 << 16  # lambda is k / LAMBDA_STEPS, which float32 holds exactly
 
@@ -88,7 +86,7 @@ class ClassSets(Attachment):
 
 
 @dataclass(frozen=True)
-class ClassSetsConfig(Settings):
+class PredictionSets(MethodSettings):
     """How prediction sets are calibrated. Use frames on which nothing else was trained or chosen.
 
     Args:
@@ -98,9 +96,23 @@ class ClassSetsConfig(Settings):
         frames: number of evenly spaced frames (0: all).
         draws: number of draws of a Bayesian model; predict must use as many.
         seed: random seed of the draws; predict must use the same.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.PredictionSets(level=0.4).fit(base, batches)
+    >>> model.attachments["class_sets"].level
+    0.4
     """
 
     section = "class_sets"
+    method = "class-sets"
     level: Annotated[float, Bound(above=0, below=1)] = 0.1
     split: str = "val"
     frames: NonNegativeInt = 0
@@ -159,22 +171,14 @@ class CalibrationSums:
         self.set_sizes += len(keys) * shares_up_to(keys)
 
 
-@flushed_denormals()
-def fit_class_sets(
-    base: Path,
-    config: FitConfig[ClassSetsConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Say = say,
-) -> ClassSets:
-    """Calibrate lambda on labelled frames and write the same model with it.
+def fit_class_sets(run: FitRun[PredictionSets]) -> Model:
+    """Return the model with a lambda that was calibrated on labelled frames.
 
     Raises:
         InputError: no frame has a labelled pixel, or the level needs more frames.
     """
-    settings = config.settings
-    model, data = load_for_fitting(base, config, resolve_device(device))
+    settings = run.settings
+    model = run.model
     sampler = Sampler(
         model.network,
         model.posterior,
@@ -184,7 +188,7 @@ def fit_class_sets(
         fitted=model.fitted(("msp",)),
     )
     sums = CalibrationSums()
-    for frame in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+    for frame in frames_as_seen(run, run.data, settings.split, settings.frames):
         sums.add(sampler, frame)
 
     losses = sums.losses
@@ -215,16 +219,15 @@ def fit_class_sets(
         ),
         draws=sampler.draws,
         seed=settings.seed,
-        fitted_on=fitted_on(config, settings.split),
+        fitted_on=run.fitted_on(settings.split),
         **{name: model.hashes[name] for name in ClassSets.bound_by},
     )
-    sets.attach(base, config, out, METHOD.name, say)
     classes = model.network.description.num_classes
-    say(
-        f"wrote {out}: sets of {sets.mean_size:.2f} of {classes} classes on average, "
-        f"lambda {sets.threshold:.4f}, on {sets.frames} frames. {sets.promise}"
+    return run.attach(
+        sets,
+        f"sets of {sets.mean_size:.2f} of {classes} classes on average, "
+        f"lambda {sets.threshold:.4f}, on {sets.frames} frames. {sets.promise}",
     )
-    return sets
 
 
-METHOD = Method("class-sets", ClassSetsConfig, fit_class_sets, finished=True)
+METHOD = Method("class-sets", PredictionSets, fit_class_sets, finished=True)

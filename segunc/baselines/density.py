@@ -103,7 +103,7 @@ def nearest_frames(
     return [min(candidates) for candidates in zip(*nearest, strict=True)]
 
 
-class FeatureDensity:
+class FeatureDistances:
     """How far the features of frames are from those of the training frames; ``whole`` asks for
     frames at their own size.
     """

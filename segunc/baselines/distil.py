@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import classify
 from segunc.affine.posterior import Deterministic
-from segunc.baselines.mixtures import Ensemble
+from segunc.baselines.fitted import as_8_bits
+from segunc.baselines.mixtures import EnsemblePosterior
 from segunc.core.bounds import (
     Bound,
     NonNegativeFloat,
@@ -30,27 +31,41 @@ from segunc.core.bounds import (
     PositiveFloat,
     PositiveInt,
     Seed,
-    Settings,
 )
-from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
+from segunc.core.files import plain_record
 from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.frames.sources import open_source
-from segunc.networks.copies import check_copy
+from segunc.networks.copies import check_copy, copy_network
 from segunc.networks.gradients import run_with_gradients
-from segunc.networks.model_folder import WEIGHTS, load_network, save_network
+from segunc.networks.model_folder import (
+    DESCRIPTION,
+    WEIGHTS,
+    load_network,
+    network_sha256,
+    save_network,
+)
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.weights import load_state
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import MEMBERS, Model, load_base, load_model, posterior_hash
-from segunc.posteriors.saving import TENSORS, save_posterior
+from segunc.posteriors.model import (
+    GivenNetworks,
+    Model,
+    configuration_documents,
+    load_base,
+    posterior_hash,
+    posterior_method,
+)
+from segunc.posteriors.saving import TENSORS, posterior_record, save_posterior
+from segunc.posteriors.settings import MethodSettings
 from segunc.sampling.branches import Branch
 from segunc.sampling.sampler import Sampler, network_input
-from segunc.training.batches import open_data, spaced
-from segunc.training.config import FitConfig, environment, record_data, save_config
-from segunc.training.lightning_runs import Say, say
+from segunc.training.batches import spaced
+from segunc.training.config import environment
+from segunc.training.fit_data import content_name
 from segunc.training.losses import diverged, make_optimizer, make_schedule
 
 # Every how many rows and columns a student learns: last layers seldom have more places.
@@ -207,7 +222,7 @@ def with_head(
     return copied
 
 
-class Student(Ensemble):
+class StudentPosterior(EnsemblePosterior):
     """Draws z + d and z - d of a network whose last layer makes z. ``network`` is the first draw,
     so base scores are those of z + d.
     """
@@ -216,6 +231,7 @@ class Student(Ensemble):
 
     def __init__(self, network: SegmentationNetwork, head: nn.Sequential, layer: nn.Module) -> None:
         self.head = head
+        self.plain = network
         draws = [with_head(network, layer, head, sign) for sign in (1, -1)]
         # A third network, for the base scores, would be one more pass of all behind the last layer.
         self.network = draws[0]
@@ -229,7 +245,7 @@ class Student(Ensemble):
 
 
 @dataclass(frozen=True)
-class DistilConfig(Settings):
+class Student(MethodSettings):
     """How a student is trained.
 
     It learns the affine parameters of its normalisation layers, its last layer and its head. All
@@ -255,9 +271,23 @@ class DistilConfig(Settings):
         start: model folder of the network that the student starts from; by default the teacher's
             network, or the first one of an ensemble.
         seed: random seed of the draws, the head and the order of the frames.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Student(epochs=1, corruptions=[]).fit(base, batches)
+    >>> model.posterior.method
+    'distil'
     """
 
     section = "distil"
+    method = "distil"
     input: str = ""
     frames: NonNegativeInt = 100
     corruptions: list[str] = field(default_factory=CORRUPTIONS.split)
@@ -316,7 +346,7 @@ def _in_pixels(places: slice) -> slice:
     return slice(PIXEL_STEP * places.start, PIXEL_STEP * places.stop)
 
 
-def distillation_loss(logits: Tensor, lesson: Lesson, settings: DistilConfig) -> dict[str, Tensor]:
+def distillation_loss(logits: Tensor, lesson: Lesson, settings: Student) -> dict[str, Tensor]:
     """Return the parts of the loss of both draws of a frame.
 
     Args:
@@ -353,7 +383,10 @@ class Learner:
     layers stay.
     """
 
-    def __init__(self, network: SegmentationNetwork, settings: DistilConfig) -> None:
+    def __init__(
+        self, network: SegmentationNetwork, settings: Student, *, quiet: bool = False
+    ) -> None:
+        self.quiet = quiet
         self.network = network.eval().requires_grad_(False)
         self.settings = settings
         self.logit_layer = LogitLayer(network)
@@ -400,7 +433,7 @@ class Learner:
         optimizer = make_optimizer("adamw", groups, settings.lr)
         schedule = make_schedule(optimizer, "onecycle", len(batches), [settings.lr, head_lr])
         losses: list[dict[str, float]] = []
-        progress = ConsoleProgress(label="student", unit="step")
+        progress = ConsoleProgress(label="student", unit="step", quiet=self.quiet)
         for step, batch in enumerate(progress.follow(batches)):
             for number in batch:
                 crop = lessons[number].part(settings.crop, random)
@@ -433,18 +466,22 @@ class Learner:
         return dict(zip(parts, loss.tolist(), strict=True))
 
 
-def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[tuple[str, Image]]:
+def frames_to_learn(run: FitRun[Student]) -> Iterator[tuple[str, Image]]:
     """Yield names and images RGB uint8 ``[H, W, 3]`` of the frames that a student learns from;
     InputError where there is none.
     """
-    if not config.settings.input:
-        data = open_data(config.data, classes).dataset("train")
-        chosen = spaced(len(data), config.settings.frames)
-        for index in ConsoleProgress(label="teacher").follow(chosen):
-            yield data.samples[index].name, data.read(index)[0]
+    settings = run.settings
+    if not settings.input:
+        data = run.data.dataset("train")
+        chosen = spaced(len(data), settings.frames)
+        progress = ConsoleProgress(label="teacher", quiet=run.quiet)
+        for index in progress.follow(chosen):
+            image = as_8_bits(data.read(index)[0])
+            has_names = hasattr(data, "samples")
+            yield data.samples[index].name if has_names else content_name(image), image
         return
-    source = open_source(config.settings.input, all_images=False)
-    chosen = spaced(source.length or source.length_hint or 0, config.settings.frames)
+    source = open_source(settings.input, all_images=False)
+    chosen = spaced(source.length or source.length_hint or 0, settings.frames)
     for frame in source.frames(lambda index, _: index not in chosen):
         if frame.image is None:
             raise InputError(f"a frame cannot be read: {frame.error}")
@@ -454,7 +491,7 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
 class Teacher:
     """A model that says what its draws make of a frame, at random rows and columns."""
 
-    def __init__(self, model: Model, settings: DistilConfig) -> None:
+    def __init__(self, model: Model, settings: Student) -> None:
         self.sampler = Sampler(
             model.network,
             model.posterior,
@@ -499,20 +536,17 @@ class Teacher:
         )
 
 
-def make_lessons(
-    teacher: Model, network: SegmentationNetwork, config: FitConfig[DistilConfig]
-) -> Iterator[Lesson]:
+def make_lessons(run: FitRun[Student], network: SegmentationNetwork) -> Iterator[Lesson]:
     """Yield the lesson of each frame clean and under one of the corruptions, at the size at which
     the network of the student sees it.
     """
-    corruptions = [Corruption.parse(text) for text in config.settings.corruptions]
-    taught = Teacher(teacher, config.settings)
+    corruptions = [Corruption.parse(text) for text in run.settings.corruptions]
+    taught = Teacher(run.model, run.settings)
     description = network.description
-    override = config.data.get("size")
+    override = run.config.data.get("size")
     if override:
         override = (override[0], override[1])
-    frames = frames_to_learn(config, description.num_classes)
-    for number, (name, image) in enumerate(frames):
+    for number, (name, image) in enumerate(frames_to_learn(run)):
         height, width = image.shape[:2]
         size = inference_size(description, (height, width), override)
         yield taught.lesson(image, size)
@@ -521,51 +555,46 @@ def make_lessons(
             yield taught.lesson(corruption(image, name), size)
 
 
-def _load_start(base: Path, settings: DistilConfig, teacher: Model) -> SegmentationNetwork:
+def _first_network(run: FitRun[Student]) -> SegmentationNetwork:
     """Return the network that the student begins as; InputError where its classes are not the
     teacher's.
     """
-    folder = Path(settings.start or base)
-    if not (folder / WEIGHTS).exists():  # an ensemble
-        folder = folder / MEMBERS / "0"
+    teacher = run.model
+    first = teacher
+    while first.parts:
+        first = first.parts[0]
+    folder = Path(run.settings.start) if run.settings.start else first.base_folder
+    if folder is None or not (folder / WEIGHTS).exists():
+        return copy_network(first.network)
     network = load_network(folder, ignore_posterior=True)
     theirs = teacher.network.description.classes
     ours = network.description.classes
     if theirs != ours:
         raise InputError(
-            f"{base} has the classes {', '.join(theirs[:4])}, ..., and {folder} "
+            f"the teacher has the classes {', '.join(theirs[:4])}, ..., and {folder} "
             f"{', '.join(ours[:4])}, ...",
             hint="both need the same",
         )
     return network
 
 
-@flushed_denormals()
-def distil(
-    base: Path, config: FitConfig[DistilConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> None:
-    """Train a student of the teacher in ``base``, and write its model folder; a run that was killed
-    while it trained begins anew.
-    """
-    settings = config.settings
+def distil(run: FitRun[Student]) -> Model:
+    """Return a student of the model, which is its teacher."""
+    settings = run.settings
+    teacher = run.model
     start = time.perf_counter()
-    if out.resolve() == base.resolve():
-        raise InputError(f"--out {out} is the teacher", hint="give another --out")
-    teacher = load_model(base)
-    if isinstance(getattr(teacher.posterior, "inner", teacher.posterior), Student):
+    if isinstance(getattr(teacher.posterior, "inner", teacher.posterior), StudentPosterior):
         raise InputError(
-            f"{base} is a student, which cannot be a teacher",
-            hint="name the teacher of this student",
+            "the model is a student, which cannot be a teacher",
+            hint="take the teacher of this student",
         )
-    network = _load_start(base, settings, teacher)
-    chosen_device = resolve_device(device)
-    teacher.place(chosen_device)
+    network = _first_network(run)
     torch.manual_seed(settings.seed)
-    network = network.to(chosen_device).to(memory_format=torch.channels_last)
-    learner = Learner(network, settings)
-    lessons = list(make_lessons(teacher, network, config))
+    network = network.to(run.device).to(memory_format=torch.channels_last)
+    learner = Learner(network, settings, quiet=run.quiet)
+    lessons = list(make_lessons(run, network))
     teacher_seconds = time.perf_counter() - start
-    say(
+    run.say(
         f"the teacher has seen {len(lessons)} frames, clean and corrupted, "
         f"in {teacher_seconds:.0f} s"
     )
@@ -573,34 +602,60 @@ def distil(
     provenance = {
         "teacher": teacher.posterior.method,
         "teacher_sha256": teacher.posterior_sha256,
-        "dataset": config.data.get("dataset"),
-        "settings": config.plain()[settings.section],
+        "dataset": run.config.data.get("dataset"),
+        "settings": run.config.plain()[settings.section],
         "frames": len(lessons),
         "loss": loss,
         "teacher_seconds": round(teacher_seconds, 1),
         **environment("32-true"),
         "seconds": round(time.perf_counter() - start, 1),
     }
-    save_network(network, out)
-    student = Student(network, learner.head, learner.logit_layer.module)
-    save_posterior(student, None, out, out, seed=settings.seed, provenance=provenance)
-    save_config(config, out, METHOD.name)
-    record_data(out, config.data, base)
-    say(
-        f"wrote {out}: a student of {teacher.posterior.method}, {loss['divergence']:.4f} nats "
+    network.sha256 = network_sha256(network.body, network.description)
+    head = learner.head.eval()
+    student = StudentPosterior(network, head, learner.logit_layer.module)
+    record = posterior_record(
+        student, None, base_sha256=network.sha256, seed=settings.seed, provenance=provenance
+    )
+    made = _student_model(student, plain_record(record))
+    made.documents = configuration_documents(run.config, run.method, teacher.folder)
+    made.summary = (
+        f"a student of {teacher.posterior.method}, {loss['divergence']:.4f} nats "
         "from it in the last epoch"
     )
+    return made
 
 
-def load_student(folder: Path, record: Mapping[str, Any]) -> Model:
+def _student_model(student: StudentPosterior, record: Mapping[str, Any]) -> Model:
+    """Return the model of a student."""
+    sha256: str = record["base_sha256"]
+    digest = posterior_hash(record["tensors_sha256"], student)
+    return Model(student.network, student, sha256, digest, None, record)
+
+
+def store_student(model: Model, out: Path) -> None:
+    """Write the folder of a student."""
+    student = cast(StudentPosterior, model.posterior)
+    if (out / DESCRIPTION).exists() and posterior_method(out) != student.method:
+        raise InputError(f"{out} holds another model", hint="give another folder")
+    save_network(student.plain, out, keeps_weights=True)
+    save_posterior(student, dict(model.record), out)
+
+
+def load_student(folder: Path, record: Mapping[str, Any], networks: GivenNetworks) -> Model:
     """Return the student that a record describes."""
-    network, tensors, tensors_sha256 = load_base(folder, record)
+    network, tensors, _ = load_base(folder, record, networks)
     layer = LogitLayer(network).module
     head = make_head(layer, record["head_channels"])
     load_state(head, tensors, str(folder / TENSORS))
-    student = Student(network, head.eval(), layer)
-    digest = posterior_hash(tensors_sha256, student)
-    return Model(student.network, student, network.sha256, digest, None, record)
+    return _student_model(StudentPosterior(network, head.eval(), layer), record)
 
 
-METHOD = Method("distil", DistilConfig, distil, load=load_student, finished=True, own_network=True)
+METHOD = Method(
+    name="distil",
+    config=Student,
+    fit=distil,
+    load=load_student,
+    store=store_student,
+    finished=True,
+    own_network=True,
+)

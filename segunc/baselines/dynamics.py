@@ -22,9 +22,9 @@ from segunc.core.bounds import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    Settings,
 )
 from segunc.core.errors import InputError, PartialFailure
+from segunc.posteriors.settings import MethodSettings
 
 EnergyGradient = Callable[[Tensor], Tensor]
 """theta ``[D]`` -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""
@@ -46,7 +46,7 @@ _MOMENTUM_STREAM, _CHOICE_STREAM, _FIRST_STEP_STREAM = range(3)
 
 
 @dataclass(frozen=True)
-class ChainConfig(Settings):
+class ChainConfig(MethodSettings):
     """Settings of all chains: the posterior that they sample, and where they start.
 
     Args:
@@ -79,7 +79,7 @@ class ChainConfig(Settings):
 
 
 @dataclass(frozen=True)
-class SgldConfig(ChainConfig):
+class SGLD(ChainConfig):
     """How SGLD runs: steps in cycles. A cycle begins with large steps that explore, and ends with
     the states that are kept.
 
@@ -96,9 +96,23 @@ class SgldConfig(ChainConfig):
         exploration: share of a cycle that descends without noise, 0..1 (1 excluded).
         states_per_cycle: states kept from each cycle, evenly spaced over its noisy part.
         shape: schedule of the steps of a cycle: cosine lets them fall to 0, constant keeps them.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.SGLD(cycles=1, cycle_steps=8, states_per_cycle=2).fit(base, batches)
+    >>> model.posterior.method
+    'sgld'
     """
 
     section = "sgld"
+    method = "sgld"
     momentum: ClassVar[float] = 0.0
     lr: PositiveFloat = 0.02
     cycles: PositiveInt = 4
@@ -126,12 +140,14 @@ class SgldConfig(ChainConfig):
         return math.ceil(self.exploration * self.cycle_steps)
 
     def step_size(self, step: int) -> float:
+        """Return the size of a step."""
         peak = self.lr / self.effective_pixels
         if self.shape == "constant":
             return peak
         return 0.5 * peak * (math.cos(math.pi * (step % self.cycle_steps) / self.cycle_steps) + 1.0)
 
     def is_noisy(self, step: int) -> bool:
+        """Return whether noise is added in a step."""
         return step % self.cycle_steps >= self._first_noisy
 
     def is_kept(self, step: int) -> bool:
@@ -147,15 +163,29 @@ class SgldConfig(ChainConfig):
 
 
 @dataclass(frozen=True)
-class SghmcConfig(SgldConfig):
+class SGHMC(SGLD):
     """How SGHMC runs. It is SGLD with momentum.
 
     Args:
         momentum: share of the velocity that is kept from step to step, 0..1 (1 excluded); 0 is
             SGLD.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.SGHMC(cycles=1, cycle_steps=8, states_per_cycle=2).fit(base, batches)
+    >>> model.posterior.method
+    'sghmc'
     """
 
     section = "sghmc"
+    method = "sghmc"
     lr: PositiveFloat = 0.01
     momentum: BelowOne = 0.9  # type: ignore[misc]  # a setting here, 0 for SGLD
 
@@ -163,7 +193,7 @@ class SghmcConfig(SgldConfig):
 def sample_langevin(
     gradient: EnergyGradient,
     start: Tensor,
-    settings: SgldConfig,
+    settings: SGLD,
     seed: int,
     show: Show = lambda *_: None,
 ) -> Tensor:
@@ -206,7 +236,7 @@ def sample_langevin(
 
 
 @dataclass(frozen=True)
-class HmcConfig(ChainConfig):
+class HMC(ChainConfig):
     """How HMC runs. Every step uses all training frames.
 
     Args:
@@ -217,9 +247,23 @@ class HmcConfig(ChainConfig):
         step_size: step size of the leapfrog integrator; none adapts it during the warm-up.
         target_acceptance: acceptance probability that the adaptation of the step size aims at,
             0..1.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.HMC(samples=2, warmup=1, trajectory=0.001).fit(base, batches)
+    >>> model.posterior.method
+    'hmc'
     """
 
     section = "hmc"
+    method = "hmc"
     chains: PositiveInt = 2
     start_spread: NonNegativeFloat = 1.0
     samples: PositiveInt = 50
@@ -294,9 +338,7 @@ class HamiltonianChain:
     narrower posterior (Izmailov et al. 2021).
     """
 
-    def __init__(
-        self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int
-    ) -> None:
+    def __init__(self, log_density: LogDensity, start: Tensor, settings: HMC, seed: int) -> None:
         self.log_density = log_density
         self.settings = settings
         self.seed = seed

@@ -9,17 +9,16 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import load as load_tensors, save
 from torch import Tensor, nn
 
-from segunc.baselines.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
+from segunc.baselines.density import FeatureDistances, Neighbours, Sample, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
-from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
-from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
-from segunc.core.device import flushed_denormals, resolve_device
+from segunc.baselines.fitted import frames_as_seen, frames_of
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
 from segunc.data.corruptions import Corruption
@@ -27,15 +26,12 @@ from segunc.data.labels import IGNORE
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_checkpoint
+from segunc.posteriors.fit_run import FitRun, Say
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.sampling.sampler import Provider, network_input
 from segunc.scores import FEATURE_DISTANCE
-from segunc.training.config import FitConfig
-from segunc.training.lightning_runs import Say, say
-
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
 
 OWN = "own"  # the encoder of the network itself
 TENSORS = "features.safetensors"
@@ -118,19 +114,24 @@ class FeatureBank(Attachment):
                 names = [self.frames[number] for number in bank["origins"][:, 0].long().tolist()]
             banks.append(Neighbours(bank["bank"], names))
         extractor = FeatureExtractor(encoder, self.layers, self.sizes)
-        return [FeatureDensity(extractor, banks, whole=self.resolution == "frame")]
+        return [FeatureDistances(extractor, banks, whole=self.resolution == "frame")]
 
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
         """Return the tensors beside the model and the module that makes the features; InputError
         where they are of another fit.
         """
-        assert model.folder is not None  # from which this was loaded, too
-        path = model.folder / TENSORS
-        tensors: dict[str, Tensor] = read_checkpoint(path)
-        if file_sha256(path) != self.tensors_sha256:
-            raise InputError(
-                f"{path} has changed since {self.file} was written", hint="fit the features again"
-            )
+        path = Path(TENSORS)
+        if self.kept:
+            tensors: dict[str, Tensor] = load_tensors(self.kept[TENSORS])
+        else:
+            assert model.folder is not None  # from which this was loaded, too
+            path = model.folder / TENSORS
+            tensors = read_checkpoint(path)
+            if file_sha256(path) != self.tensors_sha256:
+                raise InputError(
+                    f"{path} has changed since {self.file} was written",
+                    hint="fit the features again",
+                )
         if self.encoder == OWN:
             return tensors, model.network
         second = SecondEncoder(self.encoder, self.mean, self.std)
@@ -160,7 +161,7 @@ class FeatureBank(Attachment):
 
 
 @dataclass(frozen=True)
-class FeaturesConfig(Settings):
+class FeatureDensity(MethodSettings):
     """Which features are kept, and how.
 
     Args:
@@ -182,9 +183,23 @@ class FeaturesConfig(Settings):
             labels. If there are anomaly labels, places that they mark are left out. They come from
             the data set, or from a folder labels or labels_masks beside the frames (0 normal, 1
             anomaly, 255 ignored).
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.FeatureDensity(layers=["body.1"]).fit(base, batches)
+    >>> model.attachments["features"].layers
+    ('body.1',)
     """
 
     section = "features"
+    method = "features"
     without_data: ClassVar[str] = "--features.images FOLDER"
     encoder: str = OWN
     weights: str | None = None
@@ -213,7 +228,7 @@ class TrainingFeatures:
     name.
     """
 
-    def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
+    def __init__(self, network: SegmentationNetwork, settings: FeatureDensity, say: Say) -> None:
         encoder, deepest = _open_encoder(network, settings, say)
         self.settings = settings
         self.encoder = encoder.to(next(network.parameters()).device)
@@ -223,20 +238,16 @@ class TrainingFeatures:
         maps = len(self.layers) * len(settings.sizes)
         self.maps = [Sample(settings.bank, settings.seed) for _ in range(maps)]
 
-    def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
+    def gather(self, run: FitRun[FeatureDensity]) -> list[str]:
         """Take the training frames and return their names; of images without class labels only
         places of normal pixels.
         """
         settings = self.settings
-        samples = data.dataset("train").samples
         corruptions = settings.kinds()
         names: list[str] = []
-        for frame in frames_as_seen(
-            model, data, "train", settings.frames, METHOD.name, corruptions
-        ):
-            name = samples[frame.number].name
-            if name not in names[-1:]:
-                names.append(name)
+        for frame in frames_as_seen(run, frames_of(run), "train", settings.frames, corruptions):
+            if frame.name not in names[-1:]:
+                names.append(frame.name)
             image = frame.image
             labels = frame.labels
             if settings.resolution == "frame":
@@ -284,7 +295,7 @@ class TrainingFeatures:
 
 
 def _open_encoder(
-    network: SegmentationNetwork, settings: FeaturesConfig, say: Say
+    network: SegmentationNetwork, settings: FeatureDensity, say: Say
 ) -> tuple[nn.Module, str]:
     """Return the module that makes the features, and the name of its deepest layer."""
     if settings.encoder == OWN:
@@ -318,25 +329,17 @@ def _deepest_own(network: SegmentationNetwork) -> str:
     )
 
 
-@flushed_denormals()
-def fit_features(
-    base: Path,
-    config: FitConfig[FeaturesConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Say = say,
-) -> FeatureBank:
-    """Gather the features and write the same model with them; ``out`` may be ``base``.
+def fit_features(run: FitRun[FeatureDensity]) -> Model:
+    """Return the model with the features of training frames.
 
     Raises:
         InputError: a layer is not there.
     """
-    settings = config.settings
-    model, data = load_for_fitting(base, config, resolve_device(device))
-    features = TrainingFeatures(model.network, settings, say)
+    settings = run.settings
+    model = run.model
+    features = TrainingFeatures(model.network, settings, run.say)
     with torch.inference_mode():
-        names = features.gather(model, data)
+        names = features.gather(run)
     content = save(features.tensors())
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -351,18 +354,15 @@ def fit_features(
         upsampling="bilinear",
         mean=mean,
         std=std,
-        fitted_on=fitted_on(config, "train"),
+        fitted_on=run.fitted_on("train"),
         frames=tuple(names),
         base_sha256=model.sha256,
         tensors_sha256=hashlib.sha256(content).hexdigest(),
         resolution=settings.resolution,
     )
-    bank.attach(base, config, out, METHOD.name, say, {TENSORS: content})
     layers = ", ".join(features.layers)
-    say(
-        f"wrote {out}: knn, fitted on {features.count:,} features of {len(names)} frames ({layers})"
-    )
-    return bank
+    count = f"{features.count:,} features of {len(names)} frames"
+    return run.attach(bank, f"knn, fitted on {count} ({layers})", {TENSORS: content})
 
 
-METHOD = Method("features", FeaturesConfig, fit_features, finished=True)
+METHOD = Method("features", FeatureDensity, fit_features, finished=True)

@@ -1,13 +1,13 @@
 """Helpers of the methods that fit something on a finished model: the frames as the network sees
-them, and the record of what it was fitted on.
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,13 +16,10 @@ from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image, Labels, resize_nearest
 from segunc.networks.network import inference_size
-from segunc.posteriors.model import Model, load_model
+from segunc.posteriors.fit_run import FitRun
 from segunc.sampling.sampler import network_input
-from segunc.training.batches import open_data, spaced
-from segunc.training.config import FitConfig, now
-
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
+from segunc.training.batches import spaced
+from segunc.training.fit_data import content_name
 
 FRAMES: Registry[Callable[..., Any]] = Registry(
     "kind of frames", "segunc.frames_to_fit", {}, baselines=("images",)
@@ -32,71 +29,64 @@ FRAMES: Registry[Callable[..., Any]] = Registry(
 """
 
 
-def load_for_fitting(
-    base: Path, config: FitConfig[Any], device: torch.device
-) -> tuple[Model, SegmentationDataModule]:
-    """Return a model on its device, and the frames to fit on: the ``images`` of the settings, or
-    else the data set of its classes.
-    """
-    model = load_model(base)
-    images = getattr(config.settings, "images", None)
-    if images:
-        data = FRAMES["images"](images)
-    else:
-        data = open_data(config.data, model.network.description.num_classes)
-    model.place(device)
-    return model, data
+def frames_of(run: FitRun[Any]) -> Any:
+    """Return the frames to fit on: the ``images`` of the settings, or else the data of the run."""
+    images = getattr(run.settings, "images", None)
+    return FRAMES["images"](images) if images else run.data
 
 
 class SeenFrame(NamedTuple):
     """A frame as ``segunc predict`` shows it to the network, and as it is."""
 
     number: int  # in its split
+    name: str  # of its file, or one that its content decides
     image: Tensor  # float32 [1, 3, h, w] in 0..1, on the network's device
     labels: Labels  # train ids uint8 [h, w], 255 ignored
-    original: Image  # RGB uint8 [H, W, 3], the frame at its own size
+    original: Image  # RGB [H, W, 3], the frame at its own size: uint8, or float32 in 0..1
     original_labels: Labels  # train ids uint8 [H, W], 255 ignored
 
 
 def frames_as_seen(
-    model: Model,
-    data: SegmentationDataModule,
+    run: FitRun[Any],
+    data: Any,
     split: str,
     limit: int,
-    label: str,
     corruptions: Sequence[Corruption] = (),
 ) -> Iterator[SeenFrame]:
     """Yield at most ``limit`` (0: all) evenly spaced frames of a split, each clean and then under
     each of the corruptions.
 
     Args:
-        label: what is done with the frames, for the progress.
+        run: the fit that looks at them.
+        data: a :class:`segunc.training.fit_data.FitData`.
+        split: of the data.
+        limit: most frames; 0 takes all.
+        corruptions: under which each frame is shown, too.
     """
     frames = data.dataset(split)
-    device = next(model.network.parameters()).device
+    description = run.model.network.description
     override = None if data.size is None else (data.size[0], data.size[1])
-    for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
+    progress = ConsoleProgress(label=run.method, quiet=run.quiet)
+    for index in progress.follow(spaced(len(frames), limit)):
         clean, original_labels = frames.read(index)
+        has_names = hasattr(frames, "samples")
+        name = frames.samples[index].name if has_names else content_name(clean)
         height, width = clean.shape[:2]
-        size = inference_size(model.network.description, (height, width), override)
+        size = inference_size(description, (height, width), override)
         labels = resize_nearest(original_labels, size[1], size[0])
         for corruption in (None, *corruptions):
             original = clean
             if corruption is not None:
-                original = corruption(clean, frames.samples[index].name)
-            image = network_input([original], size).to(device)
+                original = corruption(as_8_bits(clean), name)
+            image = network_input([original], size).to(run.device)
             image = image.contiguous(memory_format=torch.channels_last)
-            yield SeenFrame(index, image, labels, original, original_labels)
+            yield SeenFrame(index, name, image, labels, original, original_labels)
 
 
-def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
-    """Return a record of the frames, the date and the version of torch."""
-    size = config.data.get("size")
-    images = getattr(config.settings, "images", None)
-    return {
-        "dataset": images or config.data["dataset"],
-        "split": split,
-        "size": None if size is None else list(size),
-        "date": now(),
-        "torch": torch.__version__,
-    }
+def as_8_bits(image: Any) -> Image:
+    """Return an image as uint8; values in 0..1 are rounded to 8 bits, which is what a corruption
+    takes.
+    """
+    if image.dtype == np.uint8:
+        return np.asarray(image)
+    return np.asarray((image * 255).round().clip(0, 255), np.uint8)

@@ -34,8 +34,9 @@ from segunc.data.labels import IGNORE
 from segunc.networks.gradients import run_with_gradients
 from segunc.networks.network import check_images
 from segunc.posteriors.finetune_run import FinetuneRun
-from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.lightning_runs import INTERVAL, is_first_process
 
@@ -47,7 +48,7 @@ MIN_PIXELS = 10_000
 MIN_GRADIENTS = 8
 
 
-class Laplace:
+class LaplacePosterior:
     """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``. F: see the
     module's text.
 
@@ -121,8 +122,8 @@ class FisherSum:
         affine: gamma and beta ``[2, T]`` at which gradients are taken.
 
     Attributes:
-        total: float64, in the shape of the Fisher of :class:`Laplace`; divided by ``pixels`` it is
-            F.
+        total: float64, in the shape of the Fisher of :class:`LaplacePosterior`; divided by
+            ``pixels`` it is F.
         pixels: labelled pixels times samples.
         gradients: of images.
     """
@@ -201,7 +202,7 @@ class FisherSum:
 
 
 @dataclass(frozen=True)
-class LaplaceConfig(AffineTrainingConfig):
+class Laplace(AffineTrainingConfig, MethodSettings):
     """How the Fisher matrix is taken and which prior goes with it.
 
     Args:
@@ -212,9 +213,23 @@ class LaplaceConfig(AffineTrainingConfig):
         images: number of training crops whose gradients are used.
         samples: number of label maps that are drawn for each crop.
         temperature: T, the factor of the covariance.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Laplace(images=4, samples=8).fit(base, batches)
+    >>> model.posterior.method
+    'laplace'
     """
 
     section = "laplace"
+    method = "laplace"
     epochs: NonNegativeInt = 0
     structure: Structure = "block"
     images: PositiveInt = 64
@@ -222,9 +237,8 @@ class LaplaceConfig(AffineTrainingConfig):
     temperature: NonNegativeFloat = Prior.temperature
 
 
-@finetuning
-def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
-    """Take the Fisher at the base, or after plain fine-tuning, and write the Bayesian model."""
+def finetune_laplace(run: FinetuneRun[Laplace]) -> Model:
+    """Return a base network with the Fisher at its parameters, or at those of a fine-tuning."""
     options = run.config.settings
     layout = run.place()
     affine = layout.affine.cpu()
@@ -250,13 +264,13 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
     run.measured["gradients"] = fisher.gradients
     run.measured["prior_scale"] = prior.scale
     return run.finish(
-        Laplace(affine, fisher.mean(), prior, options.scope),
+        LaplacePosterior(affine, fisher.mean(), prior, options.scope),
         f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} "
         f"pixels, prior scale {prior.scale:g}",
     )
 
 
-def _add_crops(fisher: FisherSum, run: FinetuneRun[LaplaceConfig]) -> None:
+def _add_crops(fisher: FisherSum, run: FinetuneRun[Laplace]) -> None:
     """Add the gradients of the training crops that the settings ask for."""
     options = run.config.settings
     run.data.prepare_data(selects=False)
@@ -264,7 +278,10 @@ def _add_crops(fisher: FisherSum, run: FinetuneRun[LaplaceConfig]) -> None:
     batches = ceil(options.images / run.data.batch_size)
     epochs = chain.from_iterable(run.train_batches() for _ in repeat(None))
     progress = ConsoleProgress(
-        label="finetune: Fisher", unit="step", interval=INTERVAL, quiet=not is_first_process()
+        label="finetune: Fisher",
+        unit="step",
+        interval=INTERVAL,
+        quiet=run.quiet or not is_first_process(),
     )
     with progress:
         for number, (images, labels) in enumerate(islice(epochs, batches)):
@@ -272,4 +289,4 @@ def _add_crops(fisher: FisherSum, run: FinetuneRun[LaplaceConfig]) -> None:
             progress.count(number + 1, batches)
 
 
-METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)
+METHOD = Method("laplace", Laplace, finetune_laplace, LaplacePosterior.from_tensors)

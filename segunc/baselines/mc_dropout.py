@@ -17,13 +17,14 @@ from segunc.affine.convert import DRAWS, ORIGIN, rows_of_a_draw, with_mixin
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Deterministic, Posterior
-from segunc.core.bounds import BelowOne, NonNegativeInt, Settings
+from segunc.core.bounds import BelowOne, NonNegativeInt
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.posteriors.finetune_run import FinetuneRun
-from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
+from segunc.posteriors.settings import MethodSettings
 
 # Of a channel. There are thousands of channels, so already one in a thousand dropped makes draws
 # differ.
@@ -88,7 +89,7 @@ class ChannelDropout:
         return cls(tensors["affine"], settings["p"], settings["scope"])
 
     @classmethod
-    def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
+    def of(cls, run: FinetuneRun[MCDropout]) -> tuple[Self, str]:
         options = run.config.settings
         p = USUAL_P if options.p is None else options.p
         run.measured["p"] = p
@@ -184,7 +185,7 @@ class OwnDropout:
     prepare = staticmethod(convert_dropout)
 
     @classmethod
-    def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
+    def of(cls, run: FinetuneRun[MCDropout]) -> tuple[Self, str]:
         options = run.config.settings
         trained = convert_dropout(run.network)
         in_scope(options.scope, list(trained))
@@ -231,7 +232,7 @@ class OwnDropout:
 
 
 @dataclass(frozen=True)
-class McDropoutConfig(Settings):
+class MCDropout(MethodSettings):
     """What is dropped, and how often; this needs no data.
 
     Args:
@@ -242,9 +243,20 @@ class McDropoutConfig(Settings):
         scope: normalisation layers, or own dropout layers, at which dropout acts: all, encoder,
             decoder, last:N, every:N or a regular expression.
         seed: random seed that is only recorded; predict --seed chooses the draws.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> model = segunc.MCDropout(p=0.1).fit(base)
+    >>> model.posterior.method
+    'mc-dropout'
     """
 
     section = "mc_dropout"
+    method = "mc-dropout"
     uses_data: ClassVar[dict[str, str]] = {}
     sites: str = "norm"
     p: BelowOne | None = None
@@ -260,9 +272,8 @@ run, and what it is in a few words.
 """
 
 
-@finetuning
-def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
-    """Write the Bayesian model; nothing is trained."""
+def finetune_mc_dropout(run: FinetuneRun[MCDropout]) -> Model:
+    """Return a base network with dropout at some layers; nothing is trained."""
     posterior, summary = DROPOUTS[run.config.settings.sites].of(run)
     return run.finish(posterior, f"{summary}, nothing is trained")
 
@@ -271,4 +282,4 @@ def restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posteri
     return cast(Posterior, DROPOUTS[record["where"]].from_tensors(tensors, record))
 
 
-METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, restore)
+METHOD = Method("mc-dropout", MCDropout, finetune_mc_dropout, restore)

@@ -8,28 +8,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, cast
 
 from torch import nn
 
 from segunc.affine.posterior import Posterior
-from segunc.core.bounds import PositiveFloat, Settings
+from segunc.core.bounds import PositiveFloat
 from segunc.core.errors import InputError
-from segunc.core.files import is_whole_record, read_json, read_record, unlinked, write_record
+from segunc.core.files import is_whole_record, plain_record, read_json, unlinked, write_record
 from segunc.core.removal import Ledger, remove_result
 from segunc.networks.model_folder import POSTERIOR
 from segunc.posteriors import model as stored
+from segunc.posteriors.fit_run import FitRun
+from segunc.posteriors.fitting import fit_several
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import (
-    MEMBERS,
-    Model,
-    copy_model,
-    load_model,
-    model_files,
-    posterior_hash,
-)
+from segunc.posteriors.model import MEMBERS, GivenNetworks, Model, model_files, posterior_hash
+from segunc.posteriors.settings import MethodSettings
 from segunc.sampling.branches import (
     AnyPosterior,
     Branch,
@@ -39,16 +37,12 @@ from segunc.sampling.branches import (
     least_draws,
 )
 from segunc.training.config import DATA, HISTORY, now
-from segunc.training.lightning_runs import Say, is_first_process, say
-
-if TYPE_CHECKING:
-    from segunc.training.config import FitConfig
 
 # With their mirror images, four draws for the price of three passes (docs/results.md).
 SCALES = (1.0, 0.75)
 
 
-class Ensemble(Mixture):
+class EnsemblePosterior(Mixture):
     """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own.
     Base scores are those of member 0.
     """
@@ -74,64 +68,106 @@ class Ensemble(Mixture):
         return {"parts": [{"method": p.method, **p.settings()} for p in posteriors]}
 
 
-def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
-    """Write the model folder of an ensemble; its members are linked (or copied) into ``members/0``
-    and so on, without what was fitted on them.
+@dataclass(frozen=True)
+class Ensemble(MethodSettings):
+    """A deep ensemble of trained models; it has no settings.
 
-    Args:
-        bases: model folders, each deterministic or with a posterior of one network, or one folder
-            that holds several in ``seed-*``.
+    >>> import torch
+    >>> import segunc
+    >>> nets = [torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3, padding=1)) for _ in range(2)]
+    >>> models = [segunc.wrap(net, ("road", "other")) for net in nets]
+    >>> segunc.Ensemble().fit(models).posterior.members
+    2
     """
-    if not is_first_process():
-        return
-    folders = _member_folders(bases)
-    if len(folders) < 2:
+
+    section = "ensemble"
+    method = "ensemble"
+
+    def fit(self, models: Sequence[Model]) -> Model:  # type: ignore[override]
+        """Return a model of several, each deterministic or with a posterior of one network. What
+        was fitted on them is left out.
+
+        Args:
+            models: at least two, of one data set; base scores are those of the first.
+
+        Returns:
+            The ensemble.
+
+        Raises:
+            InputError: too few models, one twice, or models that do not fit together.
+        """
+        return fit_several(self, list(models))
+
+
+def make_ensemble(settings: Ensemble, models: Sequence[Model]) -> Model:
+    """Return the ensemble of models."""
+    if len(models) < 2:
         raise InputError(
-            "an ensemble needs at least two model folders, or one with several seed-*, and --base "
-            f"has {len(folders)}",
+            f"an ensemble needs at least two models, not {len(models)}",
             hint="train more: segunc train --seeds 0,1,2,3",
         )
-    files = Ledger(out)
-    files.check([MEMBERS])
-    models = [load_model(folder) for folder in folders]
-    _check_alike(models, folders)
-    _check_out(out, folders)
-    files.clear([MEMBERS])
-    remove_result(out / POSTERIOR, is_whole_record, "the record of a posterior")
+    _check_alike(models)
     parts = []
-    for index, (model, folder) in enumerate(zip(models, folders, strict=True)):
-        name = f"{MEMBERS}/{index}"
-        for path in model_files(folder, fitted=False):
-            files.link(f"{name}/{path.relative_to(folder).as_posix()}", path)
+    for index, model in enumerate(models):
         parts.append(
             {
-                "folder": name,
+                "folder": f"{MEMBERS}/{index}",
                 "method": model.posterior.method,
                 "base_sha256": model.sha256,
                 "posterior_sha256": model.posterior_sha256,
             }
         )
+    names = [_name_of(model, index) for index, model in enumerate(models)]
     record = {
-        "method": Ensemble.method,
-        "members": len(folders),
+        "method": EnsemblePosterior.method,
+        "members": len(models),
         "parts": parts,
         "base_sha256": models[0].sha256,
-        "provenance": {"date": now(), "bases": [folder.name for folder in folders]},
+        "provenance": {"date": now(), "bases": [Path(name).name for name in names]},
     }
-    write_record(out / POSTERIOR, record)
-    names = ", ".join(str(folder) for folder in folders)
-    say(f"wrote {out}: an ensemble of {names}; base scores are those of the first")
+    made = _ensemble_of(models, plain_record(record))
+    made.summary = f"an ensemble of {', '.join(names)}; base scores are those of the first"
+    return made
 
 
-def _member_folders(bases: Sequence[Path]) -> list[Path]:
-    """Return the model folders of the members; of one base, those in its ``seed-*`` if it has any,
-    seed-10 after seed-9.
+def _ensemble_of(models: Sequence[Model], record: Mapping[str, Any]) -> Model:
+    """Return the ensemble that a record describes, of the models of its members."""
+    posterior = EnsemblePosterior(
+        [Branch(model.network, cast(Posterior, model.posterior)) for model in models]
+    )
+    hashes = [[model.sha256, model.posterior_sha256] for model in models]
+    first = models[0]
+    digest = posterior_hash(json.dumps(hashes), posterior)
+    made = Model(first.network, posterior, first.sha256, digest, first.report, record)
+    made.parts = tuple(models)
+    return made
+
+
+def _name_of(model: Model, index: int) -> str:
+    """Return what a user calls a member."""
+    return f"model {index}" if model.folder is None else str(model.folder)
+
+
+def store_ensemble(model: Model, out: Path) -> None:
+    """Write the folder of an ensemble; its members are linked (or copied) into ``members/0`` and so
+    on, without what was fitted on them.
     """
-    if len(bases) != 1:
-        return list(bases)
-    members = [path for path in bases[0].glob("seed-*") if path.is_dir()]
-    members.sort(key=lambda path: (len(path.name), path.name))
-    return members or list(bases)
+    folders = [member.folder for member in model.parts if member.folder is not None]
+    files = Ledger(out)
+    files.check([MEMBERS])
+    _check_out(out, folders)
+    files.clear([MEMBERS])
+    remove_result(out / POSTERIOR, is_whole_record, "the record of a posterior")
+    for index, member in enumerate(model.parts):
+        name = f"{MEMBERS}/{index}"
+        with ExitStack() as stack:
+            folder = member.folder
+            if folder is None:
+                folder = Path(stack.enter_context(TemporaryDirectory()))
+                member.save_posterior(folder)
+            for path in model_files(folder, fitted=False):
+                files.link(f"{name}/{path.relative_to(folder).as_posix()}", path)
+    write_record(out / POSTERIOR, model.record)
 
 
 def _check_out(out: Path, folders: Sequence[Path]) -> None:
@@ -147,48 +183,49 @@ def _check_out(out: Path, folders: Sequence[Path]) -> None:
             raise InputError(f"--out {out} holds the members", hint="give another --out")
 
 
-def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
+def _check_alike(models: Sequence[Model]) -> None:
     """Raise InputError where models cannot be members of one ensemble, or one is there twice."""
     first = models[0].network.description
-    seen: dict[tuple[str, str | None], Path] = {}
-    for model, base in zip(models, bases, strict=True):
+    first_name = _name_of(models[0], 0)
+    seen: dict[tuple[str, str | None], str] = {}
+    for index, model in enumerate(models):
+        name = _name_of(model, index)
         description = model.network.description
         if not isinstance(model.posterior, Posterior):
             raise InputError(
-                f"{base} holds several networks ({model.posterior.method})",
+                f"{name} holds several networks ({model.posterior.method})",
                 hint="name models of one network each",
             )
         if description.classes != first.classes:
             classes = ", ".join(description.classes[:4])
             first_classes = ", ".join(first.classes[:4])
             raise InputError(
-                f"{base} has the classes {classes}, ..., and {bases[0]} {first_classes}, ...",
+                f"{name} has the classes {classes}, ..., and {first_name} {first_classes}, ...",
                 hint="train all members on one data set",
             )
         if description.inference_size != first.inference_size:
             raise InputError(
-                f"{base} has the inference size {description.inference_size}, "
-                f"{bases[0]} {first.inference_size}",
+                f"{name} has the inference size {description.inference_size}, "
+                f"{first_name} {first.inference_size}",
                 hint="train all members with the same network.inference_size",
             )
         key = (model.sha256, model.posterior_sha256)
         if key in seen:
             raise InputError(
-                f"{base} is the same model as {seen[key]}",
+                f"{name} is the same model as {seen[key]}",
                 hint="train members with different seeds",
             )
-        seen[key] = base
+        seen[key] = name
 
 
-def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
+def load_ensemble(folder: Path, record: Mapping[str, Any], networks: GivenNetworks) -> Model:
     """Return the ensemble that a record describes; InputError where a member is not the one that it
     was made of.
     """
     models = []
-    hashes = []
     for part in record["parts"]:
         member = unlinked(folder, part["folder"])
-        model = stored.load_posterior(member)
+        model = stored.load_posterior(member, networks)
         recorded = [part["base_sha256"], part["posterior_sha256"]]
         if [model.sha256, model.posterior_sha256] != recorded:
             raise InputError(
@@ -196,13 +233,9 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
                 hint="make the ensemble again",
             )
         models.append(model)
-        hashes.append(recorded)
     # Members were checked against each other when the ensemble was made, and the hashes above are
     # those of then.
-    posterior = Ensemble([Branch(m.network, cast(Posterior, m.posterior)) for m in models])
-    first = models[0]
-    digest = posterior_hash(json.dumps(hashes), posterior)
-    return Model(first.network, posterior, first.sha256, digest, first.report, record)
+    return _ensemble_of(models, record)
 
 
 class TestTimeAugmentation(Mixture):
@@ -259,75 +292,115 @@ class TestTimeAugmentation(Mixture):
 
 
 @dataclass(frozen=True)
-class TtaConfig(Settings):
+class TTA(MethodSettings):
     """Which transforms the frames go through.
 
     Args:
         scales: factors of both sides of the frame.
         flip: also mirror the frame.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> model = segunc.TTA(scales=[1.0], flip=True).fit(base)
+    >>> model.posterior.members
+    2
     """
 
     section = "tta"
+    method = "tta"
+    uses_data: ClassVar[dict[str, str]] = {}
     scales: list[PositiveFloat] = field(default_factory=lambda: list(SCALES))
     flip: bool = True
 
 
-def augment_model(
-    base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> None:
-    """Write a model with test-time augmentation over it, without what was fitted on the model."""
-    model = load_model(base)
-    posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
+def augment_model(run: FitRun[TTA]) -> Model:
+    """Return a model with test-time augmentation over it, without what was fitted on the model."""
+    model = run.model
+    settings = run.settings
+    posterior = TestTimeAugmentation(model.posterior, settings.scales, settings.flip)
+    name = "the model" if model.folder is None else str(model.folder)
     if set(posterior.scales) != {1.0}:
-        _check_sizes(model, base)
-    if out.resolve() == base.resolve():
-        raise InputError(f"--out {out} is the base", hint="give another --out")
-    if (out / POSTERIOR).exists():
-        former = read_json(out / POSTERIOR, "a record")
-        if former.get("method") == posterior.method:  # the same command once more
-            remove_result(out / POSTERIOR, is_whole_record, "the record of a posterior")
-    copy_model(base, out, fitted=False)
-    inner = None
-    if model.bayesian:
-        inner = read_record(base / POSTERIOR, "the description of a posterior")
+        _check_sizes(model, name)
     record = {
         "method": posterior.method,
         "members": posterior.members,
         "scales": list(posterior.scales),
         "flip": posterior.flip,
         "base_sha256": model.sha256,
-        "inner": inner,
-        "provenance": {"date": now(), "base": base.name},
+        "inner": dict(model.record) if model.bayesian else None,
+        "provenance": {"date": now(), "base": Path(name).name},
     }
-    write_record(out / POSTERIOR, record)
-    scales = ", ".join(f"{scale:g}" for scale in config.settings.scales)
+    made = _augmented(model, posterior, plain_record(record))
+    scales = ", ".join(f"{scale:g}" for scale in settings.scales)
     mirrored = ", each also mirrored" if posterior.flip else ""
-    say(f"wrote {out}: frames at scale {scales}{mirrored}")
+    made.summary = f"frames at scale {scales}{mirrored}"
+    return made
 
 
-def _check_sizes(model: Model, base: Path) -> None:
+def _augmented(model: Model, posterior: TestTimeAugmentation, record: Mapping[str, Any]) -> Model:
+    """Return a model with test-time augmentation over it."""
+    digest = posterior_hash(model.posterior_sha256, posterior)
+    made = Model(model.network, posterior, model.sha256, digest, model.report, record)
+    made.base_folder = model.base_folder
+    made.parts = (model,)
+    return made
+
+
+def store_augmented(model: Model, out: Path) -> None:
+    """Write the folder of a model with test-time augmentation."""
+    (inner,) = model.parts
+    if inner.folder is not None and out.resolve() == inner.folder.resolve():
+        raise InputError(f"--out {out} is the base", hint="give another --out")
+    if (out / POSTERIOR).exists():
+        former = read_json(out / POSTERIOR, "a record")
+        if former.get("method") == model.posterior.method:  # the same command once more
+            remove_result(out / POSTERIOR, is_whole_record, "the record of a posterior")
+    inner.save_posterior(out, fitted=False)
+    write_record(out / POSTERIOR, model.record)
+
+
+def _check_sizes(model: Model, name: str) -> None:
     """Raise InputError where a network may take frames of one size alone."""
     for network in model.networks:
         description = network.description
         untried = description.kind == "python" and description.divisor is None
         if untried and description.options.get("stride", 1) == 1:
             raise InputError(
-                f"the network of {base} takes frames of one size alone, or was imported before "
+                f"the network of {name} takes frames of one size alone, or was imported before "
                 "sizes were tried",
                 hint="import it again, or --tta.scales [1.0]",
             )
 
 
-def load_augmented(folder: Path, record: Mapping[str, Any]) -> Model:
+def load_augmented(folder: Path, record: Mapping[str, Any], networks: GivenNetworks) -> Model:
     """Return the model with test-time augmentation that a record describes."""
-    model = stored.load_recorded(folder, record["inner"])
+    model = stored.load_recorded(folder, record["inner"], networks)
     stored.check_base(folder, record, model.sha256)
+    model.base_folder = folder
     posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
-    digest = posterior_hash(model.posterior_sha256, posterior)
-    return replace(model, posterior=posterior, posterior_sha256=digest, record=record)
+    return _augmented(model, posterior, record)
 
 
-ENSEMBLE = Method(
-    "ensemble", None, make_ensemble, load=load_ensemble, finished=True, data=False, several=True
+ENSEMBLE_METHOD = Method(
+    name="ensemble",
+    config=Ensemble,
+    fit=make_ensemble,
+    load=load_ensemble,
+    store=store_ensemble,
+    finished=True,
+    data=False,
+    several=True,
 )
-TTA = Method("tta", TtaConfig, augment_model, load=load_augmented, finished=True, data=False)
+TTA_METHOD = Method(
+    name="tta",
+    config=TTA,
+    fit=augment_model,
+    load=load_augmented,
+    store=store_augmented,
+    finished=True,
+    data=False,
+)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,13 @@ from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.finetune_run import FinetuneRun
-from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import AffineTrainingConfig
 
 
-class Swag(Posterior):
+class SWAGPosterior(Posterior):
     """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1
     and z2 ~ N(0, I): equation 1 of the paper at ``scale`` 1.
 
@@ -75,7 +76,7 @@ class Swag(Posterior):
 
 
 @dataclass(frozen=True)
-class SwagConfig(AffineTrainingConfig):
+class SWAG(AffineTrainingConfig, MethodSettings):
     """How SWAG trains, and which snapshots and covariance it keeps.
 
     Args:
@@ -85,9 +86,23 @@ class SwagConfig(AffineTrainingConfig):
         collect_every: number of steps between snapshots.
         rank: K, the number of last snapshots that the low-rank part keeps.
         scale: factor of the covariance; 1 is the published one.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.SWAG(epochs=2, burn_in=0, collect_every=1).fit(base, batches)
+    >>> model.posterior.method
+    'swag'
     """
 
     section = "swag"
+    method = "swag"
     warmup_steps: NonNegativeInt = 5
     burn_in: NonNegativeInt = 10
     collect_every: PositiveInt = 2
@@ -126,7 +141,7 @@ class Trajectory(Point):
     squares: Tensor
     deviations: Tensor
 
-    def __init__(self, layout: AffineLayout, config: SwagConfig) -> None:
+    def __init__(self, layout: AffineLayout, config: SWAG) -> None:
         super().__init__(layout, config.scope, config.prior())
         self.config = config
         for name in ("snapshots", "collected_at"):
@@ -170,13 +185,13 @@ class Trajectory(Point):
         self.deviations.copy_(torch.cat([self.deviations[1:], after[None].float()]))
 
     @torch.no_grad()
-    def gaussian(self) -> Swag:
+    def gaussian(self) -> SWAGPosterior:
         """Return the Gaussian of the snapshots so far."""
         count = int(self.snapshots)
         rank = self.config.rank
         variance = (self.squares / max(count, 1)).float()
         deviations = self.deviations[rank - min(count, rank) :]
-        return Swag(
+        return SWAGPosterior(
             self.mean.float().cpu(),
             variance.cpu(),
             deviations.cpu().clone(),
@@ -185,9 +200,8 @@ class Trajectory(Point):
         )
 
 
-@finetuning
-def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
-    """Run SGD from a base network, fit a Gaussian to its snapshots and write the Bayesian model."""
+def finetune_swag(run: FinetuneRun[SWAG]) -> Model:
+    """Run SGD from a base network, and return it with a Gaussian over the snapshots."""
     trajectory = Trajectory(AffineLayout(run.network), run.config.settings)
     run.train(trajectory)
     posterior = trajectory.gaussian()
@@ -198,4 +212,4 @@ def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
     return run.finish(posterior, f"{snapshots} snapshots, rank {rank}, scale {posterior.scale:g}")
 
 
-METHOD = Method("swag", SwagConfig, finetune_swag, Swag.from_tensors)
+METHOD = Method("swag", SWAG, finetune_swag, SWAGPosterior.from_tensors)

@@ -13,28 +13,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from segunc.affine.noise import mix_seed
-from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
-from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
-from segunc.core.device import flushed_denormals, resolve_device
+from segunc.baselines.fitted import frames_as_seen
+from segunc.core.bounds import NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.sampling import Sampler
 from segunc.sampling.branches import branches_of, draws_of
-from segunc.training.config import FitConfig
-from segunc.training.lightning_runs import Say, say
 from segunc.uncertainty import Calibrator
-
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
 
 # Temperatures between which the best is sought; those of networks in use lie in 0.5 to 5.
 LOWEST = 0.05
@@ -85,7 +81,7 @@ class Calibration(Attachment):
 
 
 @dataclass(frozen=True)
-class TemperatureConfig(Settings):
+class Temperature(MethodSettings):
     """How a calibration is fitted.
 
     Args:
@@ -94,9 +90,24 @@ class TemperatureConfig(Settings):
         pixels: number of labelled pixels that are kept of each frame.
         draws: number of draws of a Bayesian model.
         seed: random seed of the draws and of the choice of pixels.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = base.network(images).argmax(1)
+    >>> labels[:, :16] = 1 - labels[:, :16]
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Temperature(pixels=100).fit(base, batches)
+    >>> model.temperature > 0
+    True
     """
 
     section = "temperature"
+    method = "temperature"
     split: str = "val"
     frames: NonNegativeInt = 100
     pixels: PositiveInt = 500
@@ -113,19 +124,19 @@ class PixelSample(NamedTuple):
     frames: Tensor  # [P] int64, which of the frames, 0 and up in their order
 
 
-def sample_pixels(
-    model: Model, data: SegmentationDataModule, settings: TemperatureConfig
-) -> PixelSample:
+def sample_pixels(run: FitRun[Temperature]) -> PixelSample:
     """Return the mean prediction at randomly chosen labelled pixels of validation frames.
 
     Raises:
         InputError: no frame has a labelled pixel.
     """
+    model = run.model
+    settings = run.settings
     samples: list[PixelSample] = []
     sampler = Sampler(
         model.network, model.posterior, draws=settings.draws, seed=settings.seed, scores=("msp",)
     )
-    for frame in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
+    for frame in frames_as_seen(run, run.data, settings.split, settings.frames):
         truth = frame.labels.ravel()
         labelled = np.flatnonzero(truth != IGNORE)
         if labelled.size == 0:
@@ -207,33 +218,24 @@ def check_temperature(temperature: float) -> None:
             )
 
 
-@flushed_denormals()
-def scale_temperature(
-    base: Path,
-    config: FitConfig[TemperatureConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Say = say,
-) -> Calibration:
-    """Fit the calibration of a model of either kind and write the same model with it, in the place
-    of one that is there already; ``out`` may be ``base``.
+def scale_temperature(run: FitRun[Temperature]) -> Model:
+    """Return the model with a calibration, in the place of one that it has already.
 
     Raises:
         InputError: no pixel is labelled, logits are NaN, or the best temperature lies at a bound.
     """
-    settings = config.settings
-    model, data = load_for_fitting(base, config, resolve_device(device))
-    sample = sample_pixels(model, data, settings)
+    settings = run.settings
+    model = run.model
+    sample = sample_pixels(run)
     frames = int(sample.frames[-1]) + 1
     pixels = len(sample.labels)
     draws = draws_of(branches_of(model.network, model.posterior), model.posterior, settings.draws)
-    say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
+    run.say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
     temperature = fit_temperature(sample)
     check_temperature(temperature)
     calibration = Calibration(
         temperature=temperature,
-        fitted_on=fitted_on(config, settings.split),
+        fitted_on=run.fitted_on(settings.split),
         frames=frames,
         pixels=pixels,
         nll_before=float(mean_nll(sample)),
@@ -245,10 +247,8 @@ def scale_temperature(
         # Of one draw both are the same up to the rounding of small p.
         applies="mean" if model.bayesian else "logits",
     )
-    calibration.attach(base, config, out, METHOD.name, say)
     nll = f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"
-    say(f"wrote {out}: {calibration}, {nll}")
-    return calibration
+    return run.attach(calibration, f"{calibration}, {nll}")
 
 
-METHOD = Method("temperature", TemperatureConfig, scale_temperature, finished=True)
+METHOD = Method("temperature", Temperature, scale_temperature, finished=True)

@@ -17,8 +17,9 @@ from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, Prior, Trainable
 from segunc.core.bounds import NonNegativeFloat, PositiveFloat
 from segunc.posteriors.finetune_run import FinetuneRun
-from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.losses import Schedule
 
@@ -48,7 +49,7 @@ class MeanField(Posterior):
 
 
 @dataclass(frozen=True)
-class VariationalConfig(AffineTrainingConfig):
+class Variational(AffineTrainingConfig, MethodSettings):
     """How the mean-field posterior is trained; 0 epochs keep the initial posterior.
 
     Args:
@@ -59,9 +60,23 @@ class VariationalConfig(AffineTrainingConfig):
         kl_weight: factor of the KL term; 1 is the posterior, and less is a colder one.
         optimizer: optimiser: adamw or sgd (Nesterov momentum 0.9).
         schedule: schedule of the learning rate: onecycle, poly or constant.
+
+    >>> import torch
+    >>> import segunc
+    >>> _ = torch.manual_seed(0)
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> images = torch.rand(4, 3, 64, 64)
+    >>> labels = (images.mean(1) > 0.5).long()
+    >>> batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    >>> model = segunc.Variational(epochs=1).fit(base, batches)
+    >>> model.posterior.method
+    'variational'
     """
 
     section = "variational"
+    method = "variational"
     lr: PositiveFloat = 0.001
     sigma_lr: PositiveFloat = 0.02
     initial_sigma: PositiveFloat = 0.02
@@ -78,7 +93,7 @@ class MeanFieldTraining(Trainable[MeanField]):
     regulariser_name = "kl"
 
     def __init__(
-        self, layout: AffineLayout, config: VariationalConfig, prior: Prior | None = None
+        self, layout: AffineLayout, config: Variational, prior: Prior | None = None
     ) -> None:
         super().__init__(config.scope, config.prior() if prior is None else prior)
         self.kl_weight = config.kl_weight
@@ -107,9 +122,8 @@ class MeanFieldTraining(Trainable[MeanField]):
         return [{"params": [self.mean]}, {"params": [self.rho], "lr": self.sigma_lr}]
 
 
-@finetuning
-def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
-    """Train a mean-field Gaussian around a base network and write the Bayesian model."""
+def finetune_variational(run: FinetuneRun[Variational]) -> Model:
+    """Return a base network with a mean-field Gaussian that was trained around it."""
     posterior = run.train(MeanFieldTraining(AffineLayout(run.network), run.config.settings))
     sigma = posterior.sigma[posterior.sigma > 0]
     median = float(sigma.median())
@@ -119,4 +133,4 @@ def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
     )
 
 
-METHOD = Method("variational", VariationalConfig, finetune_variational, MeanField.from_tensors)
+METHOD = Method("variational", Variational, finetune_variational, MeanField.from_tensors)

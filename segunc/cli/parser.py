@@ -20,10 +20,10 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 
 from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
+from segunc.core.signatures import default_of
 from segunc.core.terminal import say, visible
 from segunc.options import (
     OUTPUT_OPTIONS,
-    default_of,
     flags_of,
     option_fields,
     parts_of,
@@ -175,6 +175,7 @@ def _argument(
     flags = flags_of(field)
     settings: dict[str, Any] = {"help": text.replace("%", "%%"), **field.metadata}
     settings.pop("flags", None)
+    settings.pop("in_python", None)
     if placeholder:
         settings["metavar"] = placeholder
     plain_kind, reader = reader_of(kind)

@@ -124,8 +124,7 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "give another va
         _check_text(name, value, hint, remedy)
     if origin in (Union, UnionType):
         if value is not None:
-            for kind in inner:
-                check_value(name, value, kind, remedy)
+            _check_union(name, value, inner, remedy)
     elif origin is Literal:
         if value not in inner:
             raise InputError(f"{name} {value} is none of {', '.join(map(str, inner))}")
@@ -133,6 +132,16 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "give another va
         _check_bounds(name, value, hint, remedy)
     else:
         _check_items(name, value, hint, remedy)
+
+
+def _check_union(name: str, value: Any, kinds: Sequence[Any], remedy: str) -> None:
+    """Check a value that may be of several types. A choice of one of them needs no other check."""
+    choices = [kind for kind in kinds if get_origin(kind) is Literal]
+    others = [kind for kind in kinds if kind not in choices and kind is not type(None)]
+    if any(value in get_args(kind) for kind in choices):
+        return
+    for kind in others or choices:
+        check_value(name, value, kind, remedy)
 
 
 def _check_items(name: str, value: Any, hint: Any, remedy: str) -> None:
@@ -209,16 +218,20 @@ def check_device(text: str) -> None:
         )
 
 
-def meanings(section: type) -> dict[str, tuple[str, str]]:
+def meanings(section: type, heading: str = "Args") -> dict[str, tuple[str, str]]:
     """Return placeholder and text of each argument of a class.
 
     They stand in the docstrings of the class and its bases as ``NAME (PLACEHOLDER): TEXT``.
+
+    Args:
+        section: the class.
+        heading: of the part of the docstrings, ``Args`` or ``Attributes``.
     """
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(section.__mro__):
         names: list[str] = []
         docstring = inspect.cleandoc(base.__dict__.get("__doc__") or "")
-        arguments = docstring.partition("\nArgs:\n")[2].partition("\n\n")[0]
+        arguments = docstring.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
         for line in arguments.splitlines():
             entry = re.fullmatch(r"    (\w+(?:, \w+)*)(?: \(([^)]*)\))?: (.*)", line)
             if entry is not None:

@@ -19,6 +19,8 @@ have no common exception.
 """
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
+PARAMETERS = {"import": "verdicts", "range": "ranges"}
+"""Options of the command line whose parameter in Python has another name."""
 MAX_MESSAGE_LENGTH = 1000
 """Characters of a message that an error shows: a value in a file may be as long as the file."""
 
@@ -33,6 +35,9 @@ class InputError(ValueError):
         message: what is wrong, one sentence without its full stop, with the value and the file that
             caused it.
         hint: what the user can do now, best as something that can be typed.
+
+    >>> str(InputError("--every 0 is not a number above 0", hint="--every 1"))
+    '`every` 0 is not a number above 0. Hint: `every` 1'
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -65,7 +70,15 @@ def _named_in_python(match: re.Match[str]) -> str:
     flag = match[1]
     if not flag:
         return match[0]
-    return f"`{flag.replace('-', '_')}`"
+    if flag == "help":
+        return "help() of the function"
+    name, dot, key = flag.partition(".")
+    parameter = PARAMETERS.get(name, name.replace("-", "_"))
+    return f"`{parameter}{dot}{key.replace('-', '_')}`"
+
+
+class CallError(InputError, TypeError):
+    """A function got an argument that it does not take, or lacks one."""
 
 
 class NotFiniteError(InputError):
@@ -73,7 +86,11 @@ class NotFiniteError(InputError):
 
 
 class PartialFailure(RuntimeError):
-    """Work under way failed in places; what was finished is kept and named in the output."""
+    """Work under way failed in places; what was finished is kept and named in the output.
+
+    >>> str(PartialFailure("2 of 9 frames failed"))
+    '2 of 9 frames failed'
+    """
 
 
 class NoteWarning(UserWarning):

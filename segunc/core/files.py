@@ -437,9 +437,14 @@ def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[s
     return content
 
 
+def plain_record(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record as :func:`read_record` gives it back: with its format, lists for tuples."""
+    return {"format": RECORD_FORMAT, **json.loads(json.dumps(content, allow_nan=False))}
+
+
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
     """Write what a model folder says of a fit, with its format and the hash that binds it all."""
-    plain = {"format": RECORD_FORMAT, **json.loads(json.dumps(content, allow_nan=False))}
+    plain = plain_record(content)
     write_json(path, {**plain, _SEAL: json_sha256(plain)})
 
 

@@ -25,6 +25,16 @@ def eval_mode(networks: Iterable[nn.Module]) -> Iterator[list[str]]:
             _restore(networks, before)
 
 
+@contextmanager
+def kept_modes(networks: Iterable[nn.Module]) -> Iterator[None]:
+    """Give each module of networks its own mode back at the end, also after an error."""
+    before = _modes(networks)
+    try:
+        yield
+    finally:
+        _restore(networks, before)
+
+
 def _modes(networks: Iterable[nn.Module]) -> dict[nn.Module, bool]:
     """Return for each module of the networks, a module before its children, whether it is in
     training mode."""

@@ -32,6 +32,8 @@ from segunc.core.files import open_file, read_bytes, reading
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Image = npt.NDArray[np.uint8]  # RGB uint8 ``[H, W, 3]``
+FloatImage = npt.NDArray[np.float32]  # RGB in 0..1 ``[H, W, 3]``
+AnyImage = Image | FloatImage
 Labels = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 

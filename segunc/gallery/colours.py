@@ -1,22 +1,24 @@
-"""Colours of score maps over ranges that all frames share.
-
-A map that is coloured by its own extremes makes a calm frame look dangerous.
+"""Which colours the pictures of a maps folder have: ranges that all its frames share, and those of
+its classes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any
 
-import cv2
 import numpy as np
-import numpy.typing as npt
 
+from segunc.colours import (
+    PERCENTILES,
+    DisplayRange,
+    display_range,
+    distant_colour,
+    range_of_ends,
+)
 from segunc.core.errors import InputError
-from segunc.data.images import Image
 from segunc.data.labels import LabelMap
 from segunc.maps.labelled import choose_scores
 from segunc.maps.reader import MapsReader
@@ -24,99 +26,6 @@ from segunc.scores import SCORES, first_shown
 
 # Frames that the range of an unbounded score is taken from, evenly spaced over the set.
 _SAMPLED_FRAMES = 32
-_PERCENTILES = (1, 99)
-
-
-@dataclass(frozen=True)
-class DisplayRange:
-    """The values at the two ends of a colour bar; an end is open where values beyond it occur and
-    share its colour.
-    """
-
-    low: float
-    high: float
-    open_below: bool = False
-    open_above: bool = False
-    # in the middle of the bar: what is beyond is extrapolated, in its upper half
-    measured_to: float | None = None
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
-            raise InputError(
-                f"the display range {self.low:g}..{self.high:g} does not rise from low to high"
-            )
-
-    @property
-    def ticks(self) -> tuple[str, str, str]:
-        """Labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
-        middle = (self.low + self.high) / 2 if self.measured_to is None else self.measured_to
-        low = f"<= {self.low:g}" if self.open_below else f"{self.low:g}"
-        high = f">= {self.high:g}" if self.open_above else f"{self.high:g}"
-        return low, f"{middle:g}", high
-
-    def share(self, values: Any) -> Any:
-        """Return the places of float32 values on the bar, 0..1 within the range."""
-        if self.measured_to is None:
-            return (values - np.float32(self.low)) / np.float32(self.high - self.low)
-        ends = np.array([self.low, self.measured_to, self.high], np.float32)
-        return np.interp(values, ends, np.array([0, 0.5, 1], np.float32)).astype(np.float32)
-
-
-def display_range(score: str, asked: tuple[float, float] | None = None) -> DisplayRange:
-    """Return the range of a score: the one asked for, or else its fixed one.
-
-    An end is open where values can lie beyond it.
-
-    Raises:
-        InputError: there is neither.
-    """
-    entry = SCORES.get(score)
-    shown = asked
-    lower = None
-    upper = None
-    if entry is not None:
-        shown = asked or entry.colours
-        lower = entry.lower
-        upper = entry.upper
-    if shown is None:
-        raise InputError(
-            f"the score '{score}' has no fixed display range",
-            hint=f"give one, e.g. --range {score}=0:1",
-        )
-    low, high = shown
-    return DisplayRange(
-        low,
-        high,
-        open_below=lower is None or low > lower,
-        open_above=upper is None or high < upper,
-    )
-
-
-@cache
-def colour_table() -> Image:
-    """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256,
-    3]``; read-only.
-    """
-    # Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by
-    # colour-blind eyes and in grey print too. Its upper end is a saturated yellow; that of magma
-    # and inferno is near the white of lane markings.
-    ramp = np.arange(256, dtype=np.uint8)[:, None]
-    table = np.ascontiguousarray(cv2.applyColorMap(ramp, cv2.COLORMAP_PLASMA)[:, 0, ::-1], np.uint8)
-    table.flags.writeable = False
-    return table
-
-
-def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
-    """Return the rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the
-    range.
-    """
-    share = shown.share(values.astype(np.float32))
-    return np.asarray(np.rint(np.clip(share, 0, 1) * 255), np.uint8)
-
-
-def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
-    """Paint a score map ``[H, W]`` in real units as RGB uint8 ``[H, W, 3]``."""
-    return np.asarray(colour_table()[levels(values, shown)], np.uint8)
 
 
 def usual_scores(reader: MapsReader) -> list[str]:
@@ -196,23 +105,8 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
             return DisplayRange(0, 1)
         finite = stored[np.isfinite(stored)].astype(np.float32)
         if finite.size:
-            ends += np.percentile(finite, _PERCENTILES).tolist()
-    if not ends or not min(ends) < max(ends):
-        return DisplayRange(0, 1, open_below=True, open_above=True)
-    low = min(ends)
-    high = max(ends)
-    step = 10.0 ** (np.floor(np.log10(high - low)) - 1)
-    return DisplayRange(
-        _nine_digits(np.floor(low / step) * step),
-        _nine_digits(np.ceil(high / step) * step),
-        open_below=True,
-        open_above=True,
-    )
-
-
-def _nine_digits(value: float) -> float:
-    """Round away what the binary form of a decimal step adds."""
-    return float(f"{value:.9g}")
+            ends += np.percentile(finite, PERCENTILES).tolist()
+    return range_of_ends(ends)
 
 
 def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
@@ -229,12 +123,6 @@ def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list
         names = [f"class {index}" for index in range(255)]
     classes = []
     for index, name in enumerate(names):
-        colour = palette[index] if index < len(palette) else _distant_colour(index)
+        colour = palette[index] if index < len(palette) else distant_colour(index)
         classes.append({"name": str(name), "colour": list(colour)})
     return classes
-
-
-def _distant_colour(index: int) -> list[int]:
-    """Return a colour that lies far from those of the neighbouring indices."""
-    colour: list[int] = colour_table()[97 * index % 256].tolist()
-    return colour

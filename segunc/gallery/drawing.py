@@ -12,11 +12,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.colours import DisplayRange, colour_table, levels
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.decisions.flags import Threshold
 from segunc.frames.source import format_time
-from segunc.gallery.colours import DisplayRange, colour_table, levels
 from segunc.maps.encoding import is_flagged
 from segunc.maps.labelled import LabelSources
 from segunc.scores import scale_words, title_of

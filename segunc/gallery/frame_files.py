@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from segunc.colours import DisplayRange, colourise
 from segunc.core.errors import InputError
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, smallest_object_of
 from segunc.gallery.alarms import Alarm, find_alarms
-from segunc.gallery.colours import DisplayRange, colourise
 from segunc.gallery.condensed import Values, condense, map_script, picture_script, shrink
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from segunc.colours import DisplayRange, colour_table
 from segunc.core.files import flat
 from segunc.decisions.flags import Threshold
-from segunc.gallery.colours import DisplayRange, colour_table
 from segunc.gallery.condensed import STEPS
 from segunc.gallery.drawing import model_words
 from segunc.gallery.frame_files import region_threshold

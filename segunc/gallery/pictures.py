@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import cv2
 import numpy as np
 
+from segunc.colours import DisplayRange, colourise
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import inside, replacing, write_file
 from segunc.data.frame_names import composed, frames_named
@@ -18,7 +19,7 @@ from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
 from segunc.decisions.flags import Threshold, check_promises
 from segunc.frames.video import encode_video
-from segunc.gallery.colours import DisplayRange, colourise, page_ranges
+from segunc.gallery.colours import page_ranges
 from segunc.gallery.drawing import NO_LABELS, Legend, draw_overlay, frame_caption, resize
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png

@@ -76,8 +76,18 @@ def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
 
 
 def decode_unit(codes: npt.NDArray[np.unsignedinteger]) -> Floats:
-    """Return the float32 values in 0..1 of codes: (code / 65535)^2 of uint16, (code / 255)^2 of
-    uint8, those of compact maps.
+    """Return the values of the codes that maps of bounded scores hold.
+
+    Args:
+        codes: uint16, or uint8 of compact maps, of any shape.
+
+    Returns:
+        float32 in 0..1, of the same shape: (code / 65535)^2 of uint16, (code / 255)^2 of uint8.
+
+    >>> import numpy as np
+    >>> import segunc
+    >>> segunc.decode_unit(np.array([0, 51, 255], np.uint8)).round(2).tolist()
+    [0.0, 0.03999999910593033, 1.0]
     """
     largest = np.float32(np.iinfo(codes.dtype).max)
     values: Floats = np.square(codes.astype(np.float32) / largest)

@@ -196,9 +196,7 @@ class MapsWriter:
         Returns:
             The record; its statistics are of the values before they become compact.
         """
-        self._check_maps(name, maps)
-        scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
-        whole = {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
+        whole = self._stored_form(name, maps)
         stored = self.visible(whole)
         encoded = self._encode(name, whole, stored, overlay)
         record: Record = {
@@ -214,6 +212,18 @@ class MapsWriter:
         if reasons:
             self._add_peaks(record, stored, reasons)
         return record
+
+    def sums(self, name: str, maps: Maps) -> dict[str, Sum]:
+        """Return the sum of each file that :meth:`store` would write of a frame, by its map."""
+        whole = self._stored_form(name, maps)
+        encoded = self._encode(name, whole, self.visible(whole), None)
+        return {score: file_sum(data) for score, (_, data) in encoded.items()}
+
+    def _stored_form(self, name: str, maps: Maps) -> dict[str, Array]:
+        """Return the maps of a frame in their stored form."""
+        self._check_maps(name, maps)
+        scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
+        return {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
 
     def _check_maps(self, name: str, maps: Maps) -> None:
         """Raise InputError where a frame lacks a map, or its maps differ in size."""

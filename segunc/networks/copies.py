@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from segunc.core.errors import InputError, is_out_of_memory, one_line
+from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
 from segunc.networks.network import PROBE_SIZES, SegmentationNetwork
 from segunc.uncertainty import relative_difference
@@ -71,6 +71,7 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
     Raises:
         InputError: the copy fails, uses layers or tensors of the original, or returns something
             else; or the original fails on all frames.
+        NotFiniteError: the original returns NaN or infinite values.
     """
     with eval_mode((network, copied)), torch.random.fork_rng(devices=[]):
         frames = _frames_that_run(network)
@@ -86,6 +87,8 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
         difference = _difference(outputs, expected)
         if difference <= ROUNDING:
             return
+        if not all(bool(torch.isfinite(output).all()) for output in expected):
+            raise NotFiniteError("the network returns NaN or infinite values")
         # A network that draws random numbers differs from itself.
         if _difference(_run(network, frames), expected) > ROUNDING:
             return

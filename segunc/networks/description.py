@@ -49,6 +49,13 @@ class NetworkDescription(Settings):
             class, such as *void*.
         binary: whether the network as it is built has one output z, which is read as the logits (0,
             z) of two classes.
+
+    >>> import segunc
+    >>> description = segunc.NetworkDescription(
+    ...     "DeepLabV3Plus", "resnet18", ("road", "car", "sky"), inference_size=(512, 1024)
+    ... )
+    >>> description.num_classes
+    3
     """
 
     architecture: str
@@ -191,8 +198,14 @@ class NetworkDescription(Settings):
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
-        """Return the description in the parsed ``network.json``; InputError for another format, a
-        wrong key, or a value out of range.
+        """Return the description in the parsed ``network.json``.
+
+        Args:
+            content: of the file.
+            source: the path of the file, for messages.
+
+        Raises:
+            InputError: another format, a wrong key, or a value out of range.
         """
         content = dict(content)
         if content.pop("format", None) != FORMAT:

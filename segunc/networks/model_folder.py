@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import json_sha256, read_json, write_file, write_json
 from segunc.core.registry import Registry
+from segunc.networks.copies import copy_network
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, load_state, read_state, tensor_state
@@ -43,8 +44,20 @@ KINDS: Registry[Build] = Registry(
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
     """Return a network with random weights.
 
+    Args:
+        description: architecture, encoder and classes, and how images are normalised.
+
+    Returns:
+        A network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, in training mode.
+
     Raises:
         InputError: an unknown kind, or a description that its kind cannot build.
+
+    >>> import segunc
+    >>> description = segunc.NetworkDescription("FPN", "mobilenet_v2", ("road", "car"))
+    >>> network = segunc.build_network(description)
+    >>> network.description.num_classes, network.stride
+    (2, 32)
     """
     body, stride = KINDS[description.kind](description.with_all_outputs())
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
@@ -74,19 +87,44 @@ def network_sha256(state: nn.Module | Mapping[str, Tensor], description: Network
     return json_sha256([state_sha256(state), {**described, "format": 0, "provenance": {}}])
 
 
-def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
-    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`.
+def save_network(
+    network: SegmentationNetwork, folder: Path | str, *, keeps_weights: bool = False
+) -> str:
+    """Write ``network.safetensors`` and ``network.json``.
+
+    Of a module that nothing could build again only ``network.json`` is written, with the hash of
+    the module, which is given when the folder is opened.
+
+    Args:
+        network: any network.
+        folder: the model folder; files of an earlier network are replaced.
+        keeps_weights: also write the weights of such a module: they are not those that its owner
+            has.
+
+    Returns:
+        The SHA-256 over the weights and all that decides what the network says of a frame.
 
     Raises:
-        InputError: a weight that is not finite, or a network that nothing could build again.
+        InputError: a weight that is not finite, or a module without a description.
+
+    >>> import tempfile
+    >>> import segunc
+    >>> description = segunc.NetworkDescription("FPN", "mobilenet_v2", ("road", "car"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sha256 = segunc.save_network(segunc.build_network(description), folder)
+    ...     network = segunc.load_network(folder)
+    >>> network.sha256 == sha256, network.training
+    (True, False)
     """
-    if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
-        hint = (
-            "name the function that makes it: "
-            'segunc.wrap(module, ..., factory="package.module:function")'
+    if not isinstance(network, SegmentationNetwork):
+        raise InputError(
+            f"a {type(network).__name__} has no description",
+            hint="segunc.wrap(module, classes=[...]) makes a model of it",
         )
-        raise InputError("this module could not be built again from a model folder", hint=hint)
     folder = Path(folder)
+    if not network.description.architecture and not keeps_weights:
+        check_finite(tensor_state(network.body), "the network to save")
+        return _write_description(network, folder)
     _note_extra_state(network.body)
     state: dict[str, Tensor] = {}
     for name, tensor in tensor_state(network.body).items():
@@ -94,6 +132,11 @@ def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
         state[name] = tensor.detach().cpu().contiguous().clone()
     check_finite(state, "the network to save")
     write_file(folder / WEIGHTS, save(state))
+    return _write_description(network, folder)
+
+
+def _write_description(network: SegmentationNetwork, folder: Path) -> str:
+    """Write ``network.json``, and return the hash in it."""
     digest = network_sha256(network.body, network.description)
     write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
     return digest
@@ -137,17 +180,28 @@ def _check_weights(
         raise InputError(message, hint="restore both files, or save the network again")
 
 
-def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> SegmentationNetwork:
+def load_network(
+    folder: Path | str, *, ignore_posterior: bool = False, module: nn.Module | None = None
+) -> SegmentationNetwork:
     """Return the network of a model folder, in eval mode.
 
     Args:
         folder: holds ``network.safetensors`` and ``network.json``.
         ignore_posterior: load the base network of a Bayesian model as a deterministic one.
+        module: what no folder could build again, from normalised images to logits.
+
+    Returns:
+        The network, from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
 
     Raises:
         InputError: a missing or damaged file, weights of another architecture, NaN weights, weights
             or a description that were changed, or a Bayesian model (``posterior.json`` beside it)
             without ``ignore_posterior``.
+
+    >>> import segunc
+    >>> segunc.load_network("there/is/none")
+    Traceback (most recent call last):
+    segunc.core.errors.InputError: model folder there/is/none does not exist. Hint: ...
     """
     folder = Path(folder)
     if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():
@@ -166,17 +220,41 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
         message = f"{folder / DESCRIPTION} has one class, whose probability is 1 everywhere"
         hint = "import the network again: one output is read as that of two classes"
         raise InputError(message, hint=hint)
+    if module is None and not description.architecture:
+        raise InputError(
+            f"{folder} was saved without a factory, so it holds no network",
+            hint="give the module: segunc.load(folder, network=module)",
+        )
+    if module is not None and not (folder / WEIGHTS).exists():
+        digest = network_sha256(module, description)
+        _check_hash(digest, recorded, "the module given as network")
+        network = SegmentationNetwork(module, description, description.divisor or 1)
+        network.sha256 = digest
+        return network.eval()
     # Before anything is built: a damaged description may ask for a network of any size.
     state = read_state(folder / WEIGHTS)
     digest = network_sha256(state, description)
-    if recorded != digest:
-        message = (
-            f"the network in {folder} has the hash {digest[:12]}, "
-            f"{DESCRIPTION} records {str(recorded)[:12]}"
-        )
-        raise InputError(message, hint="save the network again, or restore the file")
-    _check_weights(description, state, folder)
-    network = build_network(description)
+    _check_hash(digest, recorded, f"the network in {folder}")
+    if module is not None:
+        network = SegmentationNetwork(module, description, description.divisor or 1)
+        network = copy_network(network)  # it gets the weights of the folder
+    else:
+        _check_weights(description, state, folder)
+        with torch.random.fork_rng(devices=[]):  # its random weights are replaced
+            network = build_network(description)
     load_state(network.body, state, str(folder / WEIGHTS))
     network.sha256 = digest
     return network.eval()
+
+
+def _check_hash(actual: str, recorded: str | None, what: str) -> None:
+    """Raise InputError where a network is not the one that a model folder records."""
+    if actual == recorded:
+        return
+    hint = "save the network again, or restore the file"
+    if what.startswith("the module"):
+        hint = "give the module with the weights that it had when the folder was saved"
+    raise InputError(
+        f"{what} has the hash {actual[:12]}, {DESCRIPTION} records {str(recorded)[:12]}",
+        hint=hint,
+    )

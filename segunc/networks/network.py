@@ -19,6 +19,19 @@ class SegmentationNetwork(nn.Module):
     """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description.
     Takes images in 0..1 of any size: what its stride does not divide is padded at the right and
     bottom by repeating the border, and the logits are cropped.
+
+    Args:
+        body: the module, which sees normalised images.
+        description: of the module: its classes and how images are normalised.
+        stride: what height and width of a frame must be divisible by for the body.
+
+    >>> import segunc
+    >>> import torch
+    >>> body = torch.nn.Conv2d(3, 2, kernel_size=1)
+    >>> description = segunc.NetworkDescription("mine", "", ("road", "car"))
+    >>> network = segunc.SegmentationNetwork(body, description, stride=8)
+    >>> network(torch.rand(1, 3, 50, 70)).shape
+    torch.Size([1, 2, 50, 70])
     """
 
     mean: Tensor

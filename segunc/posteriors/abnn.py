@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import convert
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.terminal import counted
 from segunc.networks.copies import copy_network
-from segunc.networks.network import SegmentationNetwork, check_images
+from segunc.networks.network import check_images
 from segunc.posteriors.finetune_run import FinetuneRun
-from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
 from segunc.posteriors.running_statistics import RunningStatistics
-from segunc.training.affine_tuner import AffineTuner
-from segunc.training.batches import count_batches, unpack_batch
+from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.losses import Schedule
 
@@ -49,6 +45,11 @@ class ABNNPosterior(Posterior):
 
     Raises:
         InputError: a negative alpha, or gamma and beta of other shapes.
+
+    >>> import torch
+    >>> posterior = ABNNPosterior(torch.ones(2, 5), torch.zeros(2, 5), alpha=0.1)
+    >>> posterior.members
+    2
     """
 
     method: ClassVar[str] = "abnn"
@@ -83,6 +84,12 @@ class ABNNPosterior(Posterior):
     ) -> ABNNPosterior:
         """Return members at the trained affine parameters: a Bayesian network without any
         training.
+
+        Args:
+            layout: of the converted network.
+            alpha: noise scale, at least 0.
+            members: number of members, all alike.
+            scope: which normalisation layers are noisy.
         """
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
@@ -127,28 +134,22 @@ class ABNNPosterior(Posterior):
         )
 
 
-FIT_EPOCHS = 2
-"""Epochs of each member on a loader, where no number is given."""
-
-
 @dataclass(frozen=True)
-class ABNN(AffineTrainingConfig):
+class ABNN(AffineTrainingConfig, MethodSettings):
     """How ABNN members are made. Epochs and steps count for each member.
 
-    Training and re-estimated statistics need data, 0 epochs with frozen statistics need none.
-    Without ``epochs``, ``fit`` trains two on a loader, and ``segunc finetune`` none. By default
-    nothing is trained, because training brought no significant gain on four bases
+    Training and re-estimated statistics need data, 0 epochs with frozen statistics need none. By
+    default nothing is trained, because training brought no significant gain on four bases
     (docs/results.md). The publication trains: ``members=3, epochs=2, random_classes=3``.
 
     Args:
-        epochs: number of passes over the training set for each member. none trains nothing in
-            ``segunc finetune``, and two passes in ``fit`` with a loader.
+        epochs: number of passes over the training set for each member; 0 trains nothing.
         members: number M of members: sets of affine parameters.
         alpha: noise scale, at least 0.
         statistics: running statistics of BatchNorm layers. frozen keeps those of the base;
             reestimated re-estimates those of each member under its noise. auto means frozen if
             members are trained, because what they learn holds only with the base's statistics, and
-            otherwise reestimated. Without a loader, ``fit`` keeps the statistics frozen.
+            otherwise reestimated. In Python, where no data are given, auto also means frozen.
         optimizer: optimiser: sgd (Nesterov momentum 0.9) or adamw.
         schedule: schedule of the learning rate: onecycle, poly or constant.
         prior_mean: mean of the prior: base (the trained values of the base) or zero (plain weight
@@ -156,13 +157,22 @@ class ABNN(AffineTrainingConfig):
         random_classes: number of randomly chosen classes that get more weight in the training of a
             member.
         random_class_weight: weight of these classes in the cross-entropy of the member.
+
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> base = segunc.wrap(net, ("road", "other"))
+    >>> segunc.ABNN(members=2, alpha=0.1).fit(base).posterior.members
+    2
     """
 
     section = "abnn"
+    method = "abnn"
     members: PositiveInt = 1
     alpha: NonNegativeFloat = 0.1
     statistics: Literal["auto", "frozen", "reestimated"] = "auto"
-    epochs: NonNegativeInt | None = None  # type: ignore[assignment]
+    epochs: NonNegativeInt = 0
     lr: PositiveFloat = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
     schedule: Schedule = "poly"
@@ -172,6 +182,14 @@ class ABNN(AffineTrainingConfig):
 
     around: ClassVar[Callable[..., ABNNPosterior]] = ABNNPosterior.around
     without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.statistics frozen (needs no data)"
+
+    def settled(self, *, has_data: bool) -> ABNN:
+        """Return the settings with frozen statistics where nothing else is asked for and there are
+        no data.
+        """
+        if has_data or self.epochs or self.statistics != "auto":
+            return self
+        return replace(self, statistics="frozen")
 
     @property
     def uses_data(self) -> dict[str, str]:
@@ -187,106 +205,6 @@ class ABNN(AffineTrainingConfig):
         if self.statistics == "auto":
             return not self.epochs
         return self.statistics == "reestimated"
-
-    def fit(
-        self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto"
-    ) -> Model:
-        """Return a Bayesian model of a deterministic one, which is not changed.
-
-        Args:
-            base: of :func:`segunc.load` or :func:`segunc.wrap`.
-            train: a loader of ``(image, label)`` pairs, or of dictionaries with these keys: float
-                images ``[N, 3, H, W]`` in 0..1 and class ids ``[N, H, W]`` or ``[N, 1, H, W]``, 255
-                ignored. The members are trained on it for ``epochs`` each, two where none are
-                given; 0 epochs train nothing, and only re-estimate the statistics. A loader
-                without a length is counted in a pass of its own. None trains nothing: the members
-                are the base network with noise of scale ``alpha``.
-            device: ``auto``, ``cpu`` or ``cuda[:N]``, on which the model is left.
-
-        Raises:
-            InputError: a Bayesian base, a scope without a normalisation layer, labels that are not
-                classes, epochs or statistics that need data without any, or a
-                ``class_weight_power``, which needs the frequencies of a data set.
-            PartialFailure: the loss becomes NaN or infinite.
-        """
-        self._check_fit(base, train)
-        settings = self._settled(with_data=train is not None)
-        network = copy_network(base.network)
-        report = convert(network.body)
-        network.to(resolve_device(device)).to(memory_format=torch.channels_last)
-        layout = AffineLayout(network)
-        if train is not None and settings.epochs:
-            posterior = _train(network, settings, train)
-        else:
-            posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
-            in_scope(self.scope, layout.names)
-        if train is not None and settings.reestimates:
-            posterior = with_own_statistics(
-                network, posterior, lambda: map(unpack_batch, train), self.seed
-            )
-        record = {"seed": self.seed, "provenance": {"settings": asdict(settings)}}
-        return Model(network, posterior, base.sha256, "", report, record)
-
-    def _check_fit(self, base: Model, train: Iterable[Any] | None) -> None:
-        """Raise an InputError where a fit of this base and loader is refused."""
-        if base.bayesian:
-            raise InputError(
-                "the base is Bayesian already", hint="load its deterministic base with segunc.load"
-            )
-        if train is None and self.epochs:
-            hint = "give a loader, or leave epochs out"
-            raise InputError(f"epochs {self.epochs} need data", hint=hint)
-        if train is None and self.statistics == "reestimated":
-            raise InputError(
-                "statistics reestimated needs data", hint="give a loader, or take frozen statistics"
-            )
-        if train is not None and self.class_weight_power:
-            raise InputError(
-                f"class_weight_power {self.class_weight_power} needs class frequencies, which a "
-                "loader does not say",
-                hint="leave it 0, or take segunc.finetune",
-            )
-
-    def _settled(self, *, with_data: bool) -> ABNN:
-        """Return the settings of a fit, with a number of epochs, and statistics that are frozen or
-        re-estimated.
-        """
-        epochs = self.epochs
-        if epochs is None:
-            epochs = FIT_EPOCHS if with_data else 0
-        settled = replace(self, epochs=epochs)
-        reestimates = settled.reestimates and with_data
-        return replace(settled, statistics="reestimated" if reestimates else "frozen")
-
-
-def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -> ABNNPosterior:
-    """Return members that were trained on a loader, over a converted network on its device."""
-    classes = network.description.num_classes
-    device = next(network.parameters()).device
-
-    def make_members(layout: AffineLayout) -> Members:
-        return Members(layout, classes, settings)
-
-    tuner = AffineTuner(network, classes, make_members, settings).to(device)
-    batches = count_batches(train, settings.max_steps)
-    epochs = settings.epochs or 0
-    steps_of_a_member = int(min(batches * epochs, settings.max_steps or math.inf))
-    steps = steps_of_a_member * settings.members
-    optimizer, schedule = tuner.optimizer(steps)
-    for step, batch in enumerate(_first_batches(train, batches, steps)):
-        images, labels = unpack_batch(batch)
-        loss = tuner.loss(images.to(device), labels.to(device), step)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-    return tuner.posterior()
-
-
-def _first_batches(train: Iterable[Any], batches: int, steps: int) -> Iterator[Any]:
-    """Yield one batch for each step, from as many passes over a loader of batches as they need."""
-    passes = math.ceil(steps / batches)
-    return islice(chain.from_iterable(train for _ in range(passes)), steps)
 
 
 class Members(Trainable[ABNNPosterior]):
@@ -347,9 +265,8 @@ STATISTICS_BATCHES = 40
 """Batches of training images from which a member's statistics are re-estimated, at most."""
 
 
-@finetuning
-def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
-    """Fine-tune the members, and write the Bayesian model."""
+def finetune_abnn(run: FinetuneRun[ABNN]) -> Model:
+    """Return a base network with members, which are fine-tuned where epochs are asked for."""
     abnn = run.config.settings
     layout = run.place()
     run.measured["alpha"] = abnn.alpha

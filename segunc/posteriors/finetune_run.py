@@ -6,85 +6,108 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import Any, cast
 
 import torch
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.posterior import P, Stored, Trainable
+from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
-from segunc.networks.model_folder import load_network
-from segunc.posteriors.saving import save_posterior
-from segunc.training.batches import Batch, open_data, unpack_batch
+from segunc.networks.copies import copy_network
+from segunc.posteriors.fit_run import FitRun, Say, silent
+from segunc.posteriors.model import Model, configuration_documents, restored
+from segunc.posteriors.saving import posterior_record
+from segunc.training.batches import Batch, unpack_batch
 from segunc.training.config import FinetuneConfig, S, environment, record_data, save_config
-from segunc.training.lightning_runs import Say, claim_checkpoints, fit, is_first_process, say
+from segunc.training.fit_data import DataSource
+from segunc.training.lightning_runs import claim_checkpoints, fit
 from segunc.training.losses import balanced_weights
 
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
 
-
-class FinetuneRun(Generic[S]):
-    """A base network, converted, with the data and the output folder of a fine-tuning; opened
-    before any work. A killed run continues from its last checkpoint when it is opened again with
-    the same ``out``.
+@dataclass(frozen=True)
+class Place:
+    """Where a fine-tuning runs.
 
     Args:
+        out: folder of checkpoints and logs.
+        device: ``auto``, ``cpu`` or ``cuda[:N]``.
+        copies: whether the network is copied; without, that of the model is converted.
+        stays: whether ``out`` stays, so that a later run continues from it.
+    """
+
+    out: Path
+    device: str = "auto"
+    copies: bool = True
+    stays: bool = True
+
+
+class FinetuneRun(FitRun[S]):
+    """A base network, converted, with the data and the folder of a fine-tuning; opened before any
+    work. A killed run continues from its last checkpoint when it is opened again with the same
+    ``out``.
+
+    Args:
+        model: the deterministic base.
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``,
             ``max_steps`` and ``lr`` where the method trains, each of ``members`` for so many
             epochs.
+        source: of the data.
+        place: where it runs.
 
-    ``settings`` are those of the Trainer, and ``measured`` is what the run finds out, for the
+    ``trainer`` are the settings of the Trainer, and ``measured`` is what the run finds out, for the
     record.
     """
 
     def __init__(
         self,
-        base: Path,
+        model: Model,
         config: FinetuneConfig[S],
-        out: Path,
+        source: DataSource,
         *,
-        device: str = "auto",
-        say: Say = say,
+        place: Place,
+        say: Say = silent,
+        quiet: bool = False,
     ) -> None:
         from segunc.training.base import trainer_settings
 
+        super().__init__(model, config, source, say=say, quiet=quiet)
+        out = place.out
+        device = place.device
+        if model.bayesian:
+            raise InputError(
+                "the base is Bayesian already",
+                hint="load its deterministic base with segunc.load",
+            )
         self.options = cast(Any, config.settings)
-        if getattr(self.options, "epochs", 0) is None:
-            self.options = replace(self.options, epochs=0)
-            config = replace(config, settings=self.options)
-        self.base = base
-        self.config = config
         self.out = out
-        self.device = device
-        self.say = say
+        self.keeps_checkpoints = place.stays
+        self.device_name = place.device
         self.seed_everything()
-        self.network = load_network(base)
+        self.network = copy_network(model.network) if place.copies else model.network
         self.classes = self.network.description.classes
         self._check_data()
-        base_sha256 = self.network.sha256
         self.conversion = convert(self.network.body)
+        base = model.folder or "the network"
         say(f"converted {base}: {self.conversion}")
         # Now, because a bad scope must leave no folder behind.
         in_scope(self.options.scope, AffineLayout(self.network).names)
-        self.settings = trainer_settings(dict(config.trainer), out, device, self.network)
+        self.trainer = trainer_settings(dict(config.trainer), out, device, self.network)
         self.epochs: int = getattr(self.options, "epochs", 0)
         members: int = getattr(self.options, "members", 1)  # share the epochs in turn
-        self.settings["max_epochs"] = self.epochs * members
+        self.trainer["max_epochs"] = self.epochs * members
         if getattr(self.options, "max_steps", 0):
-            self.settings["max_steps"] = self.options.max_steps * members
-        is_bfloat16 = str(self.settings["precision"]).startswith("bf16")
+            self.trainer["max_steps"] = self.options.max_steps * members
+        is_bfloat16 = str(self.trainer["precision"]).startswith("bf16")
         self.precision: Precision = "bfloat16" if is_bfloat16 else "float32"
         if self.epochs:
             self.data.prepare_data(selects=False)
-        self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=base_sha256)
+        self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=model.sha256)
         save_config(config, out, "finetune")
-        record_data(out, config.data, base)
+        record_data(out, config.data, model.folder)
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()
 
@@ -100,22 +123,19 @@ class FinetuneRun(Generic[S]):
         """Raise InputError where the data set does not fit, or lacks a split that a method without
         training looks at.
         """
-        if self.config.data:
+        needs = getattr(self.options, "uses_data", {"train": "what is trained"})
+        if self.source:
+            self.data.seed += self.options.seed
+        elif needs:
             _ = self.data
         if getattr(self.options, "epochs", 1):
             return
-        for split, setting in getattr(self.options, "uses_data", {}).items():
+        for split, setting in needs.items():
             try:
                 self.data.dataset(split)
             except InputError as error:
                 message = f"{setting} needs data: {error.message}"
                 raise InputError(message, hint=self.options.without_data) from error
-
-    @cached_property
-    def data(self) -> SegmentationDataModule:
-        data = open_data(self.config.data, len(self.classes))
-        data.seed += self.options.seed
-        return data
 
     def train_batches(self) -> Iterator[Batch]:
         """Yield an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
@@ -123,7 +143,7 @@ class FinetuneRun(Generic[S]):
 
     def place(self) -> AffineLayout:
         """Put the network on the device, channels last, and return its layout there."""
-        self.network.to(resolve_device(self.device)).to(memory_format=torch.channels_last)
+        self.network.to(resolve_device(self.device_name)).to(memory_format=torch.channels_last)
         return AffineLayout(self.network)
 
     def train(self, trainable: Trainable[P]) -> P:
@@ -143,9 +163,16 @@ class FinetuneRun(Generic[S]):
             class_weights=weights,
         ).cpu()
         if self.epochs:
-            trainer = make_trainer(self.settings, self.out, "finetune")
+            trainer = make_trainer(self.trainer, self.out, "finetune", quiet=self.quiet)
             start = time.perf_counter()
-            fit(trainer, task, self.resume, train_dataloaders=self.data.train_dataloader())
+            batches = self.data.train_dataloader()
+            fit(
+                trainer,
+                task,
+                self.resume,
+                continues=self.keeps_checkpoints,
+                train_dataloaders=batches,
+            )
             self.measured["steps"] = trainer.global_step
             self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
         return task.cpu().posterior()
@@ -158,23 +185,30 @@ class FinetuneRun(Generic[S]):
             settings.pop(name, None)
         return {
             "dataset": self.config.data.get("dataset"),
-            **environment(self.settings["precision"]),
+            **environment(self.trainer["precision"]),
             "settings": settings,
             "resumed": self.resume is not None,
             **self.measured,
         }
 
-    def finish(self, posterior: Stored, summary: str) -> dict[str, Any]:
-        """Write the model folder, say so, and return what was measured."""
-        provenance = self.provenance()
-        if is_first_process():
-            save_posterior(
-                posterior,
-                self.conversion,
-                self.base,
-                self.out,
-                seed=self.options.seed,
-                provenance=provenance,
-            )
-            self.say(f"wrote {self.out}: {summary}")
-        return self.measured
+    def finish(self, posterior: Posterior, summary: str) -> Model:
+        """Return the network with its posterior, on the device of the fit.
+
+        Args:
+            posterior: over the converted network.
+            summary: of it, for the user.
+        """
+        record = posterior_record(
+            posterior,
+            self.conversion,
+            base_sha256=self.model.sha256,
+            seed=self.options.seed,
+            provenance=self.provenance(),
+        )
+        made = restored(self.network, posterior, self.conversion, record)
+        made.base_folder = self.model.base_folder
+        made.documents = configuration_documents(self.config, "finetune", self.model.folder)
+        made.measured = self.measured
+        made.summary = summary
+        made.place(resolve_device(self.device_name))
+        return made

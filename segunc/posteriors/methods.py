@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from segunc.core.bounds import Settings
 from segunc.core.registry import Registry
 
 if TYPE_CHECKING:  # the command line reads the names, and is to start at once
-    from pathlib import Path
-
     from torch import Tensor
 
     from segunc.affine.posterior import Posterior
@@ -22,21 +21,23 @@ if TYPE_CHECKING:  # the command line reads the names, and is to start at once
 
 @dataclass(frozen=True)
 class Method:
-    """One way from a model folder to another.
+    """One way from a model to another.
 
     Attributes:
         name: on the command line and in records.
-        config: the dataclass of its settings; None where it has none.
-        fit: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out``
-            and returns what was measured, see :func:`segunc.posteriors.fitting.finetuning`.
-            ``config`` is a :class:`segunc.training.config.FitConfig` where the method is made of a
-            finished model, else a :class:`segunc.training.config.FinetuneConfig`. ``device`` is
-            ``auto``, ``cpu`` or ``cuda[:N]``. ``say`` receives a line for each step. With
-            ``several`` it is ``fit(bases, out, *, say=say)``.
+        config: the dataclass of its settings, see
+            :class:`segunc.posteriors.settings.MethodSettings`.
+        fit: ``fit(run)`` returns the new model. ``run`` is a
+            :class:`segunc.posteriors.fit_run.FitRun` where the method is made of a finished model,
+            else a :class:`segunc.posteriors.finetune_run.FinetuneRun`; with ``several`` it is
+            ``fit(settings, models)``.
         restore: makes the stored posterior of its tensors and its record, with a KeyError for what
             they lack; None where :attr:`load` does it, or none is stored.
-        load: makes the :class:`segunc.posteriors.model.Model` in a folder by its record, where it
-            is not one posterior over the converted network there.
+        load: ``load(folder, record, networks)`` makes the
+            :class:`segunc.posteriors.model.Model` in a folder by its record, where it is not one
+            posterior over the converted network there. ``networks`` gives the modules of networks
+            that no folder can build, see :func:`segunc.posteriors.model.load_recorded`.
+        store: ``store(model, folder)`` writes such a model.
         finished: whether it is made of a finished model of any kind; the others make a model from a
             deterministic base.
         data: whether it looks at data; without, a configuration need not be given.
@@ -45,10 +46,11 @@ class Method:
     """
 
     name: str
-    config: type[Settings] | None
+    config: type[Settings]
     fit: Callable[..., Any]
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
-    load: Callable[[Path, Mapping[str, Any]], Any] | None = None
+    load: Callable[..., Any] | None = None
+    store: Callable[[Any, Path], None] | None = None
     finished: bool = False
     data: bool = True
     several: bool = False
@@ -56,8 +58,8 @@ class Method:
 
     @property
     def key(self) -> str:
-        """The name of its section in a configuration; empty where it has no settings."""
-        return "" if self.config is None else self.config.section
+        """The name of its section in a configuration."""
+        return self.config.section
 
 
 _OF_MODELS = ("features", "anomaly", "temperature", "class-sets", "ensemble", "tta", "distil")

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -28,15 +26,28 @@ from segunc.core.files import (
     is_whole_record,
     json_sha256,
     link_or_copy,
+    plain_record,
+    read_json,
     read_record,
     unlinked,
     write_atomically,
+    write_file,
+    write_json,
     write_record,
 )
 from segunc.core.registry import Registry
 from segunc.core.removal import remove_result
 from segunc.core.trust import agree, find_code
-from segunc.data.images import Image
+from segunc.data.image_arrays import (
+    ImageBatch,
+    ImageLike,
+    ValueRange,
+    batches_of,
+    check_value_range,
+    read_images,
+)
+from segunc.data.images import AnyImage
+from segunc.networks.copies import copy_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
 from segunc.networks.import_sources import check_network
 from segunc.networks.model_folder import (
@@ -54,13 +65,21 @@ from segunc.networks.network import (
     settle_size,
 )
 from segunc.networks.weights import read_checkpoint
+from segunc.posteriors.image_maps import BatchMaps, ImageMaps
+from segunc.posteriors.map_records import check_sampling, model_record, origin_of, sample_image
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import AnyPosterior, branches_of
-from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, sample_frames
+from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, caller_level
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
-from segunc.training.config import DATA, HISTORY, FitConfig, record_data, recorded_data, save_config
-from segunc.training.lightning_runs import Say
+from segunc.training.config import (
+    DATA,
+    HISTORY,
+    Config,
+    data_to_record,
+    dump_config,
+    recorded_data,
+)
 from segunc.uncertainty import Calibrator
 
 MEMBERS = "members"
@@ -124,44 +143,21 @@ class Attachment:
         """Return it from the folder of a model that has all that it is fitted after."""
         return cls(**cls.content(folder, model))
 
-    def attach(
-        self,
-        base: Path,
-        config: FitConfig[Any],
-        out: Path,
-        method: str,
-        say: Say,
-        beside: Mapping[str, bytes] = {},
-    ) -> None:
-        """Write a model folder with it.
+    def keep(self, beside: Mapping[str, bytes]) -> None:
+        """Keep the contents of its further files in memory until it is written."""
+        object.__setattr__(self, "_kept", dict(beside))
 
-        Args:
-            base: the folder of the model that it was fitted on.
-            config: of the fit.
-            out: the new folder, or the same.
-            method: that fitted it.
-            say: receives a line for each step.
-            beside: the contents of its further files by name.
-        """
-        copy_model(base, out)
-        for name, content in beside.items():
-            write_atomically(out / name, content)
-        if not self.of_others:
-            self._remove_outdated(out, say)
-        save_config(config, out, method)
-        if recorded_data(out) is None:
-            record_data(out, config.data)
-        write_record(out / self.file, asdict(self))
+    @property
+    def kept(self) -> Mapping[str, bytes]:
+        """The contents of its further files by name; empty of one that was loaded."""
+        contents: Mapping[str, bytes] = vars(self).get("_kept", {})
+        return contents
 
-    def _remove_outdated(self, out: Path, say: Say) -> None:
-        """Remove what was fitted with a former one of this from a model folder."""
-        for kind in attachments_in(out):
-            if kind.of_others:
-                remove_result(out / kind.file, is_whole_record, f"a {kind.what} that was fitted")
-                say(
-                    f"removed {out / kind.file}, which was fitted with a former {self.what}: fit "
-                    "it again"
-                )
+    def write(self, folder: Path) -> None:
+        """Write it into the folder of its model."""
+        for name, content in self.kept.items():
+            write_atomically(folder / name, content)
+        write_record(folder / self.file, asdict(self))
 
     @classmethod
     def content(cls, folder: Path, model: Model) -> dict[str, Any]:
@@ -203,31 +199,19 @@ def attachments_in(folder: Path) -> list[type[Attachment]]:
     return sorted(kinds, key=lambda kind: kind.of_others)
 
 
-@dataclass(frozen=True)
-class ImageMaps:
-    """The maps of one image. Each score is an attribute, too: ``maps.entropy``,
-    ``maps.deterministic_energy``.
-
-    Attributes:
-        prediction: class ids uint8 ``[H, W]``.
-        scores: float32 ``[H, W]`` by name; entropies are shares of ln C, 0..1.
-    """
-
-    prediction: npt.NDArray[np.uint8]
-    scores: Mapping[str, npt.NDArray[np.float32]]
-
-    def __getattr__(self, name: str) -> npt.NDArray[np.float32]:
-        # While it is unpickled there are no scores.
-        scores: Mapping[str, npt.NDArray[np.float32]] = vars(self).get("scores", {})
-        try:
-            return scores[name.replace("_", "-")]
-        except KeyError:
-            raise AttributeError(f"no score '{name}'; there are {', '.join(scores)}") from None
-
-
 @dataclass
 class Model:
     """A network with its posterior, ready for the sampler.
+
+    >>> import numpy as np
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> model = segunc.ABNN(alpha=0.1).fit(segunc.wrap(net, ("road", "other")))
+    >>> maps = model(np.zeros((32, 48, 3), np.uint8), draws=4)
+    >>> maps.entropy.shape
+    (32, 48)
 
     Attributes:
         network: converted when its own posterior draws; member 0 of an ensemble.
@@ -237,8 +221,15 @@ class Model:
             network.
         report: what the conversion did; None for a deterministic network.
         record: the content of ``posterior.json``; empty for a deterministic network.
-        folder: that it was loaded from.
+        folder: that it was loaded from; None of a model that is only in memory, or whose posterior
+            is.
         attachments: what was fitted on it, by the names of :data:`ATTACHMENTS`.
+        base_folder: a model folder that holds the base network.
+        fresh: names of the attachments that were fitted since it was loaded.
+        documents: further files that :meth:`save` writes, by name: a text, or what JSON knows.
+        parts: the models that it was made of: of an ensemble, or under test-time augmentation.
+        measured: what its last fit measured: steps and seconds of a training, for instance.
+        summary: of its last fit, in a line.
     """
 
     network: SegmentationNetwork
@@ -249,6 +240,12 @@ class Model:
     record: Mapping[str, Any]
     folder: Path | None = None
     attachments: dict[str, Any] = field(default_factory=dict)
+    base_folder: Path | None = None
+    fresh: frozenset[str] = frozenset()
+    documents: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Model, ...] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
     # The notes of its samplers that were given as warnings.
     _warned: set[str] = field(default_factory=set, repr=False)
@@ -331,10 +328,37 @@ class Model:
         for network in self.networks:
             network.to(device).to(memory_format=torch.channels_last)
 
+    @overload
     def __call__(
-        self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
+        self,
+        image: Sequence[ImageLike],
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
+    ) -> BatchMaps: ...
+    @overload
+    def __call__(
+        self,
+        image: ImageLike,
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
+    ) -> ImageMaps: ...
+    def __call__(
+        self,
+        image: ImageLike | Sequence[ImageLike],
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
     ) -> ImageMaps:
-        """Return the maps of an image, at its own size, computed where the network is.
+        """Return the maps of an image, at its own size, computed where the network is; or those of
+        a batch or a list of images, each of which has the bits of a call of its own.
 
         The first call of a size takes longer, because the sampler checks itself. The network runs
         in eval mode, and every module has its own mode back at the end. What a user should know of
@@ -342,14 +366,60 @@ class Model:
         threads take turns.
 
         Args:
-            image: RGB uint8 ``[H, W, 3]``.
+            image: RGB or grey, one image or several. NumPy has channels last: ``[H, W, 3]``,
+                ``[H, W]``, ``[N, H, W, 3]``. Torch, on any device, has them first: ``[3, H, W]``,
+                ``[1, H, W]``, ``[N, 3, H, W]``. Or a PIL image, which is read as its file is. Or a
+                list of images, whose sizes may differ.
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
+            value_range: the values of black and white. None takes what the type says: uint8 is
+                0..255, uint16 is 0..65535, floats are 0..1. Floats keep their precision, and those
+                of k / 255 give the maps of uint8 k.
+
+        Returns:
+            The maps of one image, or :class:`BatchMaps` of a list or a batch.
 
         Raises:
-            InputError: an image of another type or shape, or fewer draws than members.
+            InputError: an image of another type, shape or range of values, or fewer draws than
+                members.
             NotFiniteError: the network or a draw returns NaN or infinite values.
         """
-        _check_image(image)
+        check_sampling(draws, seed, scores)
+        batch = _read_images(image, value_range)
+        maps = [self._maps_of(frame, draws, seed, scores) for frame in batch.images]
+        return BatchMaps(maps) if batch.several else maps[0]
+
+    def maps(
+        self,
+        batches: Iterable[Any],
+        *,
+        draws: int = 8,
+        seed: int = 0,
+        scores: Sequence[str] = DEFAULT_SCORES,
+        value_range: ValueRange | None = None,
+    ) -> Iterator[ImageMaps]:
+        """Return an iterator over the maps of one image after the other, in the memory of one
+        batch.
+
+        Args:
+            batches: a ``DataLoader``, a data set or another iterable. Each element is an image or a
+                batch; a tuple or list with it in front, whose other parts (labels) are passed over;
+                or a dictionary that has it as ``image``.
+            draws, seed, scores, value_range: see :meth:`__call__`.
+
+        Raises:
+            InputError: as there; or an element that holds no image, or may hold several.
+
+        >>> loader = [(image[None], "a label"), {"image": image}]
+        >>> [maps.prediction.shape == image.shape[:2] for maps in model.maps(loader, draws=4)]
+        [True, True]
+        """
+        check_sampling(draws, seed, scores)
+        check_value_range(value_range)
+        frames = _frames_of(batches, value_range)
+        return (self._maps_of(frame, draws, seed, scores) for frame in frames)
+
+    def _maps_of(self, image: AnyImage, draws: int, seed: int, scores: Sequence[str]) -> ImageMaps:
+        """Return the maps of one image."""
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         with CALLS:  # another thread may ask for other settings
             if settings not in self._samplers:
@@ -363,43 +433,326 @@ class Model:
                 )
                 sampler.warned = self._warned
                 self._samplers = {settings: sampler}
-            result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
-        maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
-        return ImageMaps(result.prediction[0].cpu().numpy(), maps)
+            sampler = self._samplers[settings]
+            used = self.used(sampler.scores)
+            provenance = self.record.get("provenance")
+            about = model_record(self.network, self.posterior, provenance, self.attachments)
+            return sample_image(sampler, image, origin_of(sampler, used, self.hashes, about))
+
+    @property
+    def records_data(self) -> bool:
+        """Whether it is known which data set it was made with."""
+        if DATA in self.documents:
+            return True
+        return self.folder is not None and recorded_data(self.folder) is not None
+
+    def with_attachment(
+        self, attachment: Attachment, documents: Mapping[str, Any], summary: str
+    ) -> Model:
+        """Return the model with what was fitted on it. What was fitted with a former one of it is
+        left out.
+
+        Args:
+            attachment: what was fitted.
+            documents: further files for :meth:`save`, by name.
+            summary: of the fit, in a line.
+        """
+        name = Path(attachment.file).stem
+        attachments = dict(self.attachments)
+        for other, fitted in self.attachments.items():
+            if fitted.of_others and not attachment.of_others:
+                del attachments[other]
+        attachments[name] = attachment
+        return replace(
+            self,
+            attachments=attachments,
+            fresh=self.fresh & attachments.keys() | {name},
+            documents={**self.documents, **documents},
+            measured={},
+            summary=summary,
+            _samplers={},
+            _warned=set(),
+        )
 
     def save(self, folder: Path | str) -> None:
-        """Write the model folder for all verbs: of a model that was loaded, what it was loaded
-        from.
+        """Write the model folder for all verbs.
+
+        Of a network without ``factory``, the folder holds what was fitted and the hash of the
+        network: :func:`segunc.load` opens it with ``network``.
 
         Raises:
-            InputError: a network that no folder could build again, see :func:`segunc.wrap`.
+            InputError: the folder holds another model, or the network has changed since something
+                was fitted on it.
         """
         folder = Path(folder)
+        self.save_posterior(folder)
+        for name in sorted(self.fresh):
+            self.attachments[name].write(folder)
+        self._remove_outdated(folder)
+        for name, content in self.documents.items():
+            if isinstance(content, str):
+                write_file(folder / name, content.encode())
+            else:
+                write_json(folder / name, content)
+
+    def save_posterior(self, folder: Path, *, fitted: bool = True) -> None:
+        """Write the network and its posterior.
+
+        Args:
+            folder: the model folder.
+            fitted: also copy what was fitted on a model that was loaded.
+        """
         if self.folder is not None:
-            copy_model(self.folder, folder)
+            copy_model(self.folder, folder, fitted=fitted)
             return
-        self.sha256 = save_network(self.network, folder)
-        if isinstance(self.posterior, Posterior) and self.report is not None:
-            save_posterior(
-                self.posterior,
-                self.report,
-                folder,
-                folder,
-                seed=self.record["seed"],
-                provenance=self.record["provenance"],
+        method = METHODS.get(self.posterior.method) if self.bayesian else None
+        if method is not None and method.store is not None:
+            method.store(self, folder)
+            return
+        _refuse_bayesian(folder, self)
+        self._save_base(folder)
+        if isinstance(self.posterior, Posterior) and self.bayesian:
+            save_posterior(self.posterior, dict(self.record), folder)
+
+    def _save_base(self, folder: Path) -> None:
+        """Write the base network, or link (or copy) it from a folder that holds it."""
+        if self.base_folder is not None:
+            link_network(self.base_folder, folder)
+            return
+        digest = network_sha256(self.network.body, self.network.description)
+        if digest != self.sha256 and (self.bayesian or self.attachments):
+            raise InputError(
+                "the weights of the network have changed since something was fitted on it",
+                hint="fit it again",
             )
+        self.sha256 = save_network(self.network, folder)
+
+    def _remove_outdated(self, folder: Path) -> None:
+        """Remove from a model folder what was fitted with a former one of what is now there."""
+        fitted = [self.attachments[name] for name in self.fresh]
+        if all(attachment.of_others for attachment in fitted):
+            return
+        for kind in attachments_in(folder):
+            if kind.of_others and Path(kind.file).stem not in self.attachments:
+                remove_result(folder / kind.file, is_whole_record, f"a {kind.what} that was fitted")
+                warnings.warn(
+                    f"removed {folder / kind.file}, which was fitted with what is new now: fit it "
+                    "again",
+                    NoteWarning,
+                    stacklevel=4,
+                )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: Path | str,
+        *,
+        network: nn.Module | Sequence[nn.Module] | None = None,
+        force_download: bool = False,
+        token: str | bool | None = None,
+        cache_dir: Path | str | None = None,
+        local_files_only: bool = False,
+        revision: str | None = None,
+    ) -> Model:
+        """Load a model from a folder, or from the Hugging Face Hub by its name.
+
+        Nothing of the repository runs, see ``SECURITY.md``. Only files of a model folder are
+        downloaded. :attr:`folder` is then in the cache of ``huggingface_hub``, and
+        ``model.network.description.provenance["hub"]`` names repository and commit.
+
+        Args:
+            pretrained_model_name_or_path: a model folder, or ``owner/name``. A folder of that name
+                comes first.
+            network: the torch module of a model that was saved without a factory; of an ensemble,
+                one for each member.
+            force_download: download files again that are in the cache.
+            token: of the Hub; None or True takes that of ``hf auth login``, False none.
+            cache_dir: cache of ``huggingface_hub``; None takes its own.
+            local_files_only: read the cache and open no connection.
+            revision: branch, tag or commit hash; None is ``main``.
+
+        Raises:
+            InputError: no such folder or repository; no access; no model; a damaged file; a network
+                of somebody's code without your agreement; or ``huggingface_hub`` is missing.
+
+        >>> segunc.Model.from_pretrained("owner/roads").posterior.members
+        2
+        """
+        from segunc.posteriors.hub_client import Repository
+        from segunc.posteriors.hub_download import load_pretrained
+
+        arguments: dict[str, Any] = {} if network is None else {"network": network}
+        return load_pretrained(
+            pretrained_model_name_or_path,
+            lambda name: Repository(
+                name, revision, token, cache_dir, force_download, local_files_only
+            ),
+            ATTACHMENTS,
+            lambda folder: load_model(folder, **arguments),
+        )
+
+    def save_pretrained(
+        self,
+        save_directory: Path | str,
+        *,
+        report: Path | str | None = None,
+        license: str | None = None,
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        model_card_kwargs: Mapping[str, Any] | None = None,
+        **push_to_hub_kwargs: Any,
+    ) -> str | None:
+        """Write what :meth:`push_to_hub` uploads into a folder: the model and its card README.md.
+
+        Args:
+            save_directory: the folder. A README.md in it stays as it is.
+            report, license, model_card_kwargs: see :meth:`push_to_hub`.
+            repo_id: name on the Hub; None takes that of the folder.
+            push_to_hub: also publish the model.
+            push_to_hub_kwargs: further arguments of :meth:`push_to_hub`.
+
+        Returns:
+            The address of the commit, None without ``push_to_hub``.
+        """
+        from segunc.posteriors import hub_upload
+        from segunc.posteriors.model_card import CardOptions
+
+        options = CardOptions(report, license, model_card_kwargs)
+        hub_upload.save_pretrained(self, save_directory, repo_id, ATTACHMENTS, options)
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(
+            repo_id or Path(save_directory).resolve().name,
+            report=report,
+            license=license,
+            model_card_kwargs=model_card_kwargs,
+            **push_to_hub_kwargs,
+        )
+
+    def push_to_hub(  # noqa: PLR0913 - the arguments of the mixin of huggingface_hub
+        self,
+        repo_id: str,
+        *,
+        report: Path | str | None = None,
+        license: str | None = None,
+        commit_message: str = "Push model using huggingface_hub.",
+        private: bool | None = None,
+        token: str | None = None,
+        branch: str | None = None,
+        create_pr: bool | None = None,
+        allow_patterns: list[str] | str | None = None,
+        ignore_patterns: list[str] | str | None = None,
+        delete_patterns: list[str] | str | None = None,
+        model_card_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Publish the model on the Hugging Face Hub with a model card.
+
+        The files are those of :meth:`save` without configurations. Absolute paths in them are
+        shortened to their last names, and ``data.json`` loses the folder of the data. Files of a
+        former model in the repository are removed, others stay.
+
+        Args:
+            repo_id: ``owner/name``, or ``name`` for the owner of the token.
+            report: ``report.json`` of ``segunc report``, or its folder. Without it the card says
+                that nothing was measured.
+            license: identifier of the licence, such as ``mit``. Without it the card says that none
+                is stated.
+            commit_message: first line of the commit.
+            private: whether the repository is private; None leaves that to the Hub.
+            token: of the Hub; None takes that of ``hf auth login``.
+            branch: to commit to; it is made where it is missing. None is ``main``.
+            create_pr: open a pull request in place of a commit.
+            allow_patterns: upload only files that match one of these patterns.
+            ignore_patterns: do not upload files that match one of these patterns.
+            delete_patterns: remove files of the repository that match one of these patterns.
+            model_card_kwargs: further keys of the card's header (``language``, ``tags``,
+                ``datasets``, ``base_model``, ``model_name``, ``license_name``, ``license_link``)
+                and texts in Markdown (``model_description``, ``repo_url``, ``paper_url``,
+                ``docs_url``).
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            InputError: a model that cannot be saved; a report of another model; a path that decides
+                what the model is; no access; or ``huggingface_hub`` is missing.
+
+        >>> segunc.load(abnn).push_to_hub("owner/roads", license="mit").startswith("http")
+        True
+        """
+        from segunc.posteriors.hub_upload import Upload, push
+        from segunc.posteriors.model_card import CardOptions
+
+        upload = Upload(
+            commit_message=commit_message,
+            private=private,
+            token=token,
+            branch=branch,
+            create_pr=create_pr,
+            allow_patterns=allow_patterns,
+            ignore_patterns=ignore_patterns,
+            delete_patterns=delete_patterns,
+        )
+        options = CardOptions(report, license, model_card_kwargs)
+        return push(self, repo_id, upload, ATTACHMENTS, options)
 
 
-def _check_image(image: Any) -> None:
-    """Raise an InputError for what is not an image RGB uint8 ``[H, W, 3]``."""
-    dtype = getattr(image, "dtype", None)
-    if dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
+def link_network(source: Path, folder: Path) -> None:
+    """Link (or copy) the files of a network into another model folder."""
+    if folder.resolve() == source.resolve():
         return
-    raise InputError(
-        f"the image is of type {type(image).__name__}, dtype {dtype} and shape "
-        f"{getattr(image, 'shape', None)}; expected a NumPy array RGB uint8 [H, W, 3]",
-        hint="check its axes and its dtype",
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WEIGHTS, DESCRIPTION):
+        if (source / name).exists():
+            link_or_copy(source / name, folder / name)
+
+
+def configuration_documents(config: Config, name: str, base: Path | None = None) -> dict[str, Any]:
+    """Return the files of a model folder that say how a fit was done, by name.
+
+    Args:
+        config: the configuration of the fit.
+        name: of its file, without suffix.
+        base: the folder of the model that it began with.
+    """
+    documents: dict[str, Any] = {f"{name}.yaml": dump_config(config.plain())}
+    data = data_to_record(getattr(config, "data", {}), base)
+    if data:
+        documents[DATA] = data
+    return documents
+
+
+def posterior_method(folder: Path) -> str | None:
+    """Return the method of the posterior in a model folder; None where it has none."""
+    if not (folder / POSTERIOR).exists():
+        return None
+    method: str | None = read_json(folder / POSTERIOR, "a record").get("method")
+    return method
+
+
+def _refuse_bayesian(folder: Path, model: Model) -> None:
+    """Raise InputError where a deterministic model would be written over a Bayesian one."""
+    if (folder / POSTERIOR).exists() and not model.bayesian:
+        raise InputError(
+            f"{folder} holds a Bayesian model, and the one to save is deterministic",
+            hint="give another folder",
+        )
+
+
+def _read_images(
+    image: ImageLike | Sequence[ImageLike], value_range: ValueRange | None
+) -> ImageBatch:
+    """Return what a model was called with as images; notes on their values are warnings."""
+    batch = read_images(image, value_range)
+    for note in batch.notes:
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    return batch
+
+
+def _frames_of(batches: Iterable[Any], value_range: ValueRange | None) -> Iterator[AnyImage]:
+    """Yield the images of all batches of a loader."""
+    for images in batches_of(batches):
+        yield from _read_images(images, value_range).images
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
@@ -476,12 +829,24 @@ def wrap(
         mean, std: input normalisation of images in 0..1, per channel.
         palette: one (red, green, blue) in 0..255 a class.
         inference_size: (height, width) of the frames that it was made for, or None for any.
-        factory: ``package.module:function`` that makes the module from ``arguments``, which a model
-            folder needs; this call is your agreement that its code runs on this machine.
+        factory: ``package.module:function`` that makes the module from ``arguments``, so that a
+            model folder is whole; this call is your agreement that its code runs on this machine.
+            Without it, :func:`segunc.load` needs the module.
+        arguments: keyword arguments of the factory.
+
+    Returns:
+        The deterministic model, of which methods make others.
 
     Raises:
         InputError: the module fails on frames, mixes those of a batch, or returns no dense logits
             or probabilities.
+
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> segunc.wrap(net, ("road", "other")).bayesian
+    False
     """
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
@@ -509,17 +874,79 @@ def wrap(
     return Model(network, Deterministic(), network.sha256, None, None, {})
 
 
-def load_model(folder: Path | str) -> Model:
+Network = nn.Module | Model
+"""What stands for a network that no folder can build: its module, or a model of it."""
+
+
+class GivenNetworks:
+    """The modules that a program gives for networks that no folder can build, in the order of the
+    members of an ensemble.
+    """
+
+    def __init__(self, given: Network | Sequence[Network] | None = None) -> None:
+        networks = [given] if isinstance(given, nn.Module | Model) else [*(given or ())]
+        self._modules: list[nn.Module] = []
+        for network in networks:
+            if isinstance(network, Model):
+                network = network.network
+            body = network.body if isinstance(network, SegmentationNetwork) else network
+            if not isinstance(body, nn.Module):
+                raise InputError(
+                    f"the network is of type {type(body).__name__}, not a torch module",
+                    hint="give the module that was wrapped",
+                )
+            self._modules.append(body)
+        self._taken = 0
+
+    def take(self) -> nn.Module | None:
+        """Return the module of the next network; None where none was given.
+
+        Raises:
+            InputError: there are fewer modules than networks.
+        """
+        if not self._modules:
+            return None
+        if self._taken == len(self._modules):
+            raise InputError(
+                f"network gives {len(self._modules)} modules, and the folder holds more networks",
+                hint="give one module for each member",
+            )
+        self._taken += 1
+        return self._modules[self._taken - 1]
+
+
+def load_model(folder: Path | str, network: Network | Sequence[Network] | None = None) -> Model:
     """Return the model in a folder, deterministic, or Bayesian with its network converted.
+
+    Args:
+        folder: of a model.
+        network: the module that was wrapped, or a model of it, for a folder that holds no network
+            because it was saved without ``factory``; of an ensemble, one for each member. It is put
+            into eval mode and not changed otherwise. Its weights have to be those that were saved
+            with the folder, or those of then.
+
+    Returns:
+        The model, with all that was fitted on it.
 
     Raises:
         InputError: a missing or damaged file, a posterior of another base network, what was fitted
-            on another model, or is of a kind that nothing here knows.
+            on another model, or is of a kind that nothing here knows; a network of another hash.
+
+    >>> import tempfile
+    >>> import torch
+    >>> import segunc
+    >>> first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    >>> net = torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 2, 1))
+    >>> model = segunc.ABNN(alpha=0.1).fit(segunc.wrap(net, ("road", "other")))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(folder)
+    ...     again = segunc.load(folder, network=net)
+    >>> again.posterior_sha256 == model.posterior_sha256
+    True
     """
     folder = Path(folder)
     model_files(folder)  # none of them is a link
-    model = load_posterior(folder)
-    model.folder = folder
+    model = load_posterior(folder, GivenNetworks(network))
     for path in sorted(folder.glob("*.json")):
         if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
             message = f"{path} was fitted on this model by a package that is not installed"
@@ -532,17 +959,26 @@ def load_model(folder: Path | str) -> Model:
 load = load_model
 
 
-def load_posterior(folder: Path) -> Model:
+def load_posterior(folder: Path, networks: GivenNetworks | None = None) -> Model:
     """Return the network in a folder and its posterior, without what was fitted on them."""
+    networks = networks or GivenNetworks()
+    model = _load_posterior(folder, networks)
+    model.folder = folder
+    if (folder / DESCRIPTION).exists():
+        model.base_folder = folder
+    return model
+
+
+def _load_posterior(folder: Path, networks: GivenNetworks) -> Model:
     if not (folder / POSTERIOR).exists():
         if (folder / TENSORS).exists():
             raise InputError(
                 f"{folder} holds {TENSORS} without {POSTERIOR}", hint=f"restore {POSTERIOR}"
             )
-        return load_recorded(folder, None)
+        return load_recorded(folder, None, networks)
     record = read_record(folder / POSTERIOR, "the description of a posterior")
     try:
-        return load_recorded(folder, record)
+        return load_recorded(folder, record, networks)
     except InputError:
         raise
     except Exception as error:
@@ -552,30 +988,65 @@ def load_posterior(folder: Path) -> Model:
         raise InputError(f"{message} ({one_line(error)})", hint=hint) from error
 
 
-def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
+def load_recorded(folder: Path, record: Mapping[str, Any] | None, networks: GivenNetworks) -> Model:
     """Return the model in a folder as a record describes it; None is the network itself."""
     if record is None:
-        network = load_network(folder, ignore_posterior=True)
+        network = load_network(folder, ignore_posterior=True, module=networks.take())
         return Model(network, Deterministic(), network.sha256, None, None, {})
     name = str(record.get("method"))
     method = METHODS.get(name)
     if method is not None and method.load is not None:
-        loaded: Model = method.load(folder, record)
+        loaded: Model = method.load(folder, record, networks)
         return loaded
     if method is None or method.restore is None:
         message = (
             f"{folder / POSTERIOR} is of the method '{name}', which no installed package knows"
         )
         raise InputError(message, hint="install a newer version, or the package that made it")
-    network, tensors, actual = load_base(folder, record)
+    network, tensors, actual = load_base(folder, record, networks)
     report = convert(network.body)
     check_sites(folder, record, report)
-    posterior = method.restore(tensors, record)
+    return _with_posterior(network, method.restore(tensors, record), actual, report, record)
+
+
+def _with_posterior(
+    network: SegmentationNetwork,
+    posterior: Posterior,
+    tensors_sha256: str,
+    report: ConversionReport | None,
+    record: Mapping[str, Any],
+) -> Model:
+    """Return a converted network with a posterior over it."""
     prepare = getattr(posterior, "prepare", None)
     if prepare is not None:
         prepare(network)
-    posterior_sha256 = posterior_hash(actual, posterior)
-    return Model(network, posterior, network.sha256, posterior_sha256, report, record)
+    posterior_sha256 = posterior_hash(tensors_sha256, posterior)
+    base_sha256: str = record["base_sha256"]
+    return Model(network, posterior, base_sha256, posterior_sha256, report, record)
+
+
+def restored(
+    network: SegmentationNetwork,
+    posterior: Posterior,
+    report: ConversionReport | None,
+    record: Mapping[str, Any],
+) -> Model:
+    """Return the model that a folder with this posterior and record would give.
+
+    Args:
+        network: converted.
+        posterior: that was fitted.
+        report: of the conversion.
+        record: of the posterior, see :func:`segunc.posteriors.saving.posterior_record`.
+    """
+    method = METHODS[posterior.method]
+    plain = plain_record(record)
+    tensors = {}
+    for name, tensor in posterior.tensors().items():
+        tensors[name] = tensor.detach().cpu().clone()
+    if method.restore is not None:
+        posterior = method.restore(tensors, plain)
+    return _with_posterior(network, posterior, plain["tensors_sha256"], report, plain)
 
 
 def check_sites(folder: Path, record: Mapping[str, Any], report: ConversionReport) -> None:
@@ -597,11 +1068,14 @@ def check_sites(folder: Path, record: Mapping[str, Any], report: ConversionRepor
 
 
 def load_base(
-    folder: Path, record: Mapping[str, Any]
+    folder: Path, record: Mapping[str, Any], networks: GivenNetworks
 ) -> tuple[SegmentationNetwork, dict[str, Tensor], str]:
     """Return the base network, the tensors beside it, and the hash of their file."""
-    network = load_network(folder, ignore_posterior=True)
+    given = networks.take()
+    network = load_network(folder, ignore_posterior=True, module=given)
     check_base(folder, record, network.sha256)
+    if given is not None:
+        network = copy_network(network)  # it will be converted
     tensors: dict[str, Tensor] = read_checkpoint(folder / TENSORS)
     actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):

@@ -4,8 +4,6 @@ measured, and what follows from their counts; it measures nothing again."""
 from __future__ import annotations
 
 import math
-import re
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.files import file_sha256, flat
+from segunc.core.places import shown_command
 from segunc.core.version import full_version, tool_commit, tool_version
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
@@ -469,19 +468,6 @@ def _model_commands(model: Path) -> Iterator[Facts]:
 
 def _command(file: str, command: str | None, date: str | None = None) -> Facts:
     return {"file": file, "command": command and shown_command(command), "date": date}
-
-
-def shown_command(command: str) -> str:
-    """Return a command whose absolute paths are shortened to their last name: a report names no
-    place of the machine."""
-    words = []
-    for word in shlex.split(command):
-        start, equals, value = word.rpartition("=")
-        path = value if equals else word
-        short = path.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
-        absolute = re.match(r"/|[A-Za-z]:[\\/]", path)
-        words.append(f"{start}{equals}{short}" if absolute else word)
-    return shlex.join(words)
 
 
 def _without_command(record: Row) -> Facts:

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from segunc.colours import colourise
 from segunc.core.errors import PartialFailure
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
-from segunc.gallery.colours import colourise, page_ranges
+from segunc.gallery.colours import page_ranges
 from segunc.gallery.frame_files import region_threshold
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled

@@ -10,10 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
+from segunc.decisions.states import STATES
 from segunc.evaluation.comparison import NULL, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
-from segunc.reporting.summary_lines import STATES, chance, number
+from segunc.reporting.summary_lines import chance, number
 from segunc.scores import title_of
 from segunc.training.config import read_config
 

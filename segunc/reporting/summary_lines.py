@@ -6,27 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from segunc.decisions.risks import binomial_bound
+from segunc.decisions.states import BROKEN, HOLDS, LIMITED, MEASURED, OPEN, STATED
 from segunc.evaluation.comparison import format_cell, format_number
 from segunc.evaluation.resampling import Cell
 from segunc.scores import title_of
 
 Line = dict[str, str]
 Row = Mapping[str, Any]
-MEASURED = "measured"
-STATED = "stated"
-OPEN = "open"
-HOLDS = "holds"
-LIMITED = "limited"
-BROKEN = "broken"
-STATES = {
-    HOLDS: "kept on other frames",
-    LIMITED: "kept, but not under shift",
-    BROKEN: "does not hold",
-    OPEN: "open",
-    MEASURED: "measured",
-    STATED: "stated, not measured",
-}
-"""States of a line, and what the page calls them."""
 _MAX_SHOWN = 3  # data sets of one kind in a line
 _MAX_SHIFT_NUMBERS = 6  # in a line
 
@@ -38,8 +24,8 @@ def summary_of(facts: Row) -> list[Line]:
         facts: the content of ``report.json``.
 
     Returns:
-        ``name``, ``state`` (a key of :data:`STATES`) and ``text`` of each line; promises that do
-        not hold come first.
+        ``name``, ``state`` (a key of :data:`segunc.decisions.states.STATES`) and ``text`` of each
+        line; promises that do not hold come first.
     """
     lines = [
         _classes(facts),

@@ -32,7 +32,7 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
-from segunc.data.images import Image
+from segunc.data.images import AnyImage, Image
 from segunc.networks.network import (
     SegmentationNetwork,
     check_images,
@@ -319,6 +319,17 @@ class Sampler:
     Raises:
         InputError: fewer draws than members, an unconverted network with a posterior, or a score
             that is unknown or needs what was not fitted.
+
+    >>> import segunc
+    >>> import torch
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 2, 1))
+    >>> report = segunc.convert(network)
+    >>> posterior = segunc.ABNNPosterior.around(segunc.AffineLayout(network), alpha=0.1)
+    >>> sampler = segunc.Sampler(network, posterior, draws=4, scores=["entropy", "epistemic"])
+    >>> prediction = sampler(torch.rand(1, 3, 16, 32))
+    >>> {name: tuple(values.shape) for name, values in prediction.scores.items()}
+    {'entropy': (1, 16, 32), 'epistemic': (1, 16, 32)}
     """
 
     def __init__(  # noqa: PLR0913  the settings of a public class, all with defaults
@@ -346,25 +357,25 @@ class Sampler:
                     "the network of a posterior is not converted",
                     hint="call segunc.convert on it first",
                 )
-        self.draws = draws_of(self._branches, posterior, draws)
+        self.draws: int = draws_of(self._branches, posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(
                 f"chunk {chunk}: a batch holds at least 1 draw",
                 hint="leave chunk out to have it chosen by memory",
             )
-        self.scores = check_scores(scores)
+        self.scores: tuple[str, ...] = check_scores(scores)
         self.fitted = fitted
         self._table = _ScoresBySource(self.scores, fitted.providers)
         if not isinstance(seed, NoiseSource):
             seed = NoiseSource(seed, DEFAULT_SCHEME, self.draws)
-        self.noise = replace(seed, total=self.draws)
-        self.seed = self.noise.seed
+        self.noise: NoiseSource = replace(seed, total=self.draws)
+        self.seed: int = self.noise.seed
         self.scope = scope
         self.chunk = chunk
         self.precision = precision
         self.compiled = compiled
-        self.device = next(network.parameters()).device
-        self.report = SamplerReport()
+        self.device: torch.device = next(network.parameters()).device
+        self.report: SamplerReport = SamplerReport()
         # Both are changed in place: copies with another chunk share them.
         self._runners: list[BranchRunner] = []
         self._engines: dict[int, Engine] = {}  # by the id of their network
@@ -382,7 +393,7 @@ class Sampler:
         *,
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
-        whole: Sequence[Image] = (),
+        whole: Sequence[AnyImage] = (),
     ) -> Prediction:
         """Return the maps of n frames of one size. What the sampler found out about the network is
         given as a :class:`segunc.core.errors.NoteWarning`, each note once.
@@ -392,8 +403,8 @@ class Sampler:
             size: (height, width) of the maps, to which they are resized bilinearly; None for the
                 network's input.
             keep_probabilities: also return the mean probabilities.
-            whole: the frames of the images, RGB uint8 at their own size, for evidence that is made
-                of these; without them the images are.
+            whole: the frames of the images, RGB at their own size, uint8 or float32 in 0..1, for
+                evidence that is made of these; without them the images are.
 
         Raises:
             NotFiniteError: the images hold, or the network or a draw returns, NaN or infinite
@@ -413,7 +424,7 @@ class Sampler:
         *,
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
-        whole: Sequence[Image] = (),
+        whole: Sequence[AnyImage] = (),
     ) -> Prediction:
         """Return the same without waiting for a GPU that still computes the maps.
 
@@ -496,14 +507,14 @@ class Sampler:
         for message in self.report.messages:
             if message not in self.warned:
                 self.warned.add(message)
-                warnings.warn(message, NoteWarning, stacklevel=_caller_level())
+                warnings.warn(message, NoteWarning, stacklevel=caller_level())
 
     def _predict(
         self,
         images: Tensor,
         size: tuple[int, int] | None,
         keep_probabilities: bool,
-        whole: Sequence[Image],
+        whole: Sequence[AnyImage],
     ) -> Prediction:
         check_parameters(self.network)
         check_images(images, self.network)
@@ -530,7 +541,7 @@ class Sampler:
             extremes=torch.stack(extremes) if extremes else None,
         )
 
-    def _sample_one_by_one(self, images: Tensor, whole: Sequence[Image]) -> list[FrameEvidence]:
+    def _sample_one_by_one(self, images: Tensor, whole: Sequence[AnyImage]) -> list[FrameEvidence]:
         """Return the same as :meth:`_sample`, of each frame in passes of its own."""
         evidence = []
         for number in range(len(images)):
@@ -610,7 +621,7 @@ class Sampler:
         return Prediction(prediction, maps, kept)
 
     def _evidence(
-        self, source: Source, subject: Any, whole: Sequence[Image] = ()
+        self, source: Source, subject: Any, whole: Sequence[AnyImage] = ()
     ) -> dict[str, Any]:
         """Return what is needed of one source of evidence, for images or maps; of whole frames it
         is resized to the images.
@@ -687,7 +698,13 @@ class Sampler:
         return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
-        """Return how many draws are in a batch, for frames of (height, width) ``size``."""
+        """Return how many draws are in a batch.
+
+        Args:
+            frames: number of frames that the network sees at once.
+            size: their (height, width).
+            classes: number of classes of the network.
+        """
         if not self.report.batched:
             return 1
         pixels = frames * size[0] * size[1]
@@ -752,7 +769,7 @@ class Sampler:
         )
         return frozenset()
 
-    def _sample(self, images: Tensor, whole: Sequence[Image] = ()) -> list[FrameEvidence]:
+    def _sample(self, images: Tensor, whole: Sequence[AnyImage] = ()) -> list[FrameEvidence]:
         """Run the base network and all draws over frames, and return what each frame's maps are
         made of.
         """
@@ -946,7 +963,7 @@ def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:
     return id(module), id(attributes.get("forward")), hooks, values
 
 
-def _caller_level() -> int:
+def caller_level() -> int:
     """Return how many frames of the stack lie between the caller of this function and the first
     code that belongs neither to this package nor to a library that it calls through.
     """
@@ -962,7 +979,7 @@ def _caller_level() -> int:
 
 def sample_frames(
     sampler: Sampler,
-    images: Sequence[Image],
+    images: Sequence[AnyImage],
     *,
     size: tuple[int, int] | None = None,
     keep_probabilities: bool = False,
@@ -972,7 +989,7 @@ def sample_frames(
 
     Args:
         sampler: over a :class:`SegmentationNetwork`.
-        images: RGB uint8 ``[H, W, 3]``.
+        images: RGB uint8 ``[H, W, 3]``, or float32 in 0..1.
         size: (height, width) that the network sees; None is its inference size for the frame.
         keep_probabilities: see :meth:`Sampler.__call__`.
         wait: False returns before a GPU has computed the maps, see :meth:`Sampler.start`.
@@ -1010,21 +1027,24 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
     )
 
 
-def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1.
+def network_input(images: Sequence[AnyImage], size: tuple[int, int] | None = None) -> Tensor:
+    """Return RGB images ``[H, W, 3]``, uint8 or float32 in 0..1, as float32 ``[n, 3, h, w]`` in
+    0..1.
 
     Args:
+        images: uint8 images are resized in 8 bits, as they always were, float images in float32.
         size: (height, width) to which they are resized, bilinearly or by the mean over areas where
             they shrink; None keeps their own.
     """
-    resized = []
+    planes = []
     for image in images:
+        pixels: Any = image
         if size is not None and image.shape[:2] != size:
             interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
-            shrunk_or_grown = cv2.resize(image, (size[1], size[0]), interpolation=interpolation)
-            image = np.asarray(shrunk_or_grown, np.uint8)
-        resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
-    return torch.from_numpy(np.stack(resized)).float().div_(255.0)
+            pixels = cv2.resize(image, (size[1], size[0]), interpolation=interpolation)
+        values = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+        planes.append(values.float().div_(255.0) if values.dtype == torch.uint8 else values)
+    return torch.stack(planes)
 
 
 def _resized(planes: Any, size: tuple[int, int]) -> Any:

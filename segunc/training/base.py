@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +18,6 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassConfusionMatrix
@@ -28,7 +26,7 @@ from segunc.core.device import choose_precision, flushed_denormals, resolve_devi
 from segunc.core.errors import InputError
 from segunc.core.files import inside, read_json, replacing, write_json
 from segunc.core.progress import ConsoleProgress
-from segunc.core.removal import check_result, move_own, remove_checked, remove_result
+from segunc.core.removal import check_result, remove_checked, remove_result
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
@@ -56,6 +54,7 @@ from segunc.training.lightning_runs import (
     say,
     unlike,
 )
+from segunc.training.loggers import check_loggers, run_loggers
 
 CHECKPOINT_NAME = re.compile(r"(best|last)(-v\d+)?\.ckpt")
 MEASURED = "training.json"  # beside a network that was trained to the end
@@ -80,7 +79,9 @@ def check_trainer(config: Mapping[str, Any]) -> None:
         message = f"trainer.{key} {config[key]} is not the folder of the run"
         raise InputError(message, hint="leave it out: --out names it")
     for key, value in config.items():
-        if _names_objects(key, value):
+        if key == "logger":
+            check_loggers(value)
+        elif _names_objects(key, value):
             message = f"trainer.{key} {value} names objects, which a configuration cannot make"
             hint = "give them to a lightning.Trainer in a script of your own"
             raise InputError(message, hint=hint)
@@ -90,8 +91,6 @@ def _names_objects(key: str, value: Any) -> bool:
     """Return whether a setting of the Trainer stands for objects, which only code can make."""
     if key in ("callbacks", "plugins"):
         return True
-    if key == "logger":
-        return not isinstance(value, bool)
     return isinstance(value, Mapping) and key != "max_time"
 
 
@@ -176,31 +175,11 @@ def _move_paths(state: dict[str, Any], folder: str) -> None:
             state[key] = value.replace(before, folder)
 
 
-def run_loggers(out: Path) -> list[Logger]:
-    """Return a CSV log, whose file gets a number when the run is continued, and TensorBoard where
-    it is installed.
-    """
-    log = inside(out, "logs") / "metrics.csv"
-    inside(out, "tensorboard")
-    if is_first_process() and log.exists():  # Lightning would delete it
-        move_own(log, _free_name(log))
-    loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
-    with suppress(ModuleNotFoundError):
-        loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
-    return loggers
-
-
-def _free_name(log: Path) -> Path:
-    """Return the first numbered name of a log under which nothing lies."""
-    numbered = (log.with_name(f"metrics-{number}.csv") for number in count(1))
-    return next(path for path in numbered if not os.path.lexists(path))
-
-
 def make_trainer(
-    settings: dict[str, Any], out: Path, label: str, *callbacks: Callback
+    settings: dict[str, Any], out: Path, label: str, *callbacks: Callback, quiet: bool = False
 ) -> L.Trainer:
     """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into
-    ``out``.
+    ``out``; ``quiet`` shows no progress.
     """
     last = ModelCheckpoint(
         out / CHECKPOINTS,
@@ -210,13 +189,12 @@ def make_trainer(
         enable_version_counter=False,
     )
     all_callbacks = [*callbacks, last]
-    if not settings.get("enable_progress_bar"):
+    if not quiet and not settings.get("enable_progress_bar"):
         all_callbacks.append(TrainingProgress(label))
-    logger = run_loggers(out) if settings.get("logger", True) else settings["logger"]
     ours = {
         "callbacks": all_callbacks,
         "plugins": [WholeCheckpoints(out / CHECKPOINTS)],
-        "logger": logger,
+        "logger": run_loggers(out, settings.get("logger", True)),
     }
     try:
         trainer = L.Trainer(**{**settings, **ours})
@@ -438,7 +416,10 @@ def _fit_best(
         out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False
     )
     resume = claim_checkpoints(out, "train", config.plain())
-    trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
+    callbacks: list[Callback] = [best]
+    if settings.get("logger", True):  # the monitor refuses a run without a logger
+        callbacks.append(LearningRateMonitor("step"))
+    trainer = make_trainer(settings, out, "train", *callbacks)
     # Of a network that was finished before.
     remove_result(out / MEASURED, is_measured, "what a training measured")
     save_config(config, out, "train")

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
 import torch
 import yaml
@@ -145,9 +145,9 @@ class Config:
         for name in (*first, *others):
             value = getattr(self, name)
             if isinstance(value, Settings):
-                content[value.section] = _plain(asdict(value))
+                content[value.section] = plain_values(asdict(value))
             elif value is not None:
-                content[name] = _plain(value)
+                content[name] = plain_values(value)
         return content
 
 
@@ -188,7 +188,7 @@ class FinetuneConfig(Config, Generic[S]):
 def parse_config(
     kind: type[C],
     config: Path | None,
-    overrides: list[str],
+    overrides: Sequence[str] | Mapping[str, Any],
     settings: type[Settings] | None = None,
     *,
     data: bool = True,
@@ -196,11 +196,13 @@ def parse_config(
     others: Callable[[], Collection[str]] = tuple,
     own: bool = False,
 ) -> C:
-    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as
-    ``--data.root PATH`` in the place of its own values. One file may serve every verb: sections of
-    other verbs are left alone. Nothing that a configuration names is imported.
+    """Return the configuration in a YAML file, or the defaults, with ``overrides`` in the place of
+    its own values. One file may serve every verb: sections of other verbs are left alone. Nothing
+    that a configuration names is imported.
 
     Args:
+        overrides: words such as ``--data.root PATH``, or values by the names of their keys, such as
+            ``{"data.root": PATH}``.
         settings: the class of the method's settings; None for ``segunc train``.
         data: whether the method looks at data, by default those that the base was made with,
             ``recorded`` (:func:`recorded_data`).
@@ -313,23 +315,30 @@ def _data_values(
     return {}
 
 
-def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None) -> None:
-    """Write beside a model which data it was made with, or without data those of its base, so that
-    later verbs need not be told again.
+def data_to_record(data: Mapping[str, Any], base: Path | None = None) -> dict[str, Any] | None:
+    """Return what a model folder records of the data that the model was made with; without data
+    what the folder of its base records, if anything.
     """
-    if data:
-        values = dict(data)
-        for name in ("root", "frames"):
-            if data.get(name):
-                values[name] = str(Path(data[name]).resolve())
-        labels = str(data.get("labels") or "")
-        if labels.endswith(".csv"):  # a file of the user's own, not the name of a label map
-            values["labels"] = str(Path(labels).resolve())
-        write_json(folder / DATA, _plain(values))
-    elif base is not None:
-        inherited = recorded_data(base)
-        if inherited:
-            write_json(folder / DATA, inherited)
+    if not data:
+        return None if base is None else recorded_data(base)
+    values = dict(data)
+    for name in ("root", "frames"):
+        if data.get(name):
+            values[name] = str(Path(data[name]).resolve())
+    labels = str(data.get("labels") or "")
+    if labels.endswith(".csv"):  # a file of the user's own, not the name of a label map
+        values["labels"] = str(Path(labels).resolve())
+    plain: dict[str, Any] = plain_values(values)
+    return plain
+
+
+def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None) -> None:
+    """Write beside a model which data it was made with, so that later verbs need not be told
+    again.
+    """
+    values = data_to_record(data, base)
+    if values:
+        write_json(folder / DATA, values)
 
 
 def recorded_data(folder: Path) -> dict[str, Any] | None:
@@ -453,22 +462,38 @@ def _read_yaml(text: str, loader: type[_Loader] = _Loader) -> Any:
     return content
 
 
-def _override(values: dict[str, Any], words: list[str], sections: list[type[Settings]]) -> None:
-    """Put what ``--key.subkey VALUE`` or ``--key.subkey=VALUE`` say into nested values."""
+def _override(
+    values: dict[str, Any],
+    overrides: Sequence[str] | Mapping[str, Any],
+    sections: list[type[Settings]],
+) -> None:
+    """Put what ``--key.subkey VALUE`` or ``--key.subkey=VALUE`` say, or the values of a mapping by
+    ``key.subkey``, into nested values.
+    """
+    if isinstance(overrides, Mapping):
+        for name, value in overrides.items():
+            _put(values, name, value)
+        return
     types = {section.section: get_type_hints(section, include_extras=True) for section in sections}
-    for name, text in _named_texts(words):
+    for name, text in _named_texts(overrides):
         keys = name.removeprefix("--").split(".")
-        section = values
-        for key in keys[:-1]:
-            section[key] = section.get(key) or {}
-            section = section[key]
-            if not isinstance(section, dict):
-                raise InputError(f"{name} is below a key with a value of its own")
         hint = types.get(keys[0], {}).get(keys[1]) if len(keys) == 2 else Any
-        section[keys[-1]] = _value_of(text, hint)
+        _put(values, name, _value_of(text, hint))
 
 
-def _named_texts(words: list[str]) -> Iterator[tuple[str, str]]:
+def _put(values: dict[str, Any], name: str, value: Any) -> None:
+    """Put a value into nested values, under ``key.subkey``."""
+    keys = name.removeprefix("--").split(".")
+    section = values
+    for key in keys[:-1]:
+        section[key] = section.get(key) or {}
+        section = section[key]
+        if not isinstance(section, dict):
+            raise InputError(f"{name} is below a key with a value of its own")
+    section[keys[-1]] = plain_values(value)
+
+
+def _named_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the name, with its dashes, and the text of each setting among words.
 
     Raises:
@@ -532,6 +557,26 @@ def save_config(config: Config, out: Path, verb: str) -> None:
     write_file(out / f"{verb}.yaml", dump_config(config.plain()).encode())
 
 
+def save_settings(settings: Settings, path: Path) -> None:
+    """Write settings as a YAML file with their section."""
+    content = {settings.section: plain_values(asdict(cast(Any, settings)))}
+    write_file(path, dump_config(content).encode())
+
+
+def load_settings(kind: type[S], path: Path) -> S:
+    """Return the settings in the section of their kind of a YAML file."""
+    values = read_config(path)
+    if kind.section not in values:
+        raise InputError(
+            f"configuration {path} has no section {kind.section}",
+            hint=f"write {kind.section}: {{KEY: VALUE}}",
+        )
+    section = values[kind.section]
+    if not isinstance(section, dict):
+        raise InputError(f"configuration {path}: {kind.section} is {section!r}, not keys")
+    return from_plain(kind, _with_none(kind, section), f"configuration {path}: {kind.section}")
+
+
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Writes values out in every place, because configurations are read without aliases."""
 
@@ -561,6 +606,6 @@ def environment(precision: object) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """Return tuples and paths as YAML knows them."""
     return json.loads(json.dumps(value, default=str))

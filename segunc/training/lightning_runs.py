@@ -39,6 +39,7 @@ FREE = {
     "trainer.strategy",
     "trainer.num_nodes",
     "trainer.log_every_n_steps",
+    "trainer.logger",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
     "trainer.profiler",
@@ -148,10 +149,18 @@ def _remove_begun(out: Path, written: Mapping[Path, tuple[int, str]]) -> None:
     remove_empty(out)
 
 
-def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
+def fit(
+    trainer: L.Trainer,
+    task: L.LightningModule,
+    resume: Path | None,
+    *,
+    continues: bool = True,
+    **data: Any,
+) -> None:
     """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from
     the start. A frame that cannot be read is an InputError before the first step, and a
-    PartialFailure after it; the checkpoints stay.
+    PartialFailure after it; the checkpoints stay. Where nothing ``continues`` from them, it is
+    always an InputError.
     """
     try:
         trainer.fit(
@@ -160,7 +169,7 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
     except InputError as error:
         # A loader process hands an error over with its whole traceback.
         text = str(error).strip().rpartition("InputError: ")[2]
-        if trainer.global_step == 0:
+        if trainer.global_step == 0 or not continues:
             raise InputError(text) from error
         message = (
             f"stopped at step {trainer.global_step}: {text}; "

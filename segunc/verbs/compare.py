@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
+from segunc.core.results import VerbResult
 from segunc.evaluation.comparison import Comparison, compare as compare_results, format_comparison
 from segunc.evaluation.resampling import load_results
 from segunc.options import CompareOptions, takes
 
 
-class CompareResult(NamedTuple):
-    """Results side by side."""
+@dataclass(frozen=True, repr=False)
+class CompareResult(VerbResult):
+    """Results side by side.
+
+    Attributes:
+        comparison: the numbers, their intervals and the paired tests.
+        text: the tables as Markdown.
+        paths: the files that were written.
+    """
 
     comparison: Comparison
-    text: str  # its tables as Markdown
-    paths: tuple[Path, ...] = ()  # of the files that were written
+    text: str
+    paths: tuple[Path, ...] = ()
 
 
 @takes(CompareOptions)

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
 from segunc.core.files import inside, read_json
+from segunc.core.results import VerbResult
 from segunc.options import DemoOptions, takes
 from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
@@ -32,13 +34,21 @@ Step = Callable[[str, Callable[[Any], Any], Any], None]
 """Does one step: receives its title, the function of the verb, and the verb's options."""
 
 
-class DemoResult(NamedTuple):
-    """What the demo made."""
+@dataclass(frozen=True, repr=False)
+class DemoResult(VerbResult):
+    """What the demo made.
 
-    page: Path  # to open in a browser
-    video: Path  # of the overlays
-    auroc: Mapping[str, float]  # pooled, of anomalies, by score
-    seconds: float  # that it took
+    Attributes:
+        page: the page, to open in a browser.
+        video: the video of the overlays.
+        auroc: the AUROC of anomalies over all pixels, by score.
+        seconds: how long the demo took.
+    """
+
+    page: Path
+    video: Path
+    auroc: Mapping[str, float]
+    seconds: float
 
 
 class DemoSteps:

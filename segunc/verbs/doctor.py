@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, full_float32, threads
+from segunc.core.results import VerbResult
 from segunc.core.terminal import counted
 from segunc.data.images import load_image
 from segunc.networks.copies import copy_network
@@ -34,12 +35,19 @@ MAX_ERROR_SHARE = 0.5
 Status = Literal["ok", "warn", "fail"]  # warn: worth a look; fail: the maps cannot be trusted
 
 
-class Finding(NamedTuple):
-    """The outcome of one check."""
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check.
 
-    check: str  # what was looked at
+    Attributes:
+        check: what was looked at.
+        status: ok, warn or fail.
+        text: what was measured, with its bound.
+    """
+
+    check: str
     status: Status
-    text: str  # what was measured, with its bound
+    text: str
 
 
 def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]:
@@ -138,13 +146,21 @@ def conversion_difference(network: nn.Module, images: Tensor) -> float:
     return float(largest_difference / expected.abs().max().clamp_min(1e-12))
 
 
-class DoctorResult(NamedTuple):
-    """What the checks found."""
+@dataclass(frozen=True, repr=False)
+class DoctorResult(VerbResult):
+    """What the checks found.
 
-    about: tuple[str, ...]  # which model and draws, in lines
-    findings: tuple[Finding, ...] = ()  # of the checks, in their order
-    failure: str = ""  # why the maps cannot be trusted, in one line; empty where they can
-    notes: tuple[str, ...] = ()  # what the sampler says, e.g. that it could not be compiled
+    Attributes:
+        about: the model and its draws, in lines.
+        findings: the outcome of each check, in their order.
+        failure: why the maps cannot be trusted, in one line; empty where they can.
+        notes: what the sampler says, e.g. that it could not be compiled.
+    """
+
+    about: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    failure: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @takes(DoctorOptions)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.removal import check_result, remove_result
+from segunc.core.results import VerbResult
 from segunc.core.version import full_version
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
@@ -71,14 +72,14 @@ _NOT_WITH_VERDICTS = (
 )
 
 
-@dataclass(frozen=True)
-class EvaluateResult:
+@dataclass(frozen=True, repr=False)
+class EvaluateResult(VerbResult):
     """What was measured.
 
     Attributes:
-        path: of the JSON file; None where none was asked for.
+        path: the JSON file; None if none was asked for.
         numbers: the content of the file.
-        figures: files that were drawn.
+        figures: the files of figures.
         notes: what a user should know.
         failure: how many frames could not be counted, in one line; empty where all were.
         exceeded: a line on each promise that the achieved risk exceeds.

@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,6 +27,7 @@ from segunc.core.device import (
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
+from segunc.core.results import VerbResult
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
@@ -40,6 +41,7 @@ from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
 from segunc.posteriors.abnn import ABNNPosterior
+from segunc.posteriors.map_records import component_thresholds, model_record, sampler_record
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import FrameProcess
 from segunc.sampling.branches import branches_of
@@ -100,14 +102,7 @@ def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
     """Return what a run records of what was fitted on its model: T of the logits, the calibrator of
     the mean, and what scores are made of.
     """
-    record: dict[str, Any] = {"temperature": sampler.fitted.temperature}
-    calibrator = sampler.fitted.calibrator
-    if calibrator:
-        record["calibrator"] = str(calibrator)
-        record["calibrator_sha256"] = calibrator.sha256
-    for attachment in model.used(sampler.scores):
-        record.update(attachment.record())
-    return record
+    return sampler_record(sampler, model.used(sampler.scores))
 
 
 def _check_alpha(alpha: float, own_alpha: float, model: Model, scores: Sequence[str]) -> None:
@@ -254,14 +249,23 @@ def _recorded_threads(inputs: Sequence[Input]) -> int | None:
     return None
 
 
-class InputResult(NamedTuple):
-    """What became of one input."""
+@dataclass(frozen=True, repr=False)
+class InputResult(VerbResult):
+    """What became of one input.
 
-    out: Path  # its maps folder
-    label: str  # how it is called where there are several
-    summary: Summary  # of its frames
-    how: str  # they were computed, in words
-    video: Path | None = None  # of the overlays
+    Attributes:
+        out: its maps folder.
+        label: its name if there are several inputs.
+        summary: how many frames were finished, skipped or failed.
+        how: draws, chunk, precision and device of the run, in words.
+        video: the video of the overlays; None if there is none.
+    """
+
+    out: Path
+    label: str
+    summary: Summary
+    how: str
+    video: Path | None = None
 
 
 def predict_input(job: Job, place: int) -> InputResult:
@@ -321,11 +325,7 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
     source = job.sources[place]
     description = model.network.description
     total = model.attachments.get("anomaly")
-    thresholds: dict[str, float] = {}
-    for name in SCORES:
-        threshold = SCORES[name].threshold if name in job.scores else None
-        if threshold is not None:
-            thresholds[name] = threshold
+    thresholds = component_thresholds(job.scores)
     return build_manifest(
         _run_settings(job, source, chunk, thresholds),
         job.scores,
@@ -334,7 +334,9 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
         classes=description.classes,
         palette=description.palette,
         source=source.describe(),
-        model=_model_record(model),
+        model=model_record(
+            model.network, model.posterior, model.record.get("provenance"), model.attachments
+        ),
         component_thresholds=thresholds,
         measured_to={"anomaly": total.measured_to} if total and total.measured_to else {},
     )
@@ -378,31 +380,13 @@ def _run_settings(
     return settings
 
 
-def _model_record(model: Model) -> dict[str, Any]:
-    """Return what a manifest says of the model, for readers of its maps."""
-    description = model.network.description
-    calibration = model.attachments.get("calibration")
-    features = model.attachments.get("features")
-    record: dict[str, Any] = {
-        "architecture": f"{description.architecture} {description.encoder}",
-        "method": model.posterior.method,
-        "members": model.posterior.members,
-        "parameters": model.posterior.settings(),
-        "provenance": model.record.get("provenance"),
-        "calibration": calibration and asdict(calibration),
-    }
-    if features:
-        record["feature_encoder"] = features.encoder
-    return record
-
-
 def overlay_drawer(
     score: str, manifest: dict[str, Any], flag: Mapping[str, Threshold]
 ) -> DrawOverlay:
     """Return what draws the overlay of a frame, of a score that has a fixed range, with what a
     threshold flags.
     """
-    from segunc.gallery.colours import display_range
+    from segunc.colours import display_range
     from segunc.gallery.drawing import Legend, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:

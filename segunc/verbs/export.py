@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +37,7 @@ from segunc.core.removal import (
     remove_checked,
     remove_empty,
 )
+from segunc.core.results import VerbResult
 from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
 from segunc.exporting import graph
@@ -62,14 +63,23 @@ TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 
 
-class ExportResult(NamedTuple):
-    """What was written."""
+@dataclass(frozen=True, repr=False)
+class ExportResult(VerbResult):
+    """What was written.
 
-    path: Path  # of the model file
-    record: Path  # model.json
-    codes: Mapping[str, int]  # of each score: largest difference in codes of the 16-bit map
-    line: str  # the check in one line
-    notes: tuple[str, ...]  # what a user should know
+    Attributes:
+        path: the model file.
+        record: the file model.json.
+        codes: the largest difference in codes of the 16-bit map, by score.
+        line: the result of the check, in one line.
+        notes: what a user should know.
+    """
+
+    path: Path
+    record: Path
+    codes: Mapping[str, int]
+    line: str
+    notes: tuple[str, ...]
 
 
 @takes(ExportOptions)

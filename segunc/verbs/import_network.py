@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from torch import Tensor
 
 from segunc.affine.convert import convert
 from segunc.core.errors import InputError
+from segunc.core.results import VerbResult
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.networks.import_sources import SOURCES, Wishes, check_network
@@ -21,13 +21,21 @@ from segunc.options import ImportOptions, recorded_command, takes
 from segunc.training.config import record_command
 
 
-class ImportResult(NamedTuple):
-    """What was imported."""
+@dataclass(frozen=True, repr=False)
+class ImportResult(VerbResult):
+    """What was imported.
 
-    out: Path  # the model folder
+    Attributes:
+        out: the model folder.
+        description: architecture, classes and input of the network.
+        sites: which normalisation layers a posterior can draw, or why none.
+        notes: what a user should know.
+    """
+
+    out: Path
     description: NetworkDescription
-    sites: str  # which normalisation layers a posterior can draw, or why none
-    notes: tuple[str, ...]  # what a user should know
+    sites: str
+    notes: tuple[str, ...]
 
 
 @takes(ImportOptions)

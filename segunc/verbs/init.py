@@ -18,8 +18,10 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from segunc.colours import CLASS_COLOURS
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
+from segunc.core.results import VerbResult
 from segunc.data.census import Value
 from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
 from segunc.data.frame_lists import FRAME_COLUMNS
@@ -30,25 +32,6 @@ from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
 
-PALETTE = (
-    # Okabe and Ito's colours.
-    (0, 114, 178),
-    (230, 159, 0),
-    (0, 158, 115),
-    (204, 121, 167),
-    (86, 180, 233),
-    (213, 94, 0),
-    (240, 228, 66),
-    # Tol's muted colours.
-    (51, 34, 136),
-    (136, 34, 85),
-    (17, 119, 51),
-    (153, 153, 51),
-    (136, 204, 238),
-    (170, 68, 153),
-    (221, 204, 119),
-)
-"""Colours that colour-blind readers tell apart; none is grey, since grey pixels may be ids."""
 VOID_COLOUR = (20, 20, 28)
 MIN_DISTANCE = 60
 """Steps of 256 between a proposed colour and one that is taken, in one channel at least."""
@@ -79,22 +62,25 @@ class ClassRow(NamedTuple):
         return self.red, self.green, self.blue
 
 
-@dataclass(frozen=True)
-class InitResult:
-    """What was found and written."""
+@dataclass(frozen=True, repr=False)
+class InitResult(VerbResult):
+    """What was found and written.
+
+    Attributes:
+        config: the configuration.
+        label_map: the CSV file of the classes.
+        frames: the CSV file of the frames: split,image,label.
+        picture: a picture of pairs of images and labels, to look at.
+        about: what was found, in lines.
+        notes: what was assumed or left out.
+    """
 
     config: Path
-    """The configuration."""
     label_map: Path
-    """CSV of the classes."""
     frames: Path
-    """CSV of the frames: split,image,label."""
     picture: Path
-    """Pairs to look at."""
     about: tuple[str, ...]
-    """What was found, in lines."""
     notes: tuple[str, ...]
-    """What was assumed or left out."""
 
 
 @takes(InitOptions)
@@ -274,7 +260,7 @@ def _proposed(number: int, taken: Sequence[Colour] = ()) -> Colour:
     def is_free(colour: Colour) -> bool:
         return all(np.abs(np.subtract(colour, other)).max() >= MIN_DISTANCE for other in taken)
 
-    free = [colour for colour in PALETTE if is_free(colour)] or PALETTE
+    free = [colour for colour in CLASS_COLOURS if is_free(colour)] or CLASS_COLOURS
     rounds, place = divmod(number, len(free))
     red, green, blue = (round(part * 0.6**rounds) for part in free[place])
     return red, green, blue

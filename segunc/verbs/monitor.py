@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_json
+from segunc.core.results import VerbResult
 from segunc.decisions.guarantee import (
     RISKS,
     GuaranteedThreshold,
@@ -43,14 +44,23 @@ from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 MIN_FRAMES = 20  # without a reference; the first of fewer frames have no past to compare with
 
 
-class MonitorResult(NamedTuple):
-    """What the frames say so far."""
+@dataclass(frozen=True, repr=False)
+class MonitorResult(VerbResult):
+    """What the frames say so far.
 
-    state: dict[str, Any]  # the content of the JSON file
-    line: str  # the same in one line
-    paths: tuple[Path, ...]  # the files that were written
-    notes: tuple[str, ...]  # what a user should know
-    failure: str  # what fired, in one line; empty where nothing did
+    Attributes:
+        state: the content of the JSON file.
+        line: the same in one line.
+        paths: the files that were written.
+        notes: what a user should know.
+        failure: what fired, in one line; empty where nothing did.
+    """
+
+    state: dict[str, Any]
+    line: str
+    paths: tuple[Path, ...]
+    notes: tuple[str, ...]
+    failure: str
 
 
 @takes(MonitorOptions)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
+from segunc.core.results import VerbResult
 from segunc.decisions.flags import read_thresholds
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.options import OverlayOptions, takes
 from segunc.verbs.evaluate import label_sources
 
 
-class OverlayResult(NamedTuple):
-    """What was drawn."""
+@dataclass(frozen=True, repr=False)
+class OverlayResult(VerbResult):
+    """What was drawn.
 
-    pictures: Mapping[Path, Sequence[Path]]  # by their folder, in the order of the frames
-    videos: Mapping[Path, Path]  # of these pictures, where one was asked for
-    notes: tuple[str, ...] = ()  # what a user should know
-    failure: str = ""  # which frames failed, in one line; empty where none did
+    Attributes:
+        pictures: the pictures in each folder, in the order of the frames.
+        videos: the video of each folder of pictures, if videos were asked for.
+        notes: what a user should know.
+        failure: which frames failed, in one line; empty where none did.
+    """
+
+    pictures: Mapping[Path, Sequence[Path]]
+    videos: Mapping[Path, Path]
+    notes: tuple[str, ...] = ()
+    failure: str = ""
 
 
 @takes(OverlayOptions)

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.results import VerbResult
 from segunc.options import PredictOptions, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
 
 
-class PredictResult(NamedTuple):
-    """What a run did."""
+@dataclass(frozen=True, repr=False)
+class PredictResult(VerbResult):
+    """What a run did.
+
+    Attributes:
+        out: the maps folder, or the folder of one for each input.
+        inputs: the inputs that were finished.
+        notes: what a user should know.
+        failure: what went wrong meanwhile, in one line; empty if nothing did. What was finished is
+            kept.
+    """
+
+    shown_properties: ClassVar[tuple[str, ...]] = ("frames", "failed")
 
     out: Path
-    """The maps folder, or the folder of one for each input."""
     inputs: tuple[InputResult, ...]
-    """The inputs that were finished."""
     notes: tuple[str, ...] = ()
-    """What a user should know."""
     failure: str = ""
-    """What went wrong meanwhile, in one line; empty if nothing did. What was finished is kept."""
 
     @property
     def frames(self) -> int:

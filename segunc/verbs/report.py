@@ -4,11 +4,12 @@ it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, read_json, write_file, write_json
+from segunc.core.results import VerbResult
 from segunc.options import ReportOptions, several, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
@@ -18,14 +19,23 @@ from segunc.reporting.summary_lines import summary_of
 from segunc.verbs.evaluate import label_sources
 
 
-class ReportResult(NamedTuple):
-    """What was written."""
+@dataclass(frozen=True, repr=False)
+class ReportResult(VerbResult):
+    """What was written.
 
-    path: Path  # of report.json
-    page: Path  # to open in a browser, or to print
-    summary: tuple[str, ...]  # its lines
-    sha256: str  # of report.json
-    notes: tuple[str, ...] = ()  # what a user should know
+    Attributes:
+        path: the file report.json.
+        page: the page, to open in a browser or to print.
+        summary: the lines of the summary.
+        sha256: the SHA-256 of report.json.
+        notes: what a user should know.
+    """
+
+    path: Path
+    page: Path
+    summary: tuple[str, ...]
+    sha256: str
+    notes: tuple[str, ...] = ()
 
 
 @takes(ReportOptions)

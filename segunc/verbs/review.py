@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
+from segunc.core.results import VerbResult
 from segunc.decisions.flags import read_thresholds
 from segunc.gallery.review_page import page_of, run_id, write_review, write_verdicts
 from segunc.maps.labelled import open_maps
@@ -23,14 +25,23 @@ from segunc.options import ReviewOptions, takes
 from segunc.verbs.evaluate import label_sources
 
 
-class ReviewResult(NamedTuple):
-    """A page, or verdicts that were read back."""
+@dataclass(frozen=True, repr=False)
+class ReviewResult(VerbResult):
+    """A page, or verdicts that were read back.
 
-    page: Path | None = None  # to open in a browser
-    verdicts: str = ""  # how many of which kind, as a table
-    path: Path | None = None  # of the file through which the page shows these verdicts
-    notes: tuple[str, ...] = ()  # what a user should know
-    failure: str = ""  # how many frames could not be shown whole, in one line; empty where all were
+    Attributes:
+        page: the page, to open in a browser; None if verdicts were read.
+        verdicts: the number of verdicts of each kind, as a table.
+        path: the file from which the page takes these verdicts.
+        notes: what a user should know.
+        failure: how many frames could not be shown whole, in one line; empty where all were.
+    """
+
+    page: Path | None = None
+    verdicts: str = ""
+    path: Path | None = None
+    notes: tuple[str, ...] = ()
+    failure: str = ""
 
 
 @takes(ReviewOptions)

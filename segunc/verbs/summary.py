@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
+from segunc.core.results import VerbResult
 from segunc.decisions.events import (
     COCO,
     ENDINGS,
@@ -28,18 +29,31 @@ from segunc.options import SummaryOptions, takes
 from segunc.scores import first_shown
 
 
-class SummaryResult(NamedTuple):
-    """Moments, the worst first."""
+@dataclass(frozen=True, repr=False)
+class SummaryResult(VerbResult):
+    """Moments, the worst first.
 
-    moments: tuple[Moment, ...]  # by ``statistic``
-    statistic: str  # SCORE.STATISTIC
-    label: tuple[Moment, ...]  # the frames that are worth a label, by ``label_statistic``
-    label_statistic: str  # SCORE.mean
-    apart: str  # how two of one list differ, in words
-    notes: tuple[str, ...] = ()  # what a user should know
-    path: Path | None = None  # of the table
-    failure: str = ""  # which frames have no maps, in one line; empty where all have
-    events: tuple[Event, ...] = ()  # flagged regions over time, in the order in which they begin
+    Attributes:
+        moments: the worst moments by ``statistic``.
+        statistic: how moments are ranked, as SCORE.STATISTIC.
+        label: the frames that are worth a label, by ``label_statistic``.
+        label_statistic: how frames to label are ranked, as SCORE.mean.
+        apart: how far two moments of a list are apart, in words.
+        notes: what a user should know.
+        path: the table; None if none was asked for.
+        failure: which frames have no maps, in one line; empty if all have.
+        events: flagged regions over time, in the order in which they begin.
+    """
+
+    moments: tuple[Moment, ...]
+    statistic: str
+    label: tuple[Moment, ...]
+    label_statistic: str
+    apart: str
+    notes: tuple[str, ...] = ()
+    path: Path | None = None
+    failure: str = ""
+    events: tuple[Event, ...] = ()
 
 
 @takes(SummaryOptions)

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
+from segunc.core.results import VerbResult
 from segunc.core.version import full_version
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantee import (
@@ -58,13 +59,21 @@ of the normal pixels apart, 1 in 32,768 of the others, and each score is one whe
 scores."""
 
 
-class ThresholdResult(NamedTuple):
-    """A threshold with its promise."""
+@dataclass(frozen=True, repr=False)
+class ThresholdResult(VerbResult):
+    """A threshold with its promise.
+
+    Attributes:
+        path: the file that was written, which other verbs take as ``flag``.
+        threshold: the value and its promise.
+        price: the mean loss of the calibration units at the threshold, by control.
+        notes: what a user should know.
+    """
 
     path: Path
     threshold: GuaranteedThreshold
-    price: Mapping[str, float]  # control -> mean loss of the calibration units at the threshold
-    notes: tuple[str, ...] = ()  # what a user should know
+    price: Mapping[str, float]
+    notes: tuple[str, ...] = ()
 
 
 @takes(ThresholdOptions)

@@ -5,43 +5,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json
+from segunc.core.results import VerbResult
 from segunc.options import (
     FinetuneOptions,
     Overrules,
     TrainOptions,
     recorded_command,
-    several,
     takes,
+    words_of_settings,
 )
 from segunc.posteriors.methods import METHODS, Method
 
 if TYPE_CHECKING:
+    from segunc.posteriors.model import Model
     from segunc.training.config import FinetuneConfig, FitConfig
 
 C = TypeVar("C", bound="FitConfig[Any] | FinetuneConfig[Any]")
 
 
-class TrainedNetwork(NamedTuple):
-    """One network: its model folder, and the epochs (0 where weights were taken over), steps,
-    seconds and val_miou, which may be None.
+@dataclass(frozen=True, repr=False)
+class TrainedNetwork(VerbResult):
+    """One network of a training.
+
+    Attributes:
+        path: its model folder.
+        measured: its epochs (0 where weights were taken over), steps, seconds and val_miou, which
+            may be None.
     """
 
     path: Path
     measured: Mapping[str, Any]
 
 
-class TrainResult(NamedTuple):
-    """What was trained."""
+@dataclass(frozen=True, repr=False)
+class TrainResult(VerbResult):
+    """What was trained.
 
-    out: Path  # the model folder, or the folder of one for each seed
-    networks: tuple[TrainedNetwork, ...]  # those that were trained now
+    Attributes:
+        out: the model folder, or the folder of one for each seed.
+        networks: the networks that were trained now.
+    """
+
+    out: Path
+    networks: tuple[TrainedNetwork, ...]
 
 
 @takes(TrainOptions)
@@ -67,7 +81,7 @@ def train(options: TrainOptions) -> TrainResult:
     out = Path(options.out)
     resolve_device(options.device)
     config = parse_config(
-        TrainConfig, Path(options.config), _words(options.settings), others=sections_of_methods
+        TrainConfig, Path(options.config), options.settings, others=sections_of_methods
     )
     trained: Iterable[tuple[Path, Any]]
     if options.seeds is None:
@@ -83,18 +97,25 @@ def train(options: TrainOptions) -> TrainResult:
     return TrainResult(out, tuple(networks))
 
 
-class FinetuneResult(NamedTuple):
-    """What was made."""
+@dataclass(frozen=True, repr=False)
+class FinetuneResult(VerbResult):
+    """What was made.
 
-    out: Path  # the model folder
-    measured: Mapping[str, Any]  # seconds and steps of a fine-tuning; empty for the other methods
+    Attributes:
+        out: the model folder.
+        measured: the seconds and steps of a fine-tuning; empty for the other methods.
+    """
+
+    out: Path
+    measured: Mapping[str, Any]
 
 
 @takes(FinetuneOptions)
 def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None) -> FinetuneResult:
     """Make a model folder from another one, by the method that is asked for.
 
-    ``say`` receives a line for each step.
+    ``base`` may also be a model in memory, and ``settings`` the settings of a method, which then
+    need no ``method``. ``say`` receives a line for each step.
 
     Raises:
         InputError: the base, the configuration and the output folder do not fit together.
@@ -112,45 +133,140 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
-    measured = _finetune(options, say)
-    if is_first_process():
-        bases = several(options.base)
-        # A model of several bases has none whose history it could go on with.
-        one_base = len(bases) == 1 and not METHODS[options.method].several
-        base = Path(bases[0]) if one_base else None
-        record_command(Path(options.out), recorded_command("finetune", options), base)
-    return FinetuneResult(Path(options.out), measured)
-
-
-def _finetune(options: FinetuneOptions, say: Callable[[str], None]) -> Mapping[str, Any]:
-    """Write the model folder of a method, and return what was measured."""
-    from segunc.core.progress import quiet_lightning
-    from segunc.training.config import FinetuneConfig, FitConfig
-
-    method = METHODS[options.method]
     out = Path(options.out)
-    bases = [Path(base) for base in several(options.base)]
+    method = _asked_method(options)
+    options = replace(options, method=method.name, settings=_values_of(options.settings))
+    model = _finetune(options, method, say)
+    if is_first_process():
+        model.save(out)
+        say(f"wrote {out}: {model.summary}")
+        bases = _bases(options)
+        # A model of several bases has none whose history it could go on with.
+        base = None if method.several else _folder_of(bases[0])
+        record_command(out, recorded_command("finetune", _as_typed(options)), base)
+    return FinetuneResult(out, model.measured)
+
+
+def _asked_method(options: FinetuneOptions) -> Method:
+    """Return the method that is asked for: by its settings, or by its name."""
+    name = getattr(options.settings, "method", None)
+    if name is None:
+        return METHODS[options.method]
+    if options.method not in (name, "abnn"):
+        raise InputError(
+            f"the settings are of the method {name}, and --method is {options.method}",
+            hint="leave --method out",
+        )
+    return METHODS[name]
+
+
+def _bases(options: FinetuneOptions) -> list[Any]:
+    """Return the bases: folders, or models in memory."""
+    base: Any = options.base
+    if isinstance(base, str | Path) or not isinstance(base, Sequence):
+        return [base]
+    return [*base]
+
+
+def _folder_of(base: Any) -> Path | None:
+    """Return the folder of a base; None of a model that is in memory only."""
+    if isinstance(base, str | Path):
+        return Path(base)
+    folder: Path | None = base.folder
+    return folder
+
+
+def _values_of(settings: Any) -> Overrules:
+    """Return the settings of a method by the names of their keys where they differ from the
+    defaults; what stands for settings otherwise is returned as it is.
+    """
+    if not isinstance(settings, Settings):
+        overrules: Overrules = settings
+        return overrules
+    defaults = type(settings)()
+    values = {}
+    for field_of_method in fields(settings):
+        value = getattr(settings, field_of_method.name)
+        if value != getattr(defaults, field_of_method.name):
+            values[f"{settings.section}.{field_of_method.name}"] = value
+    return values
+
+
+def _as_typed(options: FinetuneOptions) -> FinetuneOptions:
+    """Return options as the command line has them, for the record: a model in memory is MODEL."""
+    bases = [_folder_of(base) or "MODEL" for base in _bases(options)]
+    return replace(options, base=bases if len(bases) > 1 else bases[0])
+
+
+def _finetune(options: FinetuneOptions, method: Method, say: Callable[[str], None]) -> Model:
+    """Return the model of a method."""
+    from segunc.posteriors.fitting import fit_model, fit_several
+    from segunc.training.config import FinetuneConfig, FitConfig
+    from segunc.training.fit_data import DataSource
+
+    bases = _bases(options)
     if method.several:
         _refuse_settings(method, options)
-        method.fit(bases, out, say=say)
-        return {}
+        return fit_several(method.config(), [_loaded(base) for base in member_folders(bases)])
     if len(bases) > 1:
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
-    _refuse_other_network(method, bases[0], out)
+    (base,) = bases
+    _refuse_other_network(method, base, Path(options.out))
     if method.finished:
         fit_config = _read_settings(FitConfig, method, options, say)
-        method.fit(bases[0], fit_config, out, device=options.device, say=say)
-        return {}
-    quiet_lightning()
+        model = _loaded(base)
+        source = DataSource(fit_config.data)
+        return fit_model(fit_config.settings, model, source, device=options.device, say=say)
     config = _read_settings(FinetuneConfig, method, options, say)
+    in_memory = not isinstance(base, str | Path)
     # Lightning, not the caller, places a fine-tuning on its devices.
-    measured: Mapping[str, Any] = method.fit(bases[0], config, out, device=options.device, say=say)
-    return measured
+    return fit_model(
+        config.settings,
+        base if in_memory else load_base_model(Path(base)),
+        DataSource(config.data),
+        device=options.device,
+        trainer=config.trainer,
+        checkpoints=options.out,
+        say=say,
+        copies=in_memory,
+    )
+
+
+def _loaded(base: Any) -> Model:
+    """Return a base as a model, loaded if it is a folder."""
+    from segunc.posteriors.model import load_model
+
+    return load_model(base) if isinstance(base, str | Path) else cast("Model", base)
+
+
+def load_base_model(folder: Path) -> Model:
+    """Return the deterministic model in a folder, without what was fitted on it.
+
+    Raises:
+        InputError: the folder holds a Bayesian model.
+    """
+    from segunc.networks.model_folder import load_network
+    from segunc.posteriors.model import load_posterior, posterior_method
+
+    if posterior_method(folder) is not None:
+        load_network(folder)  # it says so
+    return load_posterior(folder)
+
+
+def member_folders(bases: Sequence[Any]) -> list[Any]:
+    """Return the model folders of the members of an ensemble; of one base, those in its ``seed-*``
+    if it has any, seed-10 after seed-9.
+    """
+    if len(bases) != 1 or not isinstance(bases[0], str | Path):
+        return list(bases)
+    members = [path for path in Path(bases[0]).glob("seed-*") if path.is_dir()]
+    members.sort(key=lambda path: (len(path.name), path.name))
+    return members or list(bases)
 
 
 def _refuse_settings(method: Method, options: FinetuneOptions) -> None:
     """Raise InputError for settings of a method that has none."""
-    unused = _words(options.settings)
+    unused = words_of_settings(_values_of(options.settings))
     if options.config:
         unused.insert(0, f"--config {options.config}")
     if unused:
@@ -169,12 +285,11 @@ def _read_settings(
     """
     from segunc.training.config import parse_config, recorded_data
 
-    base = Path(several(options.base)[0])
+    folder = _folder_of(_bases(options)[0])
     file = Path(options.config) if options.config else None
-    overrides = _words(options.settings)
     looks_at_data = method.data or not method.finished
-    recorded = recorded_data(base) if looks_at_data else None
-    if file is None and not overrides and not recorded and looks_at_data:
+    recorded = recorded_data(folder) if looks_at_data and folder is not None else None
+    if file is None and not options.settings and not recorded and looks_at_data:
         hint = "give a YAML file or its keys as --key VALUE; see configs/"
         raise InputError(
             f"--method {method.name} needs a configuration or data, but there is neither",
@@ -183,41 +298,39 @@ def _read_settings(
     config = parse_config(
         kind,
         file,
-        overrides,
+        _values_of(options.settings),
         method.config,
         data=looks_at_data,
         recorded=recorded,
         others=sections_of_methods,
     )
-    _tell_data(config.data, recorded, base, say)
+    if folder is not None:
+        _tell_data(config.data, recorded, folder, say)
     return config
 
 
-def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
+def _refuse_other_network(method: Method, base: Any, out: Path) -> None:
     """Raise InputError where the output folder holds a network that the method would replace by
     another one.
     """
     from segunc.networks.model_folder import DESCRIPTION
+    from segunc.posteriors.model import posterior_method
 
-    if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
+    folder = _folder_of(base)
+    in_place = folder is not None and out.resolve() == folder.resolve()
+    if method.own_network and in_place:
+        message = f"--out {out} is the base, whose network this method would replace"
+        raise InputError(message, hint="give another --out")
+    if in_place or not (out / DESCRIPTION).exists():
         return
     if method.own_network:
-        same = _method_of(out) == method.name
+        same = posterior_method(out) == method.name
     else:
-        same = _recorded_sha256(out) == _recorded_sha256(base)
+        sha256 = _recorded_sha256(Path(base)) if isinstance(base, str | Path) else base.sha256
+        same = _recorded_sha256(out) == sha256
     if not same:
         message = f"{out} holds another network than this run would write"
         raise InputError(message, hint="give another --out")
-
-
-def _method_of(folder: Path) -> str | None:
-    """Return the method of the posterior in a model folder; None where it has none."""
-    from segunc.networks.model_folder import POSTERIOR
-
-    if not (folder / POSTERIOR).exists():
-        return None
-    method: str | None = read_json(folder / POSTERIOR, "a record").get("method")
-    return method
 
 
 def _recorded_sha256(folder: Path) -> str | None:
@@ -271,17 +384,6 @@ def settings_of(method: str | None) -> list[type[Settings]]:
     if method is None:
         return list(config_sections(None, data=True).values())
     entry = METHODS[method]
-    if not entry.config:
+    if entry.several:
         return []
     return list(config_sections(entry.config, data=entry.data or not entry.finished).values())
-
-
-def _words(settings: Overrules) -> list[str]:
-    """Return settings as the command line has them: ``--key.subkey=VALUE``."""
-    if isinstance(settings, Mapping):
-        words: list[str] = []
-        for key, value in settings.items():
-            text = value if isinstance(value, str) else json.dumps(value)
-            words.append(f"--{key}={text}")
-        return words
-    return [*settings]

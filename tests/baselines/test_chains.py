@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert
 from segunc.affine.posterior import Prior, PriorMean
 from segunc.baselines import dynamics
-from segunc.baselines.chains import SGLD, ChainStates, run_chains
+from segunc.baselines.chains import ChainStates, SGLDPosterior, run_chains
 from segunc.baselines.convergence import convergence, effective_sample_size, rank_normalised_rhat
 from segunc.baselines.dynamics import (
+    HMC,
+    SGHMC,
     HamiltonianChain,
-    HmcConfig,
     LogDensity,
-    SghmcConfig,
     Show,
     leapfrog,
     sample_langevin,
@@ -309,7 +309,7 @@ def chain_on(
     density: LogDensity, dimensions: int, seed: int = 0, **settings: Any
 ) -> HamiltonianChain:
     start = torch.zeros(dimensions, dtype=DOUBLE)
-    return HamiltonianChain(density, start, HmcConfig(**settings), seed)
+    return HamiltonianChain(density, start, HMC(**settings), seed)
 
 
 def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
@@ -487,7 +487,7 @@ def exact(theta: Tensor) -> Tensor:
     return PRECISION @ (theta - CENTRE)
 
 
-def constant(size: float, steps: int, burn_in: int, **more: Any) -> SghmcConfig:
+def constant(size: float, steps: int, burn_in: int, **more: Any) -> SGHMC:
     """One cycle of steps of one size; those after ``burn_in`` are noisy and kept."""
     return cyclical(
         cycles=1,
@@ -500,7 +500,7 @@ def constant(size: float, steps: int, burn_in: int, **more: Any) -> SghmcConfig:
     )
 
 
-def cyclical(cycles: int, length: int, exploration: float, states: int, **more: Any) -> SghmcConfig:
+def cyclical(cycles: int, length: int, exploration: float, states: int, **more: Any) -> SGHMC:
     settings: dict[str, Any] = {
         "cycles": cycles,
         "cycle_steps": length,
@@ -510,7 +510,7 @@ def cyclical(cycles: int, length: int, exploration: float, states: int, **more: 
         "momentum": 0.0,
         "effective_pixels": 1.0,
     }
-    return SghmcConfig(**settings | more)
+    return SGHMC(**settings | more)
 
 
 def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[Any, Any]:
@@ -780,10 +780,10 @@ def test_chains_without_convergence_have_a_reason(length: int, reason: str) -> N
 LAYOUT = layout_of(small_network())
 
 
-def numbered(states: int, chains: int) -> SGLD:
+def numbered(states: int, chains: int) -> SGLDPosterior:
     """State k holds the number k everywhere."""
     gamma = torch.arange(float(states))[:, None].repeat(1, LAYOUT.total)
-    return SGLD(gamma, gamma + 0.5, chains)
+    return SGLDPosterior(gamma, gamma + 0.5, chains)
 
 
 def states_of(posterior: ChainStates, draws: range | list[int], seed: int = 0) -> list[int]:

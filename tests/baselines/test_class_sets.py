@@ -15,9 +15,8 @@ import torch
 
 from segunc.baselines.class_sets import (
     LAMBDA_STEPS,
-    ClassSetsConfig,
+    PredictionSets,
     class_keys,
-    fit_class_sets,
     shares_up_to,
 )
 from segunc.core.errors import InputError
@@ -30,8 +29,8 @@ from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
 from segunc.sampling.sampler import sample_frames
 from segunc.scores import SCORES, SET_THRESHOLD
-from segunc.training.config import FitConfig
 from tests.conftest import Job
+from tests.support.fits import fit_folder
 from tests.verbs.processes import FAST, refuse, succeed
 
 
@@ -286,6 +285,6 @@ def test_frames_without_labels_are_refused(
     calibrated: Calibrated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segunc.baselines.class_sets.UNKNOWN", 0)  # no label is below
-    config = FitConfig(ClassSetsConfig(frames=1), {"dataset": "toy", "root": str(calibrated.data)})
+    data = {"dataset": "toy", "root": str(calibrated.data)}
     with pytest.raises(InputError, match="the val frames hold no labelled pixel"):
-        fit_class_sets(calibrated.model, config, tmp_path / "out", device="cpu")
+        fit_folder(PredictionSets(frames=1), calibrated.model, tmp_path / "out", data)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.density import FeatureDistances, Neighbours, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder
 from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
@@ -57,7 +57,7 @@ def images() -> Tensor:
 
 
 @pytest.fixture
-def density(images: Tensor) -> FeatureDensity:
+def density(images: Tensor) -> FeatureDistances:
     """The density of every third feature of the images, at two sizes."""
     extractor = FeatureExtractor(network(), ["body.encoder"], [1.0, 0.5])
     banks = []
@@ -65,17 +65,17 @@ def density(images: Tensor) -> FeatureDensity:
         for maps in extractor(images):
             features = unit_features(maps)[::3]
             banks.append(Neighbours(features.half()))
-    return FeatureDensity(extractor, banks)
+    return FeatureDistances(extractor, banks)
 
 
-def test_distances_are_at_the_size_of_the_frame(density: FeatureDensity, images: Tensor) -> None:
+def test_distances_are_at_the_size_of_the_frame(density: FeatureDistances, images: Tensor) -> None:
     assert density.gives == {FEATURE_DISTANCE}
     evidence = density(images, density.gives)
     assert evidence.keys() == {FEATURE_DISTANCE}
     assert evidence[FEATURE_DISTANCE].shape == (5, 18, 23)
 
 
-def test_a_bank_of_other_features_is_refused(density: FeatureDensity, images: Tensor) -> None:
+def test_a_bank_of_other_features_is_refused(density: FeatureDistances, images: Tensor) -> None:
     density.banks = [Neighbours(random(4, 5))] * 2
     said = "a bank of features of 5 numbers does not fit a layer of 8"
     with pytest.raises(InputError, match=said):

@@ -18,14 +18,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from segunc.affine.convert import ORIGIN
 from segunc.affine.posterior import Deterministic
 from segunc.baselines.distil import (
-    DistilConfig,
     Learner,
     Lesson,
     LogitLayer,
     Student,
+    StudentPosterior,
     distillation_loss,
 )
-from segunc.baselines.mixtures import Ensemble
+from segunc.baselines.mixtures import EnsemblePosterior
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
@@ -89,7 +89,7 @@ def with_shared_encoder(base: SegmentationNetwork) -> list[SegmentationNetwork]:
 
 
 def sampler_of(networks: list[SegmentationNetwork], precision: Any) -> Sampler:
-    ensemble = Ensemble([Branch(part, Deterministic()) for part in networks])
+    ensemble = EnsemblePosterior([Branch(part, Deterministic()) for part in networks])
     return Sampler(networks[0], ensemble, precision=precision)
 
 
@@ -143,7 +143,7 @@ def test_tensors_of_a_shared_encoder_are_not_own() -> None:
 
 def student_sampler(learner: Learner, precision: Any = "float32") -> Sampler:
     """Return a sampler of the student that a learner trains."""
-    student = Student(learner.network, learner.head, learner.logit_layer.module)
+    student = StudentPosterior(learner.network, learner.head, learner.logit_layer.module)
     return Sampler(student.network, student, scores=SCORES, precision=precision)
 
 
@@ -155,7 +155,7 @@ def student_sampler(learner: Learner, precision: Any = "float32") -> Sampler:
     ],
 )
 def test_a_student_has_the_scores_of_two_draws(precision: str, tolerance: float) -> None:
-    learner = Learner(network(0), DistilConfig(head_channels=8))
+    learner = Learner(network(0), Student(head_channels=8))
     sampler = student_sampler(learner, precision)
     close = partial(torch.testing.assert_close, atol=tolerance, rtol=0)
     for images in (frames(64, 96, 2), frames(50, 70), frames(64, 96, 2).flip(0, -1)):
@@ -173,7 +173,7 @@ def test_a_student_has_the_scores_of_two_draws(precision: str, tolerance: float)
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_student_runs_one_pass_and_its_head(precision: str) -> None:
-    learner = Learner(network(0), DistilConfig(head_channels=8))
+    learner = Learner(network(0), Student(head_channels=8))
     base = copy.deepcopy(learner.network)
     sampler = student_sampler(learner, precision)
     images = frames(64, 96, 2)
@@ -196,14 +196,14 @@ NUMBERED: Any = np.arange(96 * 128).reshape(96, 128, 1).repeat(3, 2)
 
 
 def test_the_loss_is_0_for_the_teacher_itself() -> None:
-    settings = DistilConfig(epistemic_weight=1.0, energy_weight=0.5)
+    settings = Student(epistemic_weight=1.0, energy_weight=0.5)
     lesson = Lesson(NUMBERED, (3, 1), MEANS, EPISTEMIC, energy=torch.zeros(24, 32))
     for part in distillation_loss(TWO_DRAWS, lesson, settings).values():
         assert abs(float(part)) < 1e-3
 
 
 def test_the_loss_of_other_epistemic_and_energy() -> None:
-    settings = DistilConfig(epistemic_weight=1.0, energy_weight=0.5)
+    settings = Student(epistemic_weight=1.0, energy_weight=0.5)
     lesson = Lesson(NUMBERED, (3, 1), MEANS, EPISTEMIC * math.e, energy=torch.full((24, 32), 3.0))
     parts = distillation_loss(TWO_DRAWS, lesson, settings)
     assert float(parts["epistemic"]) == pytest.approx(0.5, abs=1e-2)
@@ -346,7 +346,7 @@ def refused(made: FinetuneOptions, said: str, **changed: Any) -> None:
 
 
 def test_a_student_in_the_folder_of_its_teacher_is_refused(made: FinetuneOptions) -> None:
-    refused(made, "is the teacher", out=made.base)
+    refused(made, "is the base, whose network", out=made.base)
 
 
 def test_a_student_of_a_student_is_refused(
@@ -447,7 +447,7 @@ def test_logits_that_two_heads_make_are_refused() -> None:
 
 def test_a_student_of_a_network_with_dropped_outputs() -> None:
     """Its draws are z + d and z - d of the outputs that are kept."""
-    learner = Learner(of_two_heads(dropped=(1,)), DistilConfig(head_channels=8))
+    learner = Learner(of_two_heads(dropped=(1,)), Student(head_channels=8))
     images = frames(16, 24)
     # What the heads see.
     standardised = (images - learner.network.mean) / learner.network.std
@@ -465,7 +465,7 @@ def test_network_and_head_learn_where_their_rates_are_equal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("segunc.baselines.distil.HEAD_RATE", 1.0)
-    learner = Learner(of_two_heads(), DistilConfig(head_channels=8, epochs=1))
+    learner = Learner(of_two_heads(), Student(head_channels=8, epochs=1))
     network_before = learner.parameters[0].detach().clone()
     head_before = learner.head[0].weight.detach().clone()
     image = np.full((16, 16, 3), 128, np.uint8)
@@ -502,7 +502,7 @@ def of_one_output() -> SegmentationNetwork:
 def test_a_student_of_a_network_of_one_output() -> None:
     """Its draws are (0, z + d) and (0, z - d), so the probability of the road is a mean of
     sigmoids."""
-    learner = Learner(of_one_output(), DistilConfig(head_channels=8))
+    learner = Learner(of_one_output(), Student(head_channels=8))
     images = frames(16, 24)
     body: Any = learner.network.body
     standardised = (images - learner.network.mean) / learner.network.std
@@ -520,7 +520,7 @@ def test_a_student_of_a_network_of_one_output() -> None:
 
 
 def test_a_student_of_one_output_learns_from_two_probabilities() -> None:
-    settings = DistilConfig(
+    settings = Student(
         head_channels=8,
         epochs=200,
         lr=0.05,

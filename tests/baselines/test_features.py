@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from segunc import Model, Sampler, build_network, load_network, save_network
 from segunc.baselines.anomaly import (
-    AnomalyConfig,
+    Anomaly,
     ScoreSum,
     Standard,
     Surprise,
-    fit_sum,
     known_pixels,
     weighted_sum,
 )
@@ -39,7 +38,7 @@ from segunc.baselines.density import (
     unit_features,
 )
 from segunc.baselines.feature_extractor import FeatureExtractor
-from segunc.baselines.features import FeaturesConfig, fit_features
+from segunc.baselines.features import FeatureDensity
 from segunc.baselines.fitted import frames_as_seen
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_record
@@ -51,8 +50,8 @@ from segunc.networks.description import NetworkDescription
 from segunc.posteriors.model import copy_model, load_model
 from segunc.sampling.sampler import Fitted, network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, NEAREST, SUM
-from segunc.training.config import FitConfig
 from tests.conftest import Job, change_record
+from tests.support.fits import fit_folder, open_fit
 
 HALF = (0.5, 0.5, 0.5)
 FEATURES = frozenset(name for name, evidence in EVIDENCE.items() if evidence.source == "frame")
@@ -120,8 +119,7 @@ def density_of(model: Any, needs: Any = FEATURES, frames: Any = None) -> Any:
 
 def fitted(base: Job, out: Path, **options: Any) -> Any:
     data = {"dataset": "toy", "root": str(base.data)}
-    config = FitConfig(FeaturesConfig(frames=3, **options), data)
-    fit_features(base.base, config, out, device="cpu")
+    fit_folder(FeatureDensity(frames=3, **options), base.base, out, data)
     return load_model(out)
 
 
@@ -290,7 +288,7 @@ def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: P
 
 def test_an_unknown_corruption_is_refused() -> None:
     with pytest.raises(InputError, match="corruption 'rain'"):
-        FeaturesConfig(corruptions=["rain:1"])
+        FeatureDensity(corruptions=["rain:1"])
 
 
 def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
@@ -426,13 +424,13 @@ class MeasuredSum:
 @pytest.fixture(scope="module")
 def measured(base: Job, toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> MeasuredSum:
     data = {"dataset": "toy", "root": str(toy_set)}
-    method = AnomalyConfig(parts=list(PARTS), weights=[2.0, 1.0], frames=3)
-    config = FitConfig(method, data)
-    total = fit_sum(base.base, config, tmp_path_factory.mktemp("sum"), device="cpu")
+    method = Anomaly(parts=list(PARTS), weights=[2.0, 1.0], frames=3)
     model = load_model(base.base)
+    total = method.fit(model, data, device="cpu").attachments["anomaly"]
     sampler = Sampler(model.network, scores=list(PARTS))
     pixels = []
-    for frame in frames_as_seen(model, SegmentationDataModule(**data), "val", 3, "test"):
+    run = open_fit(model, method, data)
+    for frame in frames_as_seen(run, run.data, "val", 3):
         scores = sampler(frame.image).scores
         labelled = torch.from_numpy(frame.labels != 255)
         pixels.append(torch.stack([scores[name][0][labelled] for name in PARTS]))
@@ -508,7 +506,7 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
     data = SegmentationDataModule("toy", str(toy_set), **folds)
     model = load_model(base.base)
     parts = ["deterministic-entropy"]
-    pixels = known_pixels(model, data, parts, AnomalyConfig(), draws=1)
+    pixels = known_pixels(open_fit(model, Anomaly(), data), parts, draws=1)
     expected = [sorted(set("01234567") - {name}) for name in left_out]
     assert sorted(sorted(names) for names in compared) == sorted(expected)
     assert len(pixels.values) == 1
@@ -516,9 +514,8 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
 
 
 def refused_sum(model: Path, data: Path, out: Path, said: str, **settings: Any) -> None:
-    config = FitConfig(AnomalyConfig(**settings), {"dataset": "toy", "root": str(data)})
     with pytest.raises(InputError, match=said):
-        fit_sum(model, config, out, device="cpu")
+        fit_folder(Anomaly(**settings), model, out, {"dataset": "toy", "root": str(data)})
 
 
 def test_a_sum_of_sums_is_refused(base: Job, tmp_path: Path) -> None:

@@ -15,18 +15,18 @@ from torch.distributions import Normal, kl_divergence
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.posterior import Prior
-from segunc.baselines.laplace import FisherSum, Laplace, LaplaceConfig, Structure, finetune_laplace
-from segunc.baselines.swag import SwagConfig, Trajectory
-from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
+from segunc.baselines.laplace import FisherSum, Laplace, LaplacePosterior, Structure
+from segunc.baselines.swag import SWAG, Trajectory
+from segunc.baselines.variational import MeanFieldTraining, Variational
 from segunc.core import registry
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import load_model, load_recorded
 from segunc.training.affine_task import AffineTask
-from segunc.training.config import FinetuneConfig
 from tests.affine.networks import layout_of, randomise, small_network
 from tests.conftest import Job
+from tests.support.fits import fit_folder
 from tests.training.fitting import fit, swag_task, variational_task
 
 
@@ -137,19 +137,18 @@ def test_layers_without_beta_have_no_entry_for_it() -> None:
     assert (of_gamma[8:] > 0).any()
 
 
-def run(job: Job, out: Path, **settings: Any) -> Laplace:
+def run(job: Job, out: Path, **settings: Any) -> LaplacePosterior:
     """Twelve crops in three batches."""
-    method = LaplaceConfig(images=12, samples=1, **settings)
+    method = Laplace(images=12, samples=1, **settings)
     data = {
         "dataset": "toy",
         "root": str(job.data),
         "crop": (64, 64),
         "batch_size": 4,
     }
-    config = FinetuneConfig(method, data, {"precision": "32-true"})
-    finetune_laplace(job.base, config, out, device="cpu", say=lambda text: None)
+    fit_folder(method, job.base, out, data, trainer={"precision": "32-true"})
     posterior = load_model(out).posterior
-    assert isinstance(posterior, Laplace)
+    assert isinstance(posterior, LaplacePosterior)
     return posterior
 
 
@@ -186,7 +185,7 @@ class Recorded(AffineTask[Any]):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """SWAG after 16 steps."""
-    config = SwagConfig(
+    config = SWAG(
         warmup_steps=3,
         burn_in=5,
         collect_every=2,
@@ -246,7 +245,7 @@ LAYOUT = layout_of(small_network())
 @pytest.mark.parametrize("prior_mean", ["base", "zero"])
 def test_the_kl_is_that_of_torch(scope: str, prior_mean: Any) -> None:
     prior = Prior(0.3, mean=prior_mean)
-    config = VariationalConfig(initial_sigma=0.05, kl_weight=0.7, scope=scope)
+    config = Variational(initial_sigma=0.05, kl_weight=0.7, scope=scope)
     made = MeanFieldTraining(LAYOUT, config, prior)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

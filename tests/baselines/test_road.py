@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from segunc import Sampler, build_network, save_network
-from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, drivable_hull, fit_sum
-from segunc.baselines.features import FeaturesConfig, fit_features
+from segunc.baselines.anomaly import Anomaly, ScoreSum, drivable_hull
+from segunc.baselines.features import FeatureDensity
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.description import NetworkDescription
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input, sample_frames
-from segunc.training.config import FitConfig
 from tests.conftest import change_record
+from tests.support.fits import fit_folder
 from tests.verbs.processes import succeed
 
 LAYERS = ["body.encoder.features.3"]  # of stride 4
@@ -62,7 +62,7 @@ def mask(road: Path) -> Path:
 
 def fitted(base: Path, out: Path, road: object, **more: Any) -> Model:
     settings: dict[str, Any] = {"images": str(road), "layers": LAYERS, **more}
-    fit_features(base, FitConfig(FeaturesConfig(**settings)), out, device="cpu")
+    fit_folder(FeatureDensity(**settings), base, out)
     return load_model(out)
 
 
@@ -127,8 +127,8 @@ def whole_frames(base: Path, road: Path, tmp_path: Path) -> Model:
 
 
 def test_a_sum_is_fitted_on_whole_frames(whole_frames: Model, road: Path, tmp_path: Path) -> None:
-    config = FitConfig(AnomalyConfig(images=str(road)))
-    total = fit_sum(tmp_path / "model", config, tmp_path / "sum", device="cpu")
+    model = fit_folder(Anomaly(images=str(road)), tmp_path / "model", tmp_path / "sum")
+    total = model.attachments["anomaly"]
     assert total.frames == 3
     assert total.fitted_on["dataset"] == str(road)
     assert total.scales[1].mean > 0.01  # a frame that is compared with itself has no distance
@@ -188,8 +188,10 @@ def test_outside_of_the_drivable_hull_nothing_is_an_anomaly(
     fitted(base, tmp_path / "model", road)
 
     def summed(*drivable: str) -> ScoreSum:
-        config = FitConfig(AnomalyConfig(images=str(road), drivable=list(drivable)))
-        return fit_sum(tmp_path / "model", config, tmp_path / "sum", device="cpu")
+        settings = Anomaly(images=str(road), drivable=list(drivable))
+        made = fit_folder(settings, tmp_path / "model", tmp_path / "sum")
+        total: ScoreSum = made.attachments["anomaly"]
+        return total
 
     with pytest.raises(InputError, match="has no class 'pavement'"):
         summed("road", "pavement")

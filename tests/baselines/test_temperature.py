@@ -17,12 +17,11 @@ from segunc.baselines.fitted import frames_as_seen
 from segunc.baselines.temperature import (
     Calibration,
     PixelSample,
-    TemperatureConfig,
+    Temperature,
     check_temperature,
     fit_temperature,
     mean_nll,
     sample_pixels,
-    scale_temperature,
 )
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
@@ -30,9 +29,9 @@ from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling import Sampler
-from segunc.training.config import FitConfig
 from tests.conftest import change_record
 from tests.data import miniatures
+from tests.support.fits import fit_folder, open_fit
 from tests.support.sampled import SMALL_DECODER
 from tests.training.overconfident import save_abnn
 
@@ -134,7 +133,8 @@ def pooled(
     """Mean probabilities ``[P, C]`` and labels ``[P]`` of the labelled pixels of frames of val."""
     probabilities = []
     labels = []
-    for frame in frames_as_seen(model, data, "val", frames, "test"):
+    run = open_fit(model, Temperature(), data)
+    for frame in frames_as_seen(run, run.data, "val", frames):
         of_frame = sampler(frame.image, keep_probabilities=True).probabilities
         assert of_frame is not None
         truth = torch.from_numpy(frame.labels.astype(np.int64)).flatten()
@@ -147,8 +147,8 @@ def pooled(
 def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Path, Path]) -> None:
     model = load_model(camvid[0])
     data = SegmentationDataModule("camvid", str(camvid[1]))
-    settings = TemperatureConfig(frames=0, pixels=10**6, draws=4, seed=5)
-    sample = sample_pixels(model, data, settings)
+    settings = Temperature(frames=0, pixels=10**6, draws=4, seed=5)
+    sample = sample_pixels(open_fit(model, settings, data))
     sampler = Sampler(model.network, model.posterior, draws=4, seed=5)
     probabilities, labels = pooled(sampler, model, data, frames=0)
     equal_weights = torch.ones(len(labels), dtype=torch.float64)
@@ -162,20 +162,20 @@ def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Pa
 def test_a_sample_depends_on_its_seed_alone(camvid: tuple[Path, Path]) -> None:
     model = load_model(camvid[0])
     data = SegmentationDataModule("camvid", str(camvid[1]))
-    settings = TemperatureConfig(frames=1, pixels=30, draws=2, seed=1)
-    first = sample_pixels(model, data, settings)
-    again = sample_pixels(model, data, settings)
+    settings = Temperature(frames=1, pixels=30, draws=2, seed=1)
+    first = sample_pixels(open_fit(model, settings, data))
+    again = sample_pixels(open_fit(model, settings, data))
     torch.testing.assert_close(first.logs, again.logs, rtol=1e-12, atol=0)
-    other = sample_pixels(model, data, replace(settings, seed=2))
+    other = sample_pixels(open_fit(model, replace(settings, seed=2), data))
     assert not torch.equal(first.labels, other.labels)
 
 
 def test_a_sample_stands_for_all_labelled_pixels(camvid: tuple[Path, Path]) -> None:
     model = load_model(camvid[0])
     data = SegmentationDataModule("camvid", str(camvid[1]))
-    settings = TemperatureConfig(frames=1, pixels=30, draws=2, seed=1)
-    sample = sample_pixels(model, data, settings)
-    whole = sample_pixels(model, data, replace(settings, pixels=10**6))
+    settings = Temperature(frames=1, pixels=30, draws=2, seed=1)
+    sample = sample_pixels(open_fit(model, settings, data))
+    whole = sample_pixels(open_fit(model, replace(settings, pixels=10**6), data))
     assert sample.logs.shape == (30, 11)
     assert float(sample.weights.sum()) == pytest.approx(len(whole.labels))
 
@@ -183,9 +183,10 @@ def test_a_sample_stands_for_all_labelled_pixels(camvid: tuple[Path, Path]) -> N
 def scaled(camvid: tuple[Path, Path], out: Path, monkeypatch: pytest.MonkeyPatch) -> Calibration:
     """The calibration of an untrained network, whose temperature may lie at a bound."""
     monkeypatch.setattr("segunc.baselines.temperature.check_temperature", lambda _: None)
-    values = TemperatureConfig(frames=2, pixels=10**6, draws=2)
-    config = FitConfig(values, {"dataset": "camvid", "root": str(camvid[1])})
-    return scale_temperature(camvid[0], config, out, device="cpu", say=lambda line: None)
+    values = Temperature(frames=2, pixels=10**6, draws=2)
+    model = fit_folder(values, camvid[0], out, {"dataset": "camvid", "root": str(camvid[1])})
+    calibration: Calibration = model.attachments["calibration"]
+    return calibration
 
 
 def test_the_sampler_applies_what_is_written(

@@ -18,6 +18,7 @@ from scipy import ndimage
 
 import segunc
 from segunc.cli.main import main
+from segunc.colours import DisplayRange
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
 from segunc.decisions.flags import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
@@ -28,7 +29,6 @@ from segunc.decisions.guarantee import (
     source_of,
 )
 from segunc.evaluation.tables import format_metrics
-from segunc.gallery.colours import DisplayRange
 from segunc.gallery.drawing import Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader

@@ -25,10 +25,10 @@ import segunc
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
-from segunc.baselines.density import FeatureDensity, Neighbours
+from segunc.baselines.density import FeatureDistances, Neighbours
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
-from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
+from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
 from segunc.core.errors import InputError
 from segunc.exporting import check, graph
 from segunc.exporting.check import check_frames, compare
@@ -124,7 +124,7 @@ def posterior_of(kind: str) -> tuple[nn.Module, AnyPosterior | None]:
             Branch(network, abnn, networks=2, index=0),
             Branch(other_network, other_abnn, networks=2, index=1),
         ]
-        return network, Ensemble(branches)
+        return network, EnsemblePosterior(branches)
     if kind == "dropout":
         return network, OwnDropout(convert_dropout(network))
     return network, abnn
@@ -295,7 +295,7 @@ def feature_sampler(drivable: list[int] | None) -> Sampler:
     network, posterior = bayesian()
     # So that some probabilities are 0, whose part of an entropy is 0.
     network.get_parameter("last.2.weight").data.mul_(3e3)
-    density = FeatureDensity(FeatureExtractor(network, ["stem"]), [Neighbours(torch.rand(40, 8))])
+    density = FeatureDistances(FeatureExtractor(network, ["stem"]), [Neighbours(torch.rand(40, 8))])
     scales = (Standard(-1.0, 1.0), Standard(0.1, 0.1))
     surprise = Surprise.of(torch.randn(10_000))
     total = ScoreSum(

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc.gallery.colours import colour_table
+from segunc.colours import CLASS_COLOURS, colour_table
 from segunc.gallery.drawing import FLAGGED, LABELLED
-from segunc.verbs.init import PALETTE
 
 SIGHT = {
     "normal": np.eye(3),
@@ -67,8 +66,8 @@ def test_verdicts_are_told_apart(theme: str, sight: str) -> None:
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_proposed_classes_and_outlines_are_told_apart(sight: str) -> None:
-    assert nearest(PALETTE[:8], sight) > 15
-    assert nearest(PALETTE, sight) > 7
+    assert nearest(CLASS_COLOURS[:8], sight) > 15
+    assert nearest(CLASS_COLOURS, sight) > 7
     assert nearest([LABELLED, FLAGGED], sight) > 15
     lightness = seen(colour_table(), sight)[:, 0]
     assert (np.diff(lightness[::8]) > 0).all(), "the order of scores is that of the lightness"

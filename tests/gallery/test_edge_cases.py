@@ -9,10 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.colours import DisplayRange, display_range
 from segunc.core.errors import InputError, PartialFailure
 from segunc.gallery import pictures
 from segunc.gallery.alarms import Alarm, join_alarms
-from segunc.gallery.colours import DisplayRange, class_colours, display_range, page_ranges
+from segunc.gallery.colours import class_colours, page_ranges
 from segunc.gallery.condensed import shrink
 from segunc.gallery.drawing import PAPER, Legend, Sheet
 from segunc.gallery.page_facts import notices

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from segunc.gallery.colours import colourise, display_range
+from segunc.colours import colourise, display_range
 from segunc.maps.reader import MapsReader
 from tests.maps.fakes import CLASSES
 from tests.support.scenes import NAMES, OBJECT, SCORES, SIZE, Scene, carried, write_page

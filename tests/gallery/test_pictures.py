@@ -9,17 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.colours import DisplayRange, colour_table, colourise, display_range, levels
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
 from segunc.gallery import drawing
-from segunc.gallery.colours import (
-    DisplayRange,
-    colour_table,
-    colourise,
-    display_range,
-    levels,
-    page_ranges,
-)
+from segunc.gallery.colours import page_ranges
 from segunc.gallery.drawing import (
     FLAGGED,
     LABELLED,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
-from segunc.core.bounds import NonNegativeInt, Settings
-from segunc.core.device import resolve_device
+from segunc.baselines.fitted import frames_as_seen
+from segunc.core.bounds import NonNegativeInt
+from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import Attachment
+from segunc.posteriors.model import Attachment, Model
+from segunc.posteriors.settings import MethodSettings
 from segunc.scores import Evidence, Score
 
 
@@ -48,7 +48,7 @@ class ClassShares(Attachment):
 
 
 @dataclass(frozen=True)
-class ClassSharesConfig(Settings):
+class ClassSharesConfig(MethodSettings):
     """How the shares are counted.
 
     Args:
@@ -56,31 +56,25 @@ class ClassSharesConfig(Settings):
     """
 
     section = "class_shares"
+    method = "class-shares"
     frames: NonNegativeInt = 0
 
 
-def fit(
-    base: Path, config: Any, out: Path, *, device: str = "auto", say: Any = print
-) -> ClassShares:
-    """Count the predicted classes in training frames, and write a model with their shares."""
-    model, data = load_for_fitting(base, config, resolve_device(device))
-    num_classes = model.network.description.num_classes
+def fit(run: FitRun[ClassSharesConfig]) -> Model:
+    """Count the predicted classes in training frames, and return the model with their shares."""
+    model = run.model
     # Begin with one pixel of each class, so that no share is 0.
-    counts = torch.ones(num_classes)
-    frames = frames_as_seen(
-        model, data, split="train", limit=config.settings.frames, label="class-shares"
-    )
+    counts = torch.ones(model.network.description.num_classes)
     with torch.inference_mode():
-        for frame in frames:
+        for frame in frames_as_seen(run, run.data, split="train", limit=run.settings.frames):
             predicted = model.network(frame.image).argmax(dim=1).flatten()
-            counts += predicted.bincount(minlength=num_classes).cpu()
+            counts += predicted.bincount(minlength=len(counts)).cpu()
     record = ClassShares(
         shares=tuple((counts / counts.sum()).tolist()),
-        fitted_on=fitted_on(config, split="train"),
+        fitted_on=run.fitted_on(split="train"),
         base_sha256=model.sha256,
     )
-    record.attach(base, config, out, method="class-shares", say=say)
-    return record
+    return run.attach(record, summary="shares of the classes")
 
 
 def rarity(logits: Tensor, shares: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -15,12 +14,14 @@ from torch import Tensor
 from segunc import AffineLayout
 from segunc.affine.draws import AffineDraws
 from segunc.affine.noise import NoiseSource, Seed
-from segunc.core.bounds import PositiveFloat, Settings
+from segunc.core.bounds import PositiveFloat
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
+from segunc.posteriors.settings import MethodSettings
 
 
 @dataclass(frozen=True)
-class UniformNoise(Settings):
+class UniformNoise(MethodSettings):
     """Multiply gamma by a uniform factor, drawn once for each channel.
 
     Args:
@@ -32,6 +33,7 @@ class UniformNoise(Settings):
     section: ClassVar[str] = "uniform_noise"  # in a configuration
     method: ClassVar[str] = "uniform-noise"  # on the command line
     members: ClassVar[int] = 1
+    uses_data: ClassVar[dict[str, str]] = {}  # none
 
     width: PositiveFloat = 0.1
     scope: str = "all"
@@ -71,13 +73,10 @@ class UniformNoise(Settings):
         )
 
 
-def fit(base: Path, config: Any, out: Path, **options: Any) -> dict[str, Any]:
-    """Write the model folder, and return what was measured."""
-    # Imported here, because reading a stored posterior must not import Lightning.
-    from segunc.posteriors.finetune_run import FinetuneRun
-
-    run = FinetuneRun(base, config, out, **options)
-    return run.finish(posterior=config.settings, summary="uniform noise on gamma")
+def fit(run: Any) -> Model:
+    """Return the base network with the posterior; ``run`` is a FinetuneRun."""
+    model: Model = run.finish(posterior=run.settings, summary="uniform noise on gamma")
+    return model
 
 
 METHOD = Method(

@@ -12,10 +12,10 @@ from torch import Tensor
 from segunc.affine.convert import convert
 from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
-from segunc.baselines.chains import HMC, SGHMC, SGLD
-from segunc.baselines.laplace import Laplace
+from segunc.baselines.chains import HMCPosterior, SGHMCPosterior, SGLDPosterior
+from segunc.baselines.laplace import LaplacePosterior
 from segunc.baselines.mc_dropout import ChannelDropout
-from segunc.baselines.swag import Swag
+from segunc.baselines.swag import SWAGPosterior
 from segunc.baselines.variational import MeanField
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
@@ -48,8 +48,8 @@ def full_of(blocks: Tensor) -> Tensor:
 MAKE: dict[str, Callable[[str], Posterior]] = {
     "abnn": lambda scope: ABNNPosterior.around(LAYOUT, 0.2, 3, scope=scope),
     "variational": lambda scope: MeanField(MEAN, 0.1 * rand(2, 16), scope),
-    "swag": lambda scope: Swag(MEAN, 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16), 1.5, scope),
-    "laplace": lambda scope: Laplace(
+    "swag": lambda scope: SWAGPosterior(MEAN, 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16), 1.5, scope),
+    "laplace": lambda scope: LaplacePosterior(
         MEAN, block_fisher(), prior=Prior(0.1, 50.0, temperature=0.5), scope=scope
     ),
     "mc-dropout": lambda scope: ChannelDropout(MEAN, 0.3, scope),
@@ -58,7 +58,7 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
     kind.method: lambda scope, kind=kind: kind(
         rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5}
     )
-    for kind in (SGLD, SGHMC, HMC)
+    for kind in (SGLDPosterior, SGHMCPosterior, HMCPosterior)
 }
 """They have other promises about their draws, which tests/baselines/test_chains.py holds."""
 
@@ -131,15 +131,15 @@ def test_swag_draws_have_the_covariance_of_the_paper() -> None:
     variance, deviations = 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16, seed=2)
     columns = deviations.double().flatten(1)
     expected = 0.5 * (torch.diag(variance.double().flatten()) + columns.T @ columns / 4)
-    assert_gaussian(Swag(MEAN, variance, deviations), expected)
-    assert_gaussian(Swag(MEAN, variance, deviations, 3.0), 3.0 * expected)
+    assert_gaussian(SWAGPosterior(MEAN, variance, deviations), expected)
+    assert_gaussian(SWAGPosterior(MEAN, variance, deviations, 3.0), 3.0 * expected)
 
 
 @pytest.mark.parametrize("structure", ["diagonal", "block"])
 def test_laplace_draws_have_the_inverse_precision_for_covariance(structure: str) -> None:
     blocks = block_fisher()
     fisher = blocks[:2] if structure == "diagonal" else blocks
-    posterior = Laplace(MEAN, fisher, Prior(0.5, 30.0, temperature=0.25))
+    posterior = LaplacePosterior(MEAN, fisher, Prior(0.5, 30.0, temperature=0.25))
     matrix = (
         full_of(blocks).double()
         if structure != "diagonal"
@@ -172,7 +172,7 @@ def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float)
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
+        (lambda: SWAGPosterior(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
         (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
         (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"not both \[M, T\]"),
         (

@@ -80,7 +80,9 @@ def test_a_fit_and_a_call_leave_the_module_alone() -> None:
 def test_maps_of_an_image_are_attributes_and_can_be_pickled() -> None:
     maps = noisy_model()(IMAGE, draws=6, seed=3)
     assert np.array_equal(pickle.loads(pickle.dumps(maps)).epistemic, maps.epistemic)
-    with pytest.raises(AttributeError, match=r"no score 'entropie'; there are msp, entropy"):
+    with pytest.raises(
+        AttributeError, match=r"no score 'entropie' \(did you mean entropy\?\); the maps hold msp"
+    ):
         _ = maps.entropie
 
 
@@ -93,7 +95,8 @@ def test_members_are_trained_as_a_plain_loop_trains_them() -> None:
         "seed": 5,
     }
     net = segunc.wrap(module(), CLASSES, mean=(0, 0, 0), std=(1, 1, 1))
-    model = segunc.ABNN(**settings).fit(net, batches())
+    in_float32 = {"precision": "32-true"}
+    model = segunc.ABNN(**settings).fit(net, batches(), trainer=in_float32)
     config = ABNN(**settings)
     tuner = AffineTuner(module(), 3, lambda layout: Members(layout, 3, config), config)
     optimizer, schedule = tuner.optimizer(12)
@@ -115,15 +118,16 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Path("their_factory.py").write_text(MODULE)
     made = module()
     net = segunc.wrap(made, CLASSES, factory="their_factory:build", arguments={"width": 8})
-    model = segunc.ABNN(members=2, alpha=0.2, seed=4).fit(net, batches())
+    model = segunc.ABNN(members=2, alpha=0.2, seed=4, epochs=2).fit(net, batches())
     model.save("abnn")
     net.save("base")
     again = segunc.load("abnn")
     np.testing.assert_array_equal(again(IMAGE, draws=4).epistemic, model(IMAGE, draws=4).epistemic)
-    settings = json.loads(Path("abnn/posterior.json").read_text())["provenance"]["settings"]
-    assert (settings["alpha"], settings["epochs"], settings["statistics"]) == (0.2, 2, "frozen"), (
-        "as it was trained"
-    )
+    provenance = json.loads(Path("abnn/posterior.json").read_text())["provenance"]
+    assert provenance["alpha"] == 0.2
+    assert provenance["settings"]["epochs"] == 2
+    assert provenance["steps"] == 12
+    assert again.posterior.rescale is None, "the statistics are those that it was trained with"
     np.testing.assert_array_equal(
         segunc.load("base")(IMAGE, draws=1).prediction, net(IMAGE, draws=1).prediction
     )
@@ -140,26 +144,16 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "reestimated needs data",
         ),
         (lambda: segunc.ABNN().fit(segunc.wrap(module(), CLASSES), []), "holds no batch"),
-        (
-            lambda: segunc.ABNN(class_weight_power=0.5).fit(
-                segunc.wrap(module(), CLASSES), batches()
-            ),
-            "needs class frequencies",
-        ),
         (lambda: segunc.ABNN(scope="nowhere").fit(segunc.wrap(module(), CLASSES)), "nowhere"),
         (
             lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2),
             "at least 3 draws$",
         ),
-        (lambda: segunc.wrap(module(), CLASSES)(IMAGE / 255, draws=1), r"RGB uint8 \[H, W, 3\]"),
+        (lambda: segunc.wrap(module(), CLASSES)(IMAGE > 9, draws=1), "image is of dtype bool"),
         (lambda: segunc.wrap(module(), ("road", "car")), "3 output channels"),
         (
             lambda: segunc.wrap(module(), CLASSES, mean=(123.7, 116.3, 103.5)),
             "divide mean and std by 255",
-        ),
-        (
-            lambda: segunc.wrap(module(), CLASSES).save("here"),
-            r"segunc\.wrap\(module, \.\.\., factory=",
         ),
         (
             lambda: segunc.convert(torch.jit.trace(module().eval(), torch.rand(1, 3, 8, 8))),
@@ -194,11 +188,11 @@ def endless() -> torch.utils.data.DataLoader:
 
 def test_no_epochs_on_a_loader_train_nothing_and_average_the_statistics() -> None:
     base = segunc.wrap(module(), CLASSES)
-    model = segunc.ABNN(epochs=0).fit(base, batches())
-    trained = segunc.ABNN().fit(base, batches())
+    model = segunc.ABNN().fit(base, batches())
+    trained = segunc.ABNN(epochs=2).fit(base, batches())
     assert torch.equal(model.posterior.gamma[0], torch.ones(8)), "as the base was made"
     assert model.posterior.rescale is not None
-    assert not torch.equal(trained.posterior.gamma[0], torch.ones(8)), "by default two epochs"
+    assert not torch.equal(trained.posterior.gamma[0], torch.ones(8))
     assert trained.posterior.rescale is None
 
 
@@ -253,7 +247,7 @@ def test_labels_with_an_axis_of_one_are_those_without() -> None:
 @pytest.mark.parametrize(
     ("fit", "said"),
     [
-        (lambda base: segunc.ABNN(epochs=2).fit(base), "epochs 2 need data"),
+        (lambda base: segunc.ABNN(epochs=2).fit(base), "epochs 2 needs data"),
         (lambda base: segunc.ABNN().fit(base, iter(batches())), "gone through once"),
     ],
 )

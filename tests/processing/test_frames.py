@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
-from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.density import FeatureDistances, Neighbours, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.core.errors import NotFiniteError
 from segunc.frames.source import Frame
@@ -72,7 +72,7 @@ def with_reasons() -> Sampler:
     """
     plain = small_sampler()
     extractor = FeatureExtractor(plain.network, ["body.2"])
-    density = FeatureDensity(extractor, [two_frame_bank(extractor)])
+    density = FeatureDistances(extractor, [two_frame_bank(extractor)])
     return Sampler(
         plain.network,
         plain.posterior,

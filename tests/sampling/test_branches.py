@@ -12,7 +12,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
 from segunc.affine.posterior import Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
-from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
+from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
 from segunc.core.errors import InputError
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.branches import AnyPosterior, Branch
@@ -71,9 +71,9 @@ def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
     for draw in range(8):
         part = len(range(draw % 3, 8, 3))
         expected.append(by_hand(members[draw % 3], IMAGES, draw // 3, mix_seed(7, draw % 3), part))
-    sampler = Sampler(members[0].network, Ensemble(members), draws=8, seed=7, chunk=chunk)
+    sampler = Sampler(members[0].network, EnsemblePosterior(members), draws=8, seed=7, chunk=chunk)
     assert_mean_of(sampler(IMAGES, keep_probabilities=True), expected)
-    held = draw_logits(members[0].network, Ensemble(members), IMAGES, 8, 7)
+    held = draw_logits(members[0].network, EnsemblePosterior(members), IMAGES, 8, 7)
     for logits, other in zip(held, expected, strict=True):
         torch.testing.assert_close(logits, other)
 
@@ -86,7 +86,7 @@ def test_sums_have_the_same_bits_in_any_chunk() -> None:
     for member in members:
         broadcast_convolutions(member.network)
     posteriors: list[AnyPosterior] = [
-        Ensemble(members),
+        EnsemblePosterior(members),
         TestTimeAugmentation(members[0].posterior, (1.0, 0.75)),
     ]
     for posterior in posteriors:
@@ -221,14 +221,14 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
     members = [stochastic(0, members=2), stochastic(1)]
     augmented = TestTimeAugmentation(members[1].posterior, (1.0, 0.5), flip=True)
     for network, posterior in (
-        (members[0].network, Ensemble(members)),
+        (members[0].network, EnsemblePosterior(members)),
         (members[1].network, augmented),
     ):
         with pytest.raises(InputError, match="3 draws are too few for 4 members"):
             Sampler(network, posterior, draws=3)
     with pytest.raises(InputError, match="has test-time augmentation already"):
         TestTimeAugmentation(augmented)
-    mixed = Ensemble(
+    mixed = EnsemblePosterior(
         [Branch(network, Deterministic()) for network in (plain(0), nn.Conv2d(3, 5, 1))]
     )
     with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):

@@ -13,7 +13,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
-from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
+from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler, compiled as compiled_module
 from segunc.sampling.branches import Branch
@@ -82,7 +82,9 @@ def test_networks_of_an_ensemble_and_transformed_frames(quick: list[Any]) -> Non
     second.encoder = first.encoder
     randomise(second.head, 1)
     assert_same(
-        first, Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())]), draws=2
+        first,
+        EnsemblePosterior([Branch(first, Deterministic()), Branch(second, Deterministic())]),
+        draws=2,
     )
     network = Headed(upsampled)
     assert_same(network, TestTimeAugmentation(posterior(network), (1.0, 0.75)), draws=8)

@@ -17,13 +17,13 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Deterministic, Trainable
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.class_sets import ClassSets
-from segunc.baselines.density import FeatureDensity, Neighbours
-from segunc.baselines.distil import Student, make_head
+from segunc.baselines.density import FeatureDistances, Neighbours
+from segunc.baselines.distil import StudentPosterior, make_head
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import ChannelDropout, OwnDropout, convert_dropout
-from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
-from segunc.baselines.swag import Point, SwagConfig, Trajectory
-from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
+from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
+from segunc.baselines.swag import SWAG, Point, Trajectory
+from segunc.baselines.variational import MeanFieldTraining, Variational
 from segunc.core.device import to_device
 from segunc.frames.source import Frame
 from segunc.networks import NetworkDescription, SegmentationNetwork
@@ -141,7 +141,7 @@ def everything(network: SegmentationNetwork) -> Fitted:
     on_gpu(network)
     extractor = FeatureExtractor(network, ["body.encoder"], [1.0, 0.5])
     bank = Neighbours(on_gpu(torch.rand(20, 8)))
-    density = FeatureDensity(extractor, [bank, bank])
+    density = FeatureDistances(extractor, [bank, bank])
     total = ScoreSum(
         parts=("entropy", "knn"),
         weights=(1.0, 2.0),
@@ -288,14 +288,14 @@ def channel_dropout(own: SegmentationNetwork) -> ChannelDropout:
     return ChannelDropout(AffineLayout(own).affine, 0.1)
 
 
-def ensemble(own: SegmentationNetwork) -> Ensemble:
+def ensemble(own: SegmentationNetwork) -> EnsemblePosterior:
     other = network(1)
-    return Ensemble([Branch(own, Deterministic()), Branch(other, Deterministic())])
+    return EnsemblePosterior([Branch(own, Deterministic()), Branch(other, Deterministic())])
 
 
-def student(own: SegmentationNetwork) -> Student:
+def student(own: SegmentationNetwork) -> StudentPosterior:
     head = own.body.head
-    return Student(own, make_head(head, 8), head)
+    return StudentPosterior(own, make_head(head, 8), head)
 
 
 POSTERIORS: dict[str, Callable[[SegmentationNetwork], Any]] = {
@@ -355,18 +355,18 @@ def abnn_members(layout: AffineLayout) -> Trainable[Any]:
 
 
 def trajectory(layout: AffineLayout) -> Trainable[Any]:
-    return Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))
+    return Trajectory(layout, SWAG(burn_in=0, collect_every=1))
 
 
 def mean_field(layout: AffineLayout) -> Trainable[Any]:
-    return MeanFieldTraining(layout, VariationalConfig())
+    return MeanFieldTraining(layout, Variational())
 
 
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
     "abnn": (ABNN_CONFIG, abnn_members),
     "deterministic": (AffineTrainingConfig(), Point),
-    "swag": (SwagConfig(), trajectory),
-    "variational": (VariationalConfig(), mean_field),
+    "swag": (SWAG(), trajectory),
+    "variational": (Variational(), mean_field),
 }
 
 

@@ -20,7 +20,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Deterministic
 from segunc.baselines.feature_extractor import FeatureExtractor
-from segunc.baselines.mixtures import Ensemble
+from segunc.baselines.mixtures import EnsemblePosterior
 from segunc.core.errors import InputError, NoteWarning, NotFiniteError
 from segunc.options import SamplingOptions
 from segunc.posteriors.abnn import ABNNPosterior
@@ -74,7 +74,7 @@ def ensemble() -> Sampler:
     first = Net()
     second = Net(1)
     branches = [Branch(first, Deterministic()), Branch(second, Deterministic())]
-    return Sampler(first, Ensemble(branches))
+    return Sampler(first, EnsemblePosterior(branches))
 
 
 KINDS: dict[str, Callable[[], Sampler]] = {

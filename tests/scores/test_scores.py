@@ -13,8 +13,8 @@ import torch
 from scipy.stats import entropy as scipy_entropy
 from torch import Tensor
 
+from segunc.colours import display_range
 from segunc.core.errors import InputError
-from segunc.gallery.colours import display_range
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import DrawAccumulator

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from segunc.baselines.anomaly import AnomalyConfig, fit_sum
-from segunc.baselines.features import FeaturesConfig, fit_features
-from segunc.training.config import FitConfig
+from segunc.baselines.anomaly import Anomaly
+from segunc.baselines.features import FeatureDensity
 from tests.conftest import Job
 from tests.study.conftest import Run
+from tests.support.fits import fit_folder
 from tools import cost_table
 
 
@@ -22,9 +22,9 @@ def model(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("model") / "model"
     data = {"dataset": "toy", "root": str(overconfident.data)}
     layers = ["body.encoder.features.3", "body.encoder.features.6"]
-    features = FeaturesConfig(layers=layers, frames=2)
-    fit_features(overconfident.abnn, FitConfig(features, data), out, device="cpu")
-    fit_sum(out, FitConfig(AnomalyConfig(draws=2), data), out, device="cpu")
+    features = FeatureDensity(layers=layers, frames=2)
+    fit_folder(features, overconfident.abnn, out, data)
+    fit_folder(Anomaly(draws=2), out, out, data)
     return out
 
 

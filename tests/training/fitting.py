@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from segunc.baselines.swag import Point, SwagConfig, Trajectory
-from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
+from segunc.baselines.swag import SWAG, Point, Trajectory
+from segunc.baselines.variational import MeanFieldTraining, Variational
 from segunc.posteriors.abnn import ABNN, Members
 from segunc.training.affine_task import AffineTask
 from segunc.training.config import AffineTrainingConfig
@@ -35,7 +35,7 @@ def point_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
 
 
 def swag_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
-    config = SwagConfig(
+    config = SWAG(
         **{
             "burn_in": 1,
             "collect_every": 2,
@@ -47,7 +47,7 @@ def swag_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
 
 
 def variational_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
-    config = VariationalConfig(
+    config = Variational(
         **{
             "lr": 0.005,
             "optimizer": "sgd",

@@ -10,7 +10,8 @@ from segunc.affine.draws import AffineLayout
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import load_network, save_network
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.saving import save_posterior
+from segunc.posteriors.model import link_network
+from segunc.posteriors.saving import posterior_record, save_posterior
 
 CONFIDENCE = 2.0
 """What the log frequencies are multiplied by, so that the best temperature is near it."""
@@ -20,9 +21,10 @@ def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
     network = load_network(base)
     report = convert(network.body)
     layout = AffineLayout(network)
-    save_posterior(
-        ABNNPosterior.around(layout, alpha, 2), report, base, folder, seed=0, provenance={}
-    )
+    posterior = ABNNPosterior.around(layout, alpha, 2)
+    record = posterior_record(posterior, report, base_sha256=network.sha256, seed=0, provenance={})
+    link_network(base, folder)
+    save_posterior(posterior, record, folder)
     return folder
 
 

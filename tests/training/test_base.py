@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,13 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.optim import SGD
 
-from segunc.baselines.dynamics import SgldConfig
+import segunc
+from segunc.baselines.dynamics import SGLD
 from segunc.cli.main import main
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule
-from segunc.posteriors.abnn import ABNN, finetune_abnn
+from segunc.posteriors.abnn import ABNN
 from segunc.training.base import SegmentationTask, WholeCheckpoints, train_members, train_network
 from segunc.training.config import (
     FinetuneConfig,
@@ -103,12 +105,13 @@ def first_batches(
 
     module = "training.base" if verb == "train" else "posteriors.finetune_run"
     monkeypatch.setattr(f"segunc.{module}.fit", look)
-    run = partial(train_network, config)
+    run: Callable[[], object] = partial(train_network, config, out, device="cpu")
     if verb == "finetune":
-        tuned = FinetuneConfig(ABNN(epochs=1, seed=config.seed), config.data)
-        run = partial(finetune_abnn, base, tuned)
+        settings = ABNN(epochs=1, seed=config.seed)
+        model = segunc.load(base)
+        run = partial(settings.fit, model, config.data, device="cpu", checkpoints=out)
     with pytest.raises(PowerFailureError):
-        run(out, device="cpu")
+        run()
     (batch,) = batches
     return batch
 
@@ -160,7 +163,7 @@ def test_a_member_is_finished_where_its_network_is_of_the_settings_asked_for(
     assert trainings(other) == 0
 
 
-UNUSED_SETTINGS = [(ABNN, "--seed=1"), (SgldConfig, "--trainer.max_epochs=3")]
+UNUSED_SETTINGS = [(ABNN, "--seed=1"), (SGLD, "--trainer.max_epochs=3")]
 
 
 @pytest.mark.parametrize(("settings", "word"), UNUSED_SETTINGS)
@@ -308,7 +311,7 @@ CODE_IN_TRAINER = [
     f"profiler: {NOTE}",
     "callbacks: EarlyStopping",
     "default_root_dir: elsewhere",
-    "logger: mlflow",
+    "logger: their_callbacks.Note",
 ]
 CODE_IN_OPTIONS = [
     ["--trainer.callbacks", NOTE],

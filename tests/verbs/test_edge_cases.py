@@ -17,12 +17,13 @@ from segunc.maps.labelled import open_maps
 from segunc.maps.pipeline import Summary
 from segunc.maps.store import MapsWriter
 from segunc.options import PredictOptions
+from segunc.posteriors.model import posterior_method
 from segunc.sampling.sampler import SamplerReport
 from segunc.verbs import demo
 from segunc.verbs.doctor import _check_report
 from segunc.verbs.execution import InputResult, choices_record, overlay_drawer, writer_threads
 from segunc.verbs.predict import PredictResult
-from segunc.verbs.training import _method_of, _recorded_sha256
+from segunc.verbs.training import _recorded_sha256
 from tests.maps.fakes import manifest
 
 
@@ -327,12 +328,12 @@ def test_labels_in_colours_give_classes_of_these_colours(tmp_path: Path) -> None
 
 
 def test_a_folder_without_a_posterior_has_no_method(tmp_path: Path) -> None:
-    assert _method_of(tmp_path) is None
+    assert posterior_method(tmp_path) is None
 
 
 def test_the_method_of_a_folder_is_that_of_its_posterior(tmp_path: Path) -> None:
     (tmp_path / "posterior.json").write_text('{"method": "abnn"}', encoding="utf-8")
-    assert _method_of(tmp_path) == "abnn"
+    assert posterior_method(tmp_path) == "abnn"
 
 
 def test_a_folder_without_a_network_records_no_hash(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import segunc
-from segunc.baselines.mixtures import make_ensemble
 from segunc.core.errors import InputError
 from segunc.evaluation.resampling import sidecar_path
 from segunc.frames.sources import plan_inputs
@@ -22,6 +21,7 @@ from segunc.training.lightning_runs import claim_checkpoints, no_half_folder
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.export import _Files
 from tests.maps.fakes import folder_bytes
+from tests.support.fits import ensemble_of
 
 SIZE = (16, 24)
 
@@ -58,14 +58,14 @@ def test_an_ensemble_removes_nobodys_members(bases: list[Path], tmp_path: Path, 
     mine.parent.mkdir(parents=True)
     mine.write_text("all of it")
     with pytest.raises(InputError, match=f"holds members/{name}, which is no file of the run"):
-        make_ensemble(bases, tmp_path)
+        ensemble_of(bases, tmp_path)
     assert folder_bytes(tmp_path) == {f"members/{name}": b"all of it"}
 
 
 def test_an_ensemble_is_made_again_in_its_place(bases: list[Path], tmp_path: Path) -> None:
-    make_ensemble(bases, tmp_path)
+    ensemble_of(bases, tmp_path)
     made = segunc.load(tmp_path).posterior_sha256
-    make_ensemble(bases, tmp_path)
+    ensemble_of(bases, tmp_path)
     assert segunc.load(tmp_path).posterior_sha256 == made
 
 
@@ -74,7 +74,7 @@ def test_the_members_of_an_ensemble_are_no_link(bases: list[Path], tmp_path: Pat
     (tmp_path / "out").mkdir()
     (tmp_path / "out/members").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="members"):
-        make_ensemble(bases, tmp_path / "out")
+        ensemble_of(bases, tmp_path / "out")
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 

@@ -14,7 +14,6 @@ from torch import nn
 
 import segunc
 from segunc.affine.draws import in_scope
-from segunc.baselines.mixtures import make_ensemble
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.files import parse_json, read_json
@@ -25,6 +24,7 @@ from segunc.maps.shards import file_sum, iterate_lines
 from segunc.posteriors.model import copy_model, model_files
 from segunc.reporting.inputs import read_domain
 from segunc.training.config import read_config, recorded_data
+from tests.support.fits import ensemble_of
 
 ENDLESS = r"^(\w+\s?)+$"
 LONG_NAME = "a" * 60 + "!"
@@ -53,7 +53,7 @@ def ensemble(tmp_path: Path) -> Path:
         folder = tmp_path / f"seed-{seed}"
         segunc.ABNN(members=2, alpha=0.1).fit(model).save(folder)
         folders.append(folder)
-    make_ensemble(folders, tmp_path / "ensemble")
+    ensemble_of(folders, tmp_path / "ensemble")
     return tmp_path / "ensemble"
 
 

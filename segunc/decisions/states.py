@@ -1,0 +1,19 @@
+"""How sure a line on a model is: what a report and a model card call it."""
+
+from __future__ import annotations
+
+MEASURED = "measured"
+STATED = "stated"
+OPEN = "open"
+HOLDS = "holds"
+LIMITED = "limited"
+BROKEN = "broken"
+STATES = {
+    HOLDS: "kept on other frames",
+    LIMITED: "kept, but not under shift",
+    BROKEN: "does not hold",
+    OPEN: "open",
+    MEASURED: "measured",
+    STATED: "stated, not measured",
+}
+"""States of a line, and what the reader sees."""

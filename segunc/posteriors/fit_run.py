@@ -1,0 +1,103 @@
+"""A fit under way: what its method is given, and what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Generic, cast
+
+import torch
+
+from segunc.core.errors import InputError
+from segunc.posteriors.model import Attachment, Model, configuration_documents
+from segunc.training.config import DATA, FinetuneConfig, FitConfig, S, now
+from segunc.training.fit_data import DataSource
+
+Say = Callable[[str], None]  # receives a line for each step of a fit
+
+
+def silent(line: str) -> None:
+    """Show nothing."""
+
+
+class FitRun(Generic[S]):
+    """A fit on a finished model, which stays as it is.
+
+    Args:
+        model: that it begins with, on the device of the fit.
+        config: the settings, and those of the data set.
+        source: of the data.
+        say: receives a line for each step.
+        quiet: whether no progress is shown.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        config: FitConfig[S] | FinetuneConfig[S],
+        source: DataSource,
+        *,
+        say: Say,
+        quiet: bool = False,
+    ) -> None:
+        self.model = model
+        self.config = config
+        self.settings = config.settings
+        self.source = source
+        self.say = say
+        self.quiet = quiet
+
+    @property
+    def method(self) -> str:
+        """Its name."""
+        name: str = cast(Any, self.settings).method
+        return name
+
+    @cached_property
+    def data(self) -> Any:
+        """The :class:`segunc.training.fit_data.FitData` that the method looks at.
+
+        Raises:
+            InputError: there are none.
+        """
+        if not self.source:
+            needs = getattr(self.settings, "uses_data", {"": f"the method {self.method}"})
+            raise InputError(
+                f"{' and '.join(needs.values())} needs data",
+                hint="give a loader, a data module or the settings of a data set",
+            )
+        return self.source.open(self.model.network.description.num_classes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.model.network.parameters()).device
+
+    def fitted_on(self, split: str) -> dict[str, Any]:
+        """Return a record of the frames, the date and the version of torch."""
+        size = self.config.data.get("size")
+        images = getattr(self.settings, "images", None)
+        dataset = images or self.config.data.get("dataset")
+        return {
+            "dataset": dataset or "data of a program",
+            "split": split,
+            "size": None if size is None else list(size),
+            "date": now(),
+            "torch": torch.__version__,
+        }
+
+    def attach(
+        self, attachment: Attachment, summary: str, beside: Mapping[str, bytes] | None = None
+    ) -> Model:
+        """Return the model with what was fitted on it.
+
+        Args:
+            attachment: what was fitted.
+            summary: of it, for the user.
+            beside: the contents of its further files by name.
+        """
+        attachment.keep(beside or {})
+        documents = configuration_documents(self.config, self.method)
+        if self.model.records_data:
+            documents.pop(DATA, None)  # that of the training stays
+        return self.model.with_attachment(attachment, documents, summary)

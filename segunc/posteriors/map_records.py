@@ -1,0 +1,174 @@
+"""What is recorded of a model and its sampler beside the maps that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from segunc.core.bounds import Count, Seed, check_value
+from segunc.core.device import describe_device
+from segunc.core.errors import InputError
+from segunc.data.images import AnyImage
+from segunc.maps.encoding import encode_score
+from segunc.maps.regions import strongest_regions
+from segunc.networks.network import SegmentationNetwork
+from segunc.posteriors.image_maps import ImageMaps
+from segunc.posteriors.map_origin import Origin, ScoreMap
+from segunc.sampling.branches import AnyPosterior
+from segunc.sampling.sampler import Reasons, Sampler, sample_frames
+from segunc.scores import SCORES
+
+
+def check_sampling(draws: object, seed: object, scores: object) -> None:
+    """Raise InputError for draws, a seed or names of scores of another type, or out of bounds."""
+    check_value("draws", draws, Count, "the number of sampled networks, e.g. draws=8")
+    check_value("seed", seed, Seed, "a whole number of at least 0")
+    if isinstance(scores, str):
+        raise InputError(f"scores is one text, '{scores}'", hint=f'scores=("{scores}",)')
+
+
+def sampler_record(sampler: Sampler, used: Iterable[Any]) -> dict[str, Any]:
+    """Return what a run records of what was fitted on its model: T of the logits, the calibrator of
+    the mean, and what scores are made of.
+
+    Args:
+        sampler: of the run.
+        used: the attachments that give evidence for its scores.
+    """
+    record: dict[str, Any] = {"temperature": sampler.fitted.temperature}
+    calibrator = sampler.fitted.calibrator
+    if calibrator:
+        record["calibrator"] = str(calibrator)
+        record["calibrator_sha256"] = calibrator.sha256
+    for attachment in used:
+        record.update(attachment.record())
+    return record
+
+
+def model_record(
+    network: SegmentationNetwork,
+    posterior: AnyPosterior,
+    provenance: object,
+    attachments: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what a manifest says of a model, for readers of its maps.
+
+    Args:
+        network: of the model.
+        posterior: of the model.
+        provenance: that the record of the posterior holds, or None.
+        attachments: what was fitted on the model, by name.
+    """
+    description = network.description
+    calibration = attachments.get("calibration")
+    features = attachments.get("features")
+    record: dict[str, Any] = {
+        "architecture": f"{description.architecture} {description.encoder}",
+        "method": posterior.method,
+        "members": posterior.members,
+        "parameters": posterior.settings(),
+        "provenance": provenance,
+        "calibration": calibration and asdict(calibration),
+    }
+    if features:
+        record["feature_encoder"] = features.encoder
+    return record
+
+
+def component_thresholds(scores: Iterable[str]) -> dict[str, float]:
+    """Return from which value on the pixels of each score form components, in the order of the
+    table of scores.
+    """
+    chosen = set(scores)
+    thresholds: dict[str, float] = {}
+    for name in SCORES:
+        threshold = SCORES[name].threshold if name in chosen else None
+        if threshold is not None:
+            thresholds[name] = threshold
+    return thresholds
+
+
+def origin_of(
+    sampler: Sampler, used: Sequence[Any], hashes: Mapping[str, Any], model: Mapping[str, Any]
+) -> Origin:
+    """Return what made the maps of a sampler, with the settings that ``segunc predict`` records.
+
+    Args:
+        sampler: which makes the maps.
+        used: the attachments that give evidence for its scores.
+        hashes: of the model, ``base_sha256`` and ``posterior_sha256``.
+        model: :func:`model_record`.
+    """
+    measured_to: dict[str, float] = {}
+    for attachment in used:
+        measured = getattr(attachment, "measured_to", None)
+        if measured:
+            measured_to["anomaly"] = measured
+    run = {
+        "base_sha256": hashes["base_sha256"],
+        "posterior_sha256": hashes["posterior_sha256"],
+        **sampler_record(sampler, used),
+        "draws": sampler.draws,
+        "seed": sampler.seed,
+        "scheme": sampler.noise.scheme,
+        "scope": sampler.scope,
+        "size": None,
+        "store": "png",
+        "precision": sampler.precision,
+        "chunk": None,  # is chosen for each frame
+        "group": 1,
+        "threads": torch.get_num_threads(),
+        "device": sampler.device.type,
+        "maps": list(sampler.scores),
+        "overlay": None,
+        "component_thresholds": component_thresholds(sampler.scores),
+        "mask_sha256": None,
+    }
+    return Origin(run, model, describe_device(sampler.device), measured_to)
+
+
+def sample_image(sampler: Sampler, image: AnyImage, origin: Origin) -> ImageMaps:
+    """Return the maps of one image, at its own size.
+
+    Args:
+        sampler: over a :class:`SegmentationNetwork`.
+        image: RGB ``[H, W, 3]``, uint8 or float32 in 0..1.
+        origin: what makes the maps.
+    """
+    network = sampler.network
+    assert isinstance(network, SegmentationNetwork)
+    result = sample_frames(sampler, [image])
+    scores = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
+    reasons = _reasons_of(scores, result.reasons[0]) if result.reasons else {}
+    return ImageMaps(
+        prediction=result.prediction[0].cpu().numpy(),
+        scores=scores,
+        image=image,
+        classes=network.description.classes,
+        palette=network.description.palette,
+        origin=origin,
+        reasons=reasons,
+    )
+
+
+def _reasons_of(
+    scores: Mapping[str, ScoreMap], reasons: Reasons
+) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return what made the strongest pixel of each strong region of sums of scores: what
+    ``segunc predict`` records of a frame. It is asked at once, because what gives the reasons holds
+    features of the whole frame.
+    """
+    made: dict[tuple[int, int], dict[str, Any]] = {}
+    for name, threshold in component_thresholds(scores).items():
+        if "scores" not in SCORES[name].sources:
+            continue
+        try:
+            stored = encode_score(name, scores[name])
+        except InputError:  # such maps cannot be saved, which says so
+            continue
+        pixels = [region.peak for region in strongest_regions(stored, threshold)]
+        made.update(zip(pixels, reasons(pixels), strict=True))
+    return made

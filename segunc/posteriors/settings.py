@@ -1,0 +1,82 @@
+"""The settings of methods, each an object with ``fit``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from segunc.core.bounds import Settings
+from segunc.posteriors.fitting import fit_model
+from segunc.posteriors.model import Model
+from segunc.training.config import load_settings, save_settings
+
+
+class MethodSettings(Settings):
+    """The settings of a method, which make a model of another one.
+
+    ``method`` is its name in :data:`METHODS`.
+    """
+
+    method: ClassVar[str]
+
+    def settled(self, *, has_data: bool) -> Self:
+        """Return the settings of a fit, with a value for each default that depends on the data."""
+        return self
+
+    def fit(
+        self,
+        model: Model,
+        data: Any = None,
+        *,
+        device: str = "auto",
+        trainer: Mapping[str, Any] | None = None,
+        checkpoints: Path | str | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> Model:
+        """Return a model that this method makes of another one, which is not changed.
+
+        ``segunc finetune`` calls it, too: the same settings and data make the same model. The
+        global random numbers are left as they were.
+
+        Args:
+            model: of :func:`segunc.load` or :func:`segunc.wrap`. Methods that make a posterior take
+                a deterministic one.
+            data: a ``DataLoader`` or another iterable of batches ``(image, label)``, or of
+                dictionaries with these keys: float images ``[N, 3, H, W]`` in 0..1 and class ids
+                ``[N, H, W]`` or ``[N, 1, H, W]``, 255 ignored; a Lightning data module; the path of
+                a configuration; ``NAME:FOLDER`` of a data set, or its settings as a mapping; for
+                methods that need no labels also images RGB uint8 ``[H, W, 3]``. None takes the data
+                that the model was made with, where the method needs some. A single loader serves
+                as every split.
+            device: ``auto``, ``cpu`` or ``cuda[:N]``. A network that gets a posterior is left
+                there.
+            trainer: settings of Lightning's Trainer, for a method that trains.
+            checkpoints: folder in which a training keeps its checkpoints, so that it continues
+                there after it was stopped; None keeps none.
+            say: receives a line for each step; None shows none, and no progress either.
+
+        Raises:
+            InputError: the model, the data and the settings do not fit together.
+            PartialFailure: a training broke off; its checkpoints stay.
+        """
+        return fit_model(
+            self, model, data, device=device, trainer=trainer, checkpoints=checkpoints, say=say
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the settings as a YAML file, which ``load`` and ``segunc finetune --config`` read.
+
+        Args:
+            path: of the file; one that is there is replaced.
+        """
+        save_settings(self, Path(path))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Return the settings in a YAML file; what it does not name has its default.
+
+        Raises:
+            InputError: the file cannot be read, or has an unknown key or a wrong value.
+        """
+        return load_settings(cls, Path(path))

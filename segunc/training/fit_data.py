@@ -1,0 +1,428 @@
+"""What a fit looks at: a data set by its settings, or what a program hands over: loaders, batches,
+images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from segunc.core.bounds import from_plain
+from segunc.core.errors import InputError
+from segunc.data.images import Image, Labels
+from segunc.data.labels import IGNORE
+from segunc.training.batches import count_batches, open_data, unpack_batch
+from segunc.training.config import plain_values, read_config, recorded_data, with_own_paths
+
+if TYPE_CHECKING:
+    from segunc.data.module import DataConfig
+
+MAX_COUNTED_FRAMES = 400
+"""Frames whose labels say how frequent the classes are."""
+
+
+class FitData(Protocol):
+    """What methods need of the data that they are fitted on, as
+    :class:`segunc.data.module.SegmentationDataModule` has it.
+    """
+
+    seed: int
+    size: tuple[int, int] | None
+    validation: str
+
+    def dataset(self, split: str) -> Any:
+        """Return the frames of a split: they have a length and ``read(index)``, which gives an
+        image ``[H, W, 3]`` and train ids uint8 ``[H, W]``, 255 ignored.
+        """
+
+    def folds(self) -> Sequence[Any]:
+        """Return data whose ``val`` is held out of their ``train``."""
+
+
+class FrameName(NamedTuple):
+    """A frame without a file."""
+
+    name: str
+
+
+class LoaderFrames:
+    """The frames of the batches of a loader, read one after the other.
+
+    They have no names of their own: :func:`content_name` tells them apart, in every loader alike.
+
+    Args:
+        loader: gives batches as :func:`segunc.training.batches.unpack_batch` takes them.
+    """
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self._loader = loader
+        self._next = 0  # number of the frame that `_reading` gives next
+        self._reading: Iterator[tuple[Tensor, Tensor]] | None = None
+        self._kept: list[dict[str, Tensor]] = []
+
+    @cached_property
+    def _count(self) -> int:
+        return sum(len(images) for images, _ in map(unpack_batch, self._loader))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _tensors(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield image ``[3, H, W]`` and labels ``[H, W]`` of each frame of a pass."""
+        for images, labels in map(unpack_batch, self._loader):
+            yield from zip(images, labels, strict=True)
+
+    def read(self, index: int) -> tuple[Any, Labels]:
+        """Return an image ``[H, W, 3]`` and train ids uint8 ``[H, W]``; frames are best read in
+        their order, because a former one begins a new pass.
+
+        The image is uint8 where all values are those of 8 bits divided by 255, else float32.
+        """
+        if self._reading is None or index < self._next:
+            self._reading = self._tensors()
+            self._next = 0
+        for image, labels in self._reading:
+            self._next += 1
+            if self._next > index:
+                return as_image(image), as_labels(labels)
+        raise InputError(
+            f"the loader gave {self._next} frames, and {len(self)} in an earlier pass",
+            hint="give a loader whose passes have the same number of frames",
+        )
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        """Return ``image`` float32 ``[3, H, W]`` and ``label`` int64 ``[H, W]`` of any frame; all
+        frames are kept in memory for it.
+        """
+        if not self._kept:
+            self._kept = [{"image": image, "label": label} for image, label in self._tensors()]
+        return self._kept[index]
+
+
+def as_image(image: Tensor) -> npt.NDArray[Any]:
+    """Return ``[3, H, W]`` in 0..1 as ``[H, W, 3]``: uint8 where nothing is lost by it."""
+    values = image.detach().cpu().permute(1, 2, 0).contiguous()
+    if values.dtype == torch.uint8:
+        return np.asarray(values.numpy())
+    values = values.float()
+    codes = (values * 255).round().clamp(0, 255).to(torch.uint8)
+    if bool((codes.float() / 255 == values).all()):
+        return np.asarray(codes.numpy())
+    return np.asarray(values.numpy())
+
+
+def as_labels(labels: Tensor) -> Labels:
+    """Return int64 class ids as uint8.
+
+    Raises:
+        InputError: a class id that uint8 does not hold.
+    """
+    values = labels.cpu().numpy()
+    if values.min(initial=0) < 0 or values.max(initial=0) > IGNORE:
+        outside = values[(values < 0) | (values > IGNORE)][0]
+        raise InputError(
+            f"the labels hold {outside}, which is neither a class id nor {IGNORE}",
+            hint=f"mark ignored pixels with {IGNORE}",
+        )
+    return np.asarray(values.astype(np.uint8))
+
+
+class CountedLoader:
+    """A loader whose number of batches is known.
+
+    Args:
+        loader: gives the batches.
+        batches: of a pass.
+    """
+
+    def __init__(self, loader: Iterable[Any], batches: int) -> None:
+        self._loader = loader
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, batch in enumerate(self._loader):
+            if number == self._batches:
+                return
+            yield batch
+
+
+@dataclass
+class LoaderData:
+    """Loaders of a program, in the form of :class:`FitData`.
+
+    Args:
+        loaders: by the name of their split; the only one serves every split.
+        classes: number C of the network's classes.
+        max_batches: of a pass over a loader that does not say its length; 0 counts all.
+    """
+
+    loaders: Mapping[str, Iterable[Any]]
+    classes: int
+    max_batches: int = 0
+    seed: int = 0
+    workers: int = 0
+    size: tuple[int, int] | None = None
+    validation: str = "val"
+    _frames: dict[str, LoaderFrames] = field(default_factory=dict)
+
+    def loader(self, split: str) -> Iterable[Any]:
+        """Return the loader of a split.
+
+        Raises:
+            InputError: there is none.
+        """
+        if len(self.loaders) == 1:
+            (only,) = self.loaders.values()
+            return only
+        if split not in self.loaders:
+            raise InputError(
+                f"the data module has no split {split}",
+                hint=f"it has {', '.join(self.loaders)}; or give one loader",
+            )
+        return self.loaders[split]
+
+    def dataset(self, split: str, *, augment: bool = False) -> LoaderFrames:
+        if split not in self._frames:
+            self._frames[split] = LoaderFrames(self.loader(split))
+        return self._frames[split]
+
+    def folds(self) -> list[LoaderData]:
+        return [self]
+
+    @cached_property
+    def batch_size(self) -> int:
+        """Frames of the first batch."""
+        for batch in self.loader("train"):
+            return len(unpack_batch(batch)[0])
+        return 1
+
+    def prepare_data(self, *, selects: bool = True) -> None:
+        """Check the first batch before the work.
+
+        Raises:
+            InputError: it is no batch.
+        """
+        self.train_dataloader()
+        for batch in self.loader("train"):
+            unpack_batch(batch)
+            return
+
+    def train_dataloader(self) -> CountedLoader:
+        loader = self.loader("train")
+        return CountedLoader(loader, count_batches(loader, self.max_batches))
+
+    def class_frequencies(self, limit: int = MAX_COUNTED_FRAMES) -> list[float]:
+        """Return the share of the labelled pixels of each class, in the first frames of a pass.
+
+        Args:
+            limit: most frames to read.
+        """
+        counts = torch.zeros(IGNORE + 1, dtype=torch.int64)
+        frames = 0
+        for images, labels in map(unpack_batch, self.loader("train")):
+            ids = torch.from_numpy(as_labels(labels)).flatten().long()
+            counts += ids.bincount(minlength=IGNORE + 1)
+            frames += len(images)
+            if frames >= limit:
+                break
+        of_classes = counts[: self.classes].double()
+        if not int(of_classes.sum()):
+            raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
+        return [float(share) for share in of_classes / of_classes.sum()]
+
+
+@dataclass(frozen=True)
+class GivenImages:
+    """Images without labels of a program: each is held out in turn, and the others are ``train``.
+
+    Args:
+        images: RGB uint8 ``[H, W, 3]``.
+        held_out: the number of the image that is ``val``.
+    """
+
+    images: Sequence[Image]
+    held_out: int | None = None
+    seed: int = 0
+    size: tuple[int, int] | None = None
+    validation: str = "leave-frame-out"
+
+    @cached_property
+    def samples(self) -> list[FrameName]:
+        return [FrameName(content_name(image)) for image in self.images]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def dataset(self, split: str) -> GivenImages:
+        chosen = []
+        for number, image in enumerate(self.images):
+            if (number == self.held_out) == (split == "val"):
+                chosen.append(image)
+        return replace(self, images=chosen, held_out=None)
+
+    def folds(self) -> list[GivenImages]:
+        return [replace(self, held_out=number) for number in range(len(self.images))]
+
+    def read(self, index: int) -> tuple[Image, Labels]:
+        """Return an image and its labels: all pixels are normal (0)."""
+        image = self.images[index]
+        return image, np.zeros(image.shape[:2], np.uint8)
+
+
+def content_name(image: npt.NDArray[Any]) -> str:
+    """Return a name of an image that its values and its shape decide."""
+    digest = hashlib.sha256(f"{image.dtype}{image.shape}".encode())
+    digest.update(np.ascontiguousarray(image).tobytes())
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where a fit takes its frames from.
+
+    Args:
+        settings: of a data set, by the names of :class:`segunc.data.module.DataConfig`; empty where
+            a program hands over the data.
+        handed_over: opens what a program hands over, for a number of classes; None for a data set.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    handed_over: Callable[[int], Any] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.settings) or self.handed_over is not None
+
+    def open(self, classes: int) -> Any:
+        """Return the :class:`FitData` for a network of so many classes."""
+        if self.handed_over is not None:
+            return self.handed_over(classes)
+        return open_data(self.settings, classes)
+
+
+def data_source(data: Any, folder: Path | None = None, *, max_batches: int = 0) -> DataSource:
+    """Return the source of the data that a caller of a fit gives.
+
+    Args:
+        data: None for the data set that the model was made with; settings of a data set as a
+            mapping or a :class:`segunc.data.module.DataConfig`; the path of a YAML file with the
+            section ``data``; ``NAME:FOLDER`` of a data set; a data module; a loader or another
+            iterable of batches ``(image, label)``; images RGB uint8 ``[H, W, 3]`` without labels.
+        folder: that the model was loaded from.
+        max_batches: of a loader that does not say its length; 0 counts all.
+
+    Raises:
+        InputError: the data are none of these.
+    """
+    from segunc.data.module import DataConfig, SegmentationDataModule
+
+    if data is None:
+        recorded = None if folder is None else recorded_data(folder)
+        return DataSource(_settings(recorded) if recorded else {})
+    if isinstance(data, DataSource):
+        return data
+    if isinstance(data, DataConfig):
+        return DataSource(plain_values(asdict(data)))
+    if isinstance(data, Mapping):
+        return DataSource(_settings(data))
+    if isinstance(data, str | Path):
+        return DataSource(_settings(_named_data(str(data))))
+    if isinstance(data, SegmentationDataModule):
+        settings = plain_values(asdict(data.config))
+        return DataSource(settings, lambda classes: copy(_checked(data, classes)))
+    if callable(getattr(data, "train_dataloader", None)):
+        return DataSource(handed_over=lambda classes: _of_module(data, classes, max_batches))
+    images = _given_images(data)
+    if images is not None:
+        return DataSource(handed_over=lambda classes: GivenImages(images))
+    if isinstance(data, Iterable):
+        return DataSource(
+            handed_over=lambda classes: LoaderData({"train": data}, classes, max_batches)
+        )
+    raise InputError(
+        f"data of type {type(data).__name__} hold no batches",
+        hint="give a DataLoader, a data module, settings of a data set, or the path of a "
+        "configuration",
+    )
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings of a data set, checked."""
+    from segunc.data.module import DataConfig
+
+    config: DataConfig = from_plain(DataConfig, values, DataConfig.section)
+    return asdict(config)
+
+
+def _named_data(text: str) -> Mapping[str, Any]:
+    """Return the settings in a configuration, or of a data set as ``NAME:FOLDER``.
+
+    Raises:
+        InputError: the text is neither.
+    """
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml"):
+        values = read_config(path)
+        section = values.get("data", values)
+        if not isinstance(section, dict):
+            raise InputError(f"configuration {path}: data is {section!r}, not keys with values")
+        return with_own_paths(section, path)
+    name, colon, folder = text.partition(":")
+    if not colon:
+        raise InputError(
+            f"data '{text}' is neither a YAML file nor NAME:FOLDER of a data set",
+            hint="for instance cityscapes:/data/cityscapes",
+        )
+    return {"dataset": name, "root": folder}
+
+
+def _checked(data: Any, classes: int) -> Any:
+    """Return a data module of this package; InputError where it has another number of classes."""
+    count = data.label_map.num_classes
+    if count != classes:
+        raise InputError(
+            f"data set {data.config.dataset} has {count} classes, but the network has {classes}",
+            hint="give the data set of its training, or data.labels with its classes",
+        )
+    return data
+
+
+def _of_module(data: Any, classes: int, max_batches: int) -> LoaderData:
+    """Return the loaders of a LightningDataModule of one's own."""
+    data.prepare_data()
+    data.setup("fit")
+    loaders = {"train": data.train_dataloader()}
+    validation = data.val_dataloader()
+    if isinstance(validation, Iterable) and not isinstance(validation, list | tuple):
+        loaders["val"] = validation
+    return LoaderData(loaders, classes, max_batches)
+
+
+def _given_images(data: Any) -> list[Image] | None:
+    """Return images without labels; None where the data are something else."""
+    if not isinstance(data, list | tuple) or not data:
+        return None
+    images = []
+    for image in data:
+        if not isinstance(image, np.ndarray) or image.ndim != 3:
+            return None
+        if image.dtype != np.uint8 or image.shape[2] != 3:
+            raise InputError(
+                f"an image has the dtype {image.dtype} and the shape {image.shape}; expected RGB "
+                "uint8 [H, W, 3]",
+                hint="check its axes and its dtype",
+            )
+        images.append(image)
+    return images

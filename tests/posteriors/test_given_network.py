@@ -1,0 +1,180 @@
+"""Models of a module that no folder can build: saved without it, opened with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import segunc
+from segunc.baselines.distil import Student
+from segunc.baselines.features import FeatureDensity
+from segunc.baselines.mc_dropout import MCDropout
+from segunc.baselines.mixtures import TTA, Ensemble
+from segunc.baselines.temperature import Temperature
+from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
+
+CLASSES = ("road", "car", "sky")
+MEAN = torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
+STD = torch.tensor(IMAGENET_STD).view(3, 1, 1)
+IMAGE = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
+
+
+def module(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    made = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1)
+    )
+    made[1].running_var.uniform_(0.5, 2)
+    return made.eval()
+
+
+@torch.no_grad()
+def batches(count: int = 2) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Frames whose labels are mostly what the network says."""
+    generator = torch.Generator().manual_seed(1)
+    loader = []
+    for _ in range(count):
+        images = torch.randint(0, 256, (2, 3, 16, 16), generator=generator).float() / 255
+        logits = module()((images - MEAN) / STD)
+        chosen = torch.rand(2, 16, 16, generator=generator) < 0.7
+        other = torch.randint(0, 3, (2, 16, 16), generator=generator)
+        labels = logits.argmax(1).where(chosen, other)
+        loader.append((images, labels))
+    return loader
+
+
+def wrapped(seed: int = 0) -> segunc.Model:
+    return segunc.wrap(module(seed), CLASSES)
+
+
+def fitted_with_two_networks() -> segunc.Model:
+    members = [segunc.ABNN().fit(wrapped(seed), batches()) for seed in (0, 1)]
+    return Ensemble().fit(members)
+
+
+def taught() -> segunc.Model:
+    teacher = segunc.ABNN(members=2).fit(wrapped())
+    settings = Student(epochs=1, head_channels=4, draws=2, corruptions=[])
+    return settings.fit(teacher, batches())
+
+
+MODELS: dict[str, Callable[[], segunc.Model]] = {
+    "deterministic": wrapped,
+    "abnn": lambda: segunc.ABNN(members=2).fit(wrapped(), batches()),
+    "mc-dropout": lambda: MCDropout(p=0.2).fit(wrapped()),
+    "temperature": lambda: Temperature(draws=2).fit(segunc.ABNN().fit(wrapped()), batches()),
+    "features": lambda: FeatureDensity(layers=["body.1"], bank=50).fit(wrapped(), batches()),
+    "tta": lambda: TTA().fit(segunc.ABNN().fit(wrapped())),
+    "student": taught,
+}
+
+
+def scores_of(model: segunc.Model) -> tuple[str, ...]:
+    return ("entropy", "knn") if "features" in model.attachments else ("entropy", "epistemic")
+
+
+def assert_same_maps(model: segunc.Model, other: segunc.Model) -> None:
+    draws = max(6, model.posterior.members)
+    maps = model(IMAGE, draws=draws, scores=scores_of(model))
+    others = other(IMAGE, draws=draws, scores=scores_of(model))
+    np.testing.assert_array_equal(maps.prediction, others.prediction)
+    for name, values in maps.scores.items():
+        np.testing.assert_array_equal(values, others.scores[name])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_comes_back_with_its_module(tmp_path: Path, kind: str) -> None:
+    model = MODELS[kind]()
+    model.save(tmp_path)
+    has_weights = (tmp_path / "network.safetensors").exists()
+    assert has_weights == (kind == "student"), "whose weights only the folder holds"
+    again = segunc.load(tmp_path, network=module())
+    assert again.posterior_sha256 == model.posterior_sha256
+    assert_same_maps(again, model)
+
+
+def test_an_ensemble_takes_a_module_for_each_member(tmp_path: Path) -> None:
+    model = fitted_with_two_networks()
+    model.save(tmp_path)
+    again = segunc.load(tmp_path, network=[module(0), module(1)])
+    assert_same_maps(again, model)
+    with pytest.raises(segunc.InputError, match="the folder holds more networks"):
+        segunc.load(tmp_path, network=module(0))
+    with pytest.raises(segunc.InputError, match="the module given as network has the hash"):
+        segunc.load(tmp_path, network=[module(1), module(0)])
+
+
+def test_a_model_stands_for_its_module(tmp_path: Path) -> None:
+    model = MODELS["abnn"]()
+    model.save(tmp_path)
+    assert_same_maps(segunc.load(tmp_path, network=wrapped()), model)
+
+
+def test_a_loaded_model_is_saved_again(tmp_path: Path) -> None:
+    model = MODELS["temperature"]()
+    model.save(tmp_path / "first")
+    again = segunc.load(tmp_path / "first", network=module())
+    again.save(tmp_path / "second")
+    assert_same_maps(segunc.load(tmp_path / "second", network=module()), model)
+
+
+def test_loading_leaves_the_module_as_it_is(tmp_path: Path) -> None:
+    MODELS["abnn"]().save(tmp_path)
+    mine = module().train()
+    state = {name: tensor.clone() for name, tensor in mine.state_dict().items()}
+    segunc.load(tmp_path, network=mine)
+    assert [type(part) for part in mine] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.Conv2d]
+    for name, tensor in mine.state_dict().items():
+        assert torch.equal(tensor, state[name])
+
+
+def change_a_weight(network: Any) -> None:
+    with torch.no_grad():
+        network[0].weight[0, 0, 0, 0] += 1
+
+
+def test_a_module_of_other_weights_is_refused(tmp_path: Path) -> None:
+    MODELS["abnn"]().save(tmp_path)
+    other = module()
+    change_a_weight(other)
+    with pytest.raises(segunc.InputError, match="give the module with the weights"):
+        segunc.load(tmp_path, network=other)
+
+
+def test_a_folder_without_its_network_says_what_to_give(tmp_path: Path) -> None:
+    MODELS["abnn"]().save(tmp_path)
+    with pytest.raises(segunc.InputError, match=r"segunc\.load\(folder, network=module\)"):
+        segunc.load(tmp_path)
+
+
+def test_what_is_no_module_is_refused(tmp_path: Path) -> None:
+    MODELS["abnn"]().save(tmp_path)
+    with pytest.raises(segunc.InputError, match="of type str, not a torch module"):
+        segunc.load(tmp_path, network=["resnet"])  # type: ignore[list-item]
+
+
+def test_weights_that_changed_after_the_fit_are_not_saved(tmp_path: Path) -> None:
+    mine = module()
+    base = segunc.wrap(mine, CLASSES)
+    model = Temperature(draws=1).fit(base, batches())
+    change_a_weight(mine)
+    with pytest.raises(segunc.InputError, match="weights of the network have changed"):
+        model.save(tmp_path / "model")
+
+
+def test_a_deterministic_model_is_not_written_over_a_bayesian_one(tmp_path: Path) -> None:
+    MODELS["abnn"]().save(tmp_path)
+    with pytest.raises(segunc.InputError, match="holds a Bayesian model"):
+        wrapped().save(tmp_path)
+
+
+def test_a_student_is_not_written_over_another_model(tmp_path: Path) -> None:
+    wrapped().save(tmp_path)
+    with pytest.raises(segunc.InputError, match="holds another model"):
+        taught().save(tmp_path)
