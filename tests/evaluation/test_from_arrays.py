@@ -306,6 +306,21 @@ def test_containers_give_the_same_numbers(container):
     assert segunc.score(maps, labels, replicates=0).auroc == expected
 
 
+def test_one_name_stands_for_a_list_of_it():
+    alone = segunc.score(
+        ENTROPY, MASKS, protocols="smiyc", components="smiyc-obstacle", by="distance", replicates=0
+    )
+    listed = segunc.score(
+        ENTROPY,
+        MASKS,
+        protocols=["smiyc"],
+        components=["smiyc-obstacle"],
+        by=["distance"],
+        replicates=0,
+    )
+    assert alone.to_dict() == listed.to_dict()
+
+
 def test_a_label_of_its_own_for_ignored_pixels():
     labels = [np.where(mask == 255, -1, mask.astype(np.int64)) for mask in MASKS]
     expected = segunc.score(ENTROPY, MASKS, replicates=0)
@@ -336,7 +351,7 @@ MASK = MASKS[0]
 WRONG_PROBABILITIES = np.full((4, *SIZE), 0.4, np.float32)
 BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "another size": (GOOD, MASK[:5], {}, "score 'score' is 24 x 36, and its label 5 x 36"),
-    "another number": ([GOOD], MASKS, {}, "1 frames, and labels has 4"),
+    "another number": ([GOOD], MASKS, {}, "has 1 frame, and labels has 4"),
     "unknown values": (GOOD, MASK + 2, {}, r"holds the values \[2, 3\].*ignored.*classes=19"),
     "float labels": (GOOD, MASK.astype(float), {}, "label of frame '000000' is of type float64"),
     "NaN": (GOOD * np.nan, MASK, {}, "holds NaN or infinite values at 8\\d\\d labelled pixels"),
@@ -360,6 +375,10 @@ BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "few names": (ENTROPY, MASKS, {"names": ["a"]}, "1 names are given for 4 labels"),
     "same names": (ENTROPY, MASKS, {"names": [*"aabc"]}, "two frames are named 'a'"),
     "a track": (GOOD, MASK, {"components": ["x"]}, "there is no component track 'x'"),
+    "a protocol": (GOOD, MASK, {"protocols": "per-image"}, "there is no protocol 'per-image'"),
+    "no protocol": (GOOD, MASK, {"protocols": []}, "protocols is empty"),
+    "half a class": (MASK, MASK, {"classes": 2.5}, "classes is 2.5"),
+    "one class": (MASK, MASK, {"classes": 1}, "classes says 1 classes"),
     "replicates": (GOOD, MASK, {"replicates": 3}, "`replicates` 3: use 0"),
     "class ids": (GOOD, MASK, {"prediction": MASK}, "prediction and probabilities go with labels"),
     "floats as ids": (GOOD, MASK, {"classes": 4}, "floats .* neither class ids nor prob"),
