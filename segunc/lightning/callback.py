@@ -102,7 +102,9 @@ class UncertaintyCallback(Callback):
 
     Args:
         method: what is fitted: the settings of a method, or a list of them that are fitted one
-            after the other. None evaluates the network itself.
+            after the other. None evaluates the network itself. A pair ``(settings, data)`` is
+            fitted on data of its own, for example ``[segunc.ABNN(), (segunc.Temperature(),
+            held_out_loader)]``.
         classes: the class names in the order of the logits.
         every: epochs between two evaluations, at least 1.
         network: the segmentation network in the LightningModule: the name of an attribute
@@ -152,7 +154,7 @@ class UncertaintyCallback(Callback):
 
     def __init__(  # noqa: PLR0913  the settings of a public class, nearly all with defaults
         self,
-        method: Fits | Sequence[Fits] | None,
+        method: Fits | tuple[Fits, Any] | list[Any] | None,
         classes: Sequence[str],
         *,
         every: int = 1,
@@ -177,6 +179,7 @@ class UncertaintyCallback(Callback):
     ) -> None:
         super().__init__()
         methods = _methods(method)
+        self._own_data = [data for _, data in methods]  # None where a method has none
         _check_whole("every", every, 1)
         _check_whole("draws", draws, 1)
         _check_whole("pictures", pictures, 0)
@@ -208,7 +211,14 @@ class UncertaintyCallback(Callback):
         self.on_error = on_error
         self.history: list[Evaluation] = []
         self._recipe = Recipe(
-            methods, tuple(classes), mean, std, tuple(palette), draws, seed, scores
+            [settings for settings, _ in methods],
+            tuple(classes),
+            mean,
+            std,
+            tuple(palette),
+            draws,
+            seed,
+            scores,
         )
         self._form = BatchForm(
             unpack,
@@ -268,7 +278,7 @@ class UncertaintyCallback(Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check that there is something to fit on and to evaluate."""
-        self._train_batches(trainer)
+        self._data(trainer)
         self._frames(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -310,7 +320,7 @@ class UncertaintyCallback(Callback):
         """Return what an evaluation of the network finds; None where it failed."""
         share = Share(trainer.global_rank, trainer.world_size)
         loaders = (trainer.train_dataloader, trainer.val_dataloaders)
-        ours = (self.fit_data, self.frames, self._form)
+        ours = (self.fit_data, self.frames, self._form, *self._own_data)
         with preserve_training(pl_module, *loaders, *ours), self._notes(trainer):
             parts = self._parts(trainer, pl_module, share)
             failure = next((part["failure"] for part in parts if part["failure"]), "")
@@ -365,14 +375,17 @@ class UncertaintyCallback(Callback):
         """Fit the methods, and evaluate the frames of this process."""
         if device.type not in ("cpu", "cuda"):
             device = torch.device("cpu")  # the only other one that the sampler knows
-        model = self._recipe.fitted(network, self._train_batches(trainer), device)
+        model = self._recipe.fitted(network, self._data(trainer), device)
         return evaluate_share(model, self._recipe, self._frames(trainer), share)
 
-    def _train_batches(self, trainer: L.Trainer) -> Any:
-        """Return what the methods are fitted on."""
-        source = self.fit_data
-        if not self._recipe.methods:
-            return None
+    def _data(self, trainer: L.Trainer) -> list[Any]:
+        """Return what each method is fitted on."""
+        return [self._train_batches(trainer, own) for own in self._own_data]
+
+    def _train_batches(self, trainer: L.Trainer, source: Any) -> Any:
+        """Return what a method with data of its own, or None, is fitted on."""
+        if source is None:
+            source = self.fit_data
         if source is None:
             source = one_loader(trainer.train_dataloader, "training", "fit_data")
             if isinstance(getattr(source, "dataset", None), IterableDataset):
@@ -509,17 +522,20 @@ def _has_forward(module: nn.Module) -> bool:
     return False
 
 
-def _methods(method: Fits | Sequence[Fits] | None) -> tuple[Fits, ...]:
-    """Return the methods as a tuple; InputError where one has no ``fit``."""
-    methods: Sequence[Any] = ()
-    if method is not None:
-        methods = method if isinstance(method, list | tuple) else (method,)
-    for settings in methods:
+def _methods(method: Any) -> list[tuple[Fits, Any]]:
+    """Return each method with data of its own, or None; InputError where one has no ``fit``."""
+    if method is None:
+        return []
+    pairs = []
+    for entry in method if isinstance(method, list) else [method]:
+        is_pair = isinstance(entry, tuple) and len(entry) == 2
+        settings, data = entry if is_pair else (entry, None)
         if isinstance(settings, type) or not callable(getattr(settings, "fit", None)):
             shown = settings.__name__ if isinstance(settings, type) else repr(settings)
             message = f"method {shown} is not the settings of a method"
             raise InputError(message, hint="method=segunc.ABNN(members=3), for example")
-    return tuple(methods)
+        pairs.append((settings, data))
+    return pairs
 
 
 def _check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -58,15 +58,16 @@ class Recipe:
         std: Any = tuple(self.std)
         return wrap(copied.float(), self.classes, mean=mean, std=std, palette=self.palette)
 
-    def fitted(self, network: nn.Module, data: Any, device: torch.device) -> Model:
-        """Return a copy of a network with all methods fitted on data, on a device."""
+    def fitted(self, network: nn.Module, data: Sequence[Any], device: torch.device) -> Model:
+        """Return a copy of a network with all methods fitted, each on its data, on a device."""
         model = self.wrapped(network)
         model.network.to(device)
         seed_everything(self.seed, data)
-        for method in self.methods:
+        for method, batches in zip(self.methods, data, strict=True):
             fit: Any = method.fit
             takes_device = "device" in inspect.signature(fit).parameters
-            model = fit(model, data, device=str(device)) if takes_device else fit(model, data)
+            settings = {"device": str(device)} if takes_device else {}
+            model = fit(model, batches, **settings)
         model.place(device)
         return model
 
@@ -81,11 +82,11 @@ class Recipe:
         return tuple(scores)
 
 
-def seed_everything(seed: int, data: Any) -> None:
+def seed_everything(seed: int, data: Sequence[Any]) -> None:
     """Start the random numbers of the process and those of the data from a seed, so that all
     processes fit the same, and every evaluation does.
     """
-    seed_random_sources([data], seed)
+    seed_random_sources(data, seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  transforms of users draw from it
     # torch.manual_seed would also seed a GPU that comes into use later.

@@ -32,6 +32,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.lightning import UncertaintyCallback
 from tests.callback.training import (
     CLASSES,
+    METHOD,
     LitBlocks,
     blocks,
     make_callback,
@@ -72,6 +73,31 @@ def test_the_training_is_the_same_bit_for_bit(tmp_path: Path, settings: dict[str
     assert numbers == expected_numbers
     assert str(trainer.optimizers[0].state_dict()) == str(alone.optimizers[0].state_dict())
     assert [m.training for m in module.modules()] == [m.training for m in expected.modules()]
+
+
+DENSITY = segunc.FeatureDensity(layers=["body.2"])
+METHODS: list[Any] = [
+    [segunc.ABNN(), segunc.Temperature()],
+    [segunc.ABNN(), DENSITY, (segunc.Anomaly(), [blocks(4, 9).tensors])],
+    segunc.TTA(),
+    segunc.MCDropout(),
+    segunc.SWAG(epochs=1, burn_in=0, collect_every=1),
+    segunc.Laplace(),
+    segunc.Variational(epochs=1),
+    segunc.Student(),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_every_method_leaves_the_training_as_it_was(tmp_path: Path, method: Any) -> None:
+    _, expected = run(tmp_path, epochs=1)
+    callback = make_callback(method=method)
+    _, module = run(tmp_path, [callback], epochs=1)
+    assert same_weights(module, expected)
+    numbers = callback.history[0].numbers
+    assert 0 < numbers["entropy_mean"] < 1
+    has_anomaly = isinstance(method, list) and len(method) == 3
+    assert ("anomaly_mean" in numbers) == has_anomaly
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
@@ -192,9 +218,7 @@ def test_numbers_are_those_of_the_fitted_model(tmp_path: Path) -> None:
     """Against the same fit and maps by hand, NumPy and scikit-learn."""
     callback = make_callback(pictures=0)
     trainer, module = run(tmp_path, [callback], epochs=1)
-    model = callback._recipe.fitted(
-        module.net, callback._train_batches(trainer), torch.device("cpu")
-    )
+    model = callback._recipe.fitted(module.net, callback._data(trainer), torch.device("cpu"))
     sampler = segunc.Sampler(
         model.network, model.posterior, draws=4, scores=("msp", "entropy", "epistemic")
     )
@@ -514,6 +538,7 @@ WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"seed": 2**32}, "seed 4294967296 is not a whole number from 0 to 4294967295"),
     ({"method": segunc.ABNN}, "method ABNN is not the settings of a method"),
     ({"method": "abnn"}, "method 'abnn' is not the settings"),
+    ({"method": [METHOD, (3, [])]}, "method 3 is not the settings"),
     ({"classes": "road"}, "classes is the text 'road', not a list"),
     ({"mean": (0, 0, 0)}, "mean and std belong together"),
     ({"normalised": True}, "normalised images need the mean and std"),
