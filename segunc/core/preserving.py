@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -196,7 +196,8 @@ def random_sources(objects: Iterable[Any]) -> list[RandomSource]:
 
 def _held_by(thing: Any) -> list[Any]:
     """Return what an object holds."""
-    if isinstance(thing, Mapping):
+    # Other mappings may read each value from a file.
+    if isinstance(thing, dict):
         return list(thing.values())
     if isinstance(thing, list | tuple | set | frozenset):
         return list(thing)
@@ -219,3 +220,15 @@ def _restore_of(source: RandomSource) -> Restore:
         state = source.bit_generator.state
         return functools.partial(setattr, source.bit_generator, "state", state)
     return functools.partial(source.set_state, source.get_state())
+
+
+def seed_random_sources(objects: Iterable[Any], seed: int) -> None:
+    """Start every random generator that objects hold from a seed, see :func:`random_sources`."""
+    for source in random_sources(objects):
+        if isinstance(source, torch.Generator):
+            source.manual_seed(seed)
+        elif isinstance(source, np.random.Generator):
+            kind: Any = type(source.bit_generator)
+            source.bit_generator.state = kind(seed).state
+        else:
+            source.seed(seed)

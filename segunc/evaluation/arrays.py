@@ -6,7 +6,8 @@ image for instance. Whatever comes in leaves as one :class:`ArrayFrame` for each
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -254,13 +255,21 @@ def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
     """Return the names of classes; of a number of classes, their ids.
 
     Raises:
-        InputError: it is one text, or there are fewer than 2 or more than 254 classes.
+        InputError: it is one text or no number, or there are fewer than 2 or more than 254 classes.
     """
     if isinstance(classes, str):
         raise InputError(
             f"classes is the text '{classes}'", hint="give their number, or a list of their names"
         )
-    names = tuple(map(str, range(classes) if isinstance(classes, int) else classes))
+    if isinstance(classes, Iterable):
+        names = tuple(map(str, classes))
+    else:
+        try:
+            names = tuple(map(str, range(operator.index(classes))))
+        except TypeError:
+            raise InputError(
+                f"classes is {classes!r}", hint="give their number, or a list of their names"
+            ) from None
     if not 2 <= len(names) <= UNKNOWN:
         raise InputError(f"classes says {len(names)} classes; 2 to {UNKNOWN} can be counted")
     if len({*names}) != len(names):

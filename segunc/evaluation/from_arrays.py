@@ -141,7 +141,7 @@ def _frames(maps: Maps, labels: Mapping[str, Array]) -> list[ArrayFrame]:
     for column, arrays in maps.columns().items():
         if len(arrays) != len(labels):
             raise InputError(
-                f"{column} has {len(arrays)} frames, and labels has {len(labels)}",
+                f"{column} has {_frames_of(len(arrays))}, and labels has {len(labels)}",
                 hint="give one label for each map, in the same order",
             )
         for (name, label), array in zip(labels.items(), arrays, strict=True):
@@ -164,6 +164,10 @@ def _frames(maps: Maps, labels: Mapping[str, Array]) -> list[ArrayFrame]:
             frame.probabilities = maps.probabilities[number]
         frames.append(frame)
     return frames
+
+
+def _frames_of(number: int) -> str:
+    return "1 frame" if number == 1 else f"{number} frames"
 
 
 def _size(array: Array) -> str:
@@ -232,12 +236,8 @@ class _ArraySource:
             values = frame.scores[score]
             if values.dtype.kind == "f" and not frame.of_model:
                 counted = values[frame.label != IGNORE]
-                if not np.isfinite(counted).all() or counted.min(initial=0) < 0:
-                    return False
-                if (
-                    counted.max(initial=0) > 1
-                    or (decode_unit(encode_unit(counted)) != counted).any()
-                ):
+                in_range = ((counted >= 0) & (counted <= 1)).all()  # False of NaN
+                if not in_range or (decode_unit(encode_unit(counted)) != counted).any():
                     return False
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,8 +15,10 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils.data import IterableDataset
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError, NoteWarning, nearest, one_line
@@ -43,8 +46,11 @@ from segunc.lightning.picture_logs import Picture, folder_of_run, log_picture
 from segunc.lightning.sheet import DrawnFrame, draw_sheet
 from segunc.scores import check_scores
 
-SHARDED = ("FSDP", "DeepSpeed", "ModelParallel", "XLA")
+SHARDED = ("FSDP", "DeepSpeed", "ModelParallel")
 """Parts of the names of strategies whose processes do not hold the whole network."""
+
+LIGHTNING_LOGS = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+"""Loggers of Python by which Lightning tells its user what it does."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,8 @@ class UncertaintyCallback(Callback):
     The training of the user goes on bit for bit as without the callback: it works on a copy of the
     network, inside :func:`segunc.preserve_training`. It logs, each with the prefix ``segunc/``:
 
-    - ``entropy_mean`` for each score: the mean over all pixels of the mean of a frame;
+    - ``entropy_mean``, and so on for each score: the mean over the frames of its mean over the
+      pixels;
     - with class labels ``miou``, ``accuracy``, ``ece``, ``nll`` and ``brier``, and for each score
       how it finds wrong pixels: ``entropy_aurc``, ``entropy_failure_auroc``, ...;
     - with anomaly labels ``entropy_auroc``, ``entropy_aupr`` and ``entropy_fpr95`` for each score;
@@ -173,6 +180,7 @@ class UncertaintyCallback(Callback):
         _check_whole("every", every, 1)
         _check_whole("draws", draws, 1)
         _check_whole("pictures", pictures, 0)
+        _check_whole("seed", seed, 0, 2**32 - 1)
         if limit is not None:
             _check_whole("limit", limit, 1)
         if on_error not in ("warn", "raise"):
@@ -240,6 +248,12 @@ class UncertaintyCallback(Callback):
             path = None if picture is None else Path(picture)
             self.history.append(Evaluation(**{**values, "picture": path}))
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Begin a history; that of a training which is continued comes from its checkpoint."""
+        if stage == "fit":
+            self.history = []
+            self._finished = 0
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check the network before the first epoch: a wrong argument is to be known at once."""
         kind = type(trainer.strategy).__name__
@@ -295,8 +309,9 @@ class UncertaintyCallback(Callback):
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Evaluation | None:
         """Return what an evaluation of the network finds; None where it failed."""
         share = Share(trainer.global_rank, trainer.world_size)
-        loaders = (trainer.train_dataloader, trainer.val_dataloaders, self.fit_data, self.frames)
-        with preserve_training(pl_module, *loaders), self._notes(trainer):
+        loaders = (trainer.train_dataloader, trainer.val_dataloaders)
+        ours = (self.fit_data, self.frames, self._form)
+        with preserve_training(pl_module, *loaders, *ours), self._notes(trainer):
             parts = self._parts(trainer, pl_module, share)
             failure = next((part["failure"] for part in parts if part["failure"]), "")
             counts = None if failure else self._counts_of(parts)
@@ -360,6 +375,10 @@ class UncertaintyCallback(Callback):
             return None
         if source is None:
             source = one_loader(trainer.train_dataloader, "training", "fit_data")
+            if isinstance(getattr(source, "dataset", None), IterableDataset):
+                message = "the training loader reads an IterableDataset, whose position is lost by"
+                hint = "give UncertaintyCallback(fit_data=...) a loader of its own"
+                raise InputError(f"{message} another pass", hint=hint)
         # Data sets by name, configurations and data modules are opened by the methods.
         if isinstance(source, str | Path | Mapping | Settings) or not hasattr(source, "__iter__"):
             return source
@@ -422,7 +441,7 @@ class UncertaintyCallback(Callback):
     @contextmanager
     def _notes(self, trainer: L.Trainer) -> Iterator[None]:
         """Give each note on the network once in a training, and from the first process."""
-        with warnings.catch_warnings(record=True) as caught:
+        with _kept_lightning(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NoteWarning)
             yield
         for warning in caught:
@@ -434,6 +453,22 @@ class UncertaintyCallback(Callback):
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+
+
+@contextmanager
+def _kept_lightning() -> Iterator[None]:
+    """Give Lightning its own state of the process back: a method may train with a Trainer of its
+    own, which is silent and believes to be alone.
+    """
+    levels = {name: logging.getLogger(name).level for name in LIGHTNING_LOGS}
+    process: Any = rank_zero_only
+    rank = getattr(process, "rank", 0)
+    try:
+        yield
+    finally:
+        process.rank = rank
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def network_of(module: nn.Module, network: str | Callable[[Any], nn.Module] | None) -> nn.Module:
@@ -487,10 +522,13 @@ def _methods(method: Fits | Sequence[Fits] | None) -> tuple[Fits, ...]:
     return tuple(methods)
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    """Raise an InputError where an argument is not a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} {value!r} is not a whole number of at least {least}")
+def _check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Raise an InputError where an argument is not a whole number from ``least`` to ``most``."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and value >= least and (most is None or value <= most):
+        return
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise InputError(f"{name} {value!r} is not a whole number {bounds}")
 
 
 def _frames_of_validation(trainer: L.Trainer, loader: Any) -> int | None:

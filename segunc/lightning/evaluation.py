@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from segunc.core.preserving import seed_random_sources
 from segunc.lightning.counts import FrameCounts, counted_scores
 from segunc.lightning.loaders import Frames, Share
 from segunc.lightning.sheet import DrawnFrame
@@ -61,7 +62,7 @@ class Recipe:
         """Return a copy of a network with all methods fitted on data, on a device."""
         model = self.wrapped(network)
         model.network.to(device)
-        seed_everything(self.seed)
+        seed_everything(self.seed, data)
         for method in self.methods:
             fit: Any = method.fit
             takes_device = "device" in inspect.signature(fit).parameters
@@ -80,8 +81,11 @@ class Recipe:
         return tuple(scores)
 
 
-def seed_everything(seed: int) -> None:
-    """Start the random numbers of the process from a seed, so that all processes fit the same."""
+def seed_everything(seed: int, data: Any) -> None:
+    """Start the random numbers of the process and those of the data from a seed, so that all
+    processes fit the same, and every evaluation does.
+    """
+    seed_random_sources([data], seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  transforms of users draw from it
     # torch.manual_seed would also seed a GPU that comes into use later.

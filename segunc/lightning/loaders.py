@@ -4,6 +4,7 @@ out over several processes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,7 +181,7 @@ class Frames:
             chosen = [indices[number] for number in mine]
             size = loader.batch_size or 1
             batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
-            loader = loader_like(loader, batches)
+            loader = loader_like(loader, batches, seed=0)
             for number, frame in zip(mine, self._single(loader), strict=True):
                 yield number, frame
             return
@@ -199,10 +200,10 @@ class Frames:
                 yield {key: tensor[row : row + 1] for key, tensor in tensors.items()}
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainBatches:
-    """Batches to fit a method on: a pass gives the same batches in every process and at every
-    time.
+    """Batches to fit a method on. A loader that shuffles does so anew in each pass, and in the same
+    way in every process and in every evaluation.
 
     Attributes:
         source: a DataLoader, or any iterable of batches that can be gone through several times.
@@ -213,11 +214,14 @@ class TrainBatches:
     source: Any
     form: BatchForm
     seed: int
+    passes: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         source = self.source
         if is_indexed(source):
-            source = loader_like(source, batches_of(source, self.seed))
+            seed = self.seed + self.passes
+            source = loader_like(source, batches_of(source, seed), seed)
+            self.passes += 1
         return map(self.form.read, source)
 
     def __len__(self) -> int:
@@ -233,19 +237,24 @@ def is_indexed(loader: Any) -> bool:
     return not isinstance(loader.dataset, IterableDataset)
 
 
-def loader_like(loader: DataLoader[Any], batches: Any) -> DataLoader[Any]:
+def loader_like(loader: DataLoader[Any], batches: Any, seed: int) -> DataLoader[Any]:
     """Return a new loader over the data set of another, with other batches of its numbers.
 
-    It has workers of its own, so that those of the other go on where they are.
+    It has workers of its own, so that those of the other go on where they are. ``seed`` decides
+    their random numbers.
     """
+    start_worker: Any = loader.worker_init_fn
+    if getattr(getattr(start_worker, "func", None), "__name__", "") == "pl_worker_init_function":
+        # Lightning gives the workers of each process other random numbers.
+        start_worker = functools.partial(start_worker.func, rank=0)
     return DataLoader(
         loader.dataset,
         batch_sampler=batches,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
-        worker_init_fn=loader.worker_init_fn,
+        worker_init_fn=start_worker,
         multiprocessing_context=loader.multiprocessing_context,
-        generator=torch.Generator().manual_seed(0),
+        generator=torch.Generator().manual_seed(seed),
     )
 
 

@@ -6,6 +6,7 @@ installs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,37 +27,38 @@ class HubModel(
 ):
     """A model folder that is ready to be published, with its card.
 
-    The folder and the card are attributes and no arguments, because the mixin stores arguments in
+    The fields are attributes and no arguments, because the mixin stores arguments in
     ``config.json``.
     """
 
     folder: Path
+    names: Sequence[str]
     card: Card
     repo_id: str
 
     @classmethod
-    def of(cls, folder: Path, card: Card, repo_id: str) -> HubModel:
+    def of(cls, folder: Path, names: Sequence[str], card: Card, repo_id: str) -> HubModel:
         """Return the model in a folder with its card.
 
         Args:
-            folder: all of its files are published.
+            folder: of the model.
+            names: of its files that are published.
             card: of the model.
             repo_id: the name that the card tells its readers to load.
         """
         published = cls()
         published.folder = folder
+        published.names = names
         published.card = card
         published.repo_id = repo_id
         return published
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Link (or copy) the files of the model."""
-        for path in sorted(self.folder.rglob("*")):
-            if path.is_file():
-                name = path.relative_to(self.folder).as_posix()
-                target = unlinked(save_directory, name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                link_or_copy(path, target)
+        for name in self.names:
+            target = unlinked(save_directory, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(self.folder / name, target)
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """Return the card: the header of the mixin, that of the card, and its text."""

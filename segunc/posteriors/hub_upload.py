@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from segunc.posteriors.hub_client import (
     check_installed,
     client_of,
 )
+from segunc.posteriors.hub_download import chosen_names
 from segunc.posteriors.hub_records import strip_places
 from segunc.posteriors.model_card import Card, CardOptions, make_card
 from segunc.training.config import DATA, HISTORY
@@ -76,18 +77,31 @@ class Upload:
 
 
 @contextmanager
-def _prepared(model: Savable, name: str, options: CardOptions) -> Iterator[tuple[Path, Card]]:
-    """Save a model into a temporary folder, and yield the folder and its card."""
+def _prepared(
+    model: Savable, name: str, attachments: Mapping[str, type[Attachment]], options: CardOptions
+) -> Iterator[tuple[Path, list[str], Card]]:
+    """Save a model into a temporary folder, and yield the folder, the names of the files that are
+    published, and the card.
+
+    A configuration beside a model is not published: :func:`segunc.Model.from_pretrained` does not
+    read it, and it names folders of this machine.
+    """
     with tempfile.TemporaryDirectory(prefix="segunc-hub-") as temporary:
         folder = Path(temporary) / "model"
         model.save(folder)
         card = make_card(folder, name.rpartition("/")[2], options)
         strip_places(folder)
-        yield folder, card
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        names = [path.relative_to(folder).as_posix() for path in files]
+        yield folder, chosen_names(names, attachments), card
 
 
 def save_pretrained(
-    model: Savable, folder: Path | str, repo_id: str | None, options: CardOptions
+    model: Savable,
+    folder: Path | str,
+    repo_id: str | None,
+    attachments: Mapping[str, type[Attachment]],
+    options: CardOptions,
 ) -> None:
     """Write what :func:`push` would upload into a folder.
 
@@ -95,6 +109,7 @@ def save_pretrained(
         model: the model.
         folder: the new folder. A README.md in it stays, and a note says so.
         repo_id: name on the Hub; None takes that of the folder.
+        attachments: what can be fitted on a model.
         options: what the user says of the card.
 
     Raises:
@@ -108,18 +123,19 @@ def save_pretrained(
         note = f"{target / CARD} is kept, and may describe another model"
         warnings.warn(note, NoteWarning, stacklevel=3)
     name = repo_id or target.resolve().name
-    with _prepared(model, name, options) as (source, card):
-        _check_target(source, target)
-        HubModel.of(source, card, name).save_pretrained(target)
+    with _prepared(model, name, attachments, options) as (source, names, card):
+        _check_target(names, target)
+        HubModel.of(source, names, card, name).save_pretrained(target)
 
 
-def _check_target(source: Path, target: Path) -> None:
+def _check_target(names: Sequence[str], target: Path) -> None:
     """Raise InputError where a folder holds files of another model, which would stay, or
     ``config.json``, which the mixin removes.
     """
+    kept = {name.partition("/")[0] for name in names}
     for path in sorted(target.glob("*")):
         is_of_models = path.suffix in (".json", ".safetensors") or path.name == "members"
-        if is_of_models and not (source / path.name).exists():
+        if is_of_models and path.name not in kept:
             raise InputError(
                 f"{target} holds {path.name}, which the model does not have",
                 hint="give a new folder",
@@ -151,9 +167,10 @@ def push(
     from segunc.posteriors.hub_mixin import HubModel
 
     place = Repository(repo_id, upload.branch, upload.token)
-    with _prepared(model, repo_id, options) as (source, card), answers(place):
+    prepared = _prepared(model, repo_id, attachments, options)
+    with prepared as (source, names, card), answers(place):
         full_name = _open_repository(place, upload)
-        commit = HubModel.of(source, card, full_name).push_to_hub(
+        commit = HubModel.of(source, names, card, full_name).push_to_hub(
             full_name,
             commit_message=upload.commit_message,
             private=upload.private,

@@ -618,7 +618,7 @@ class Model:
         from segunc.posteriors.model_card import CardOptions
 
         options = CardOptions(report, license, model_card_kwargs)
-        hub_upload.save_pretrained(self, save_directory, repo_id, options)
+        hub_upload.save_pretrained(self, save_directory, repo_id, ATTACHMENTS, options)
         if not push_to_hub:
             return None
         return self.push_to_hub(
@@ -647,9 +647,9 @@ class Model:
     ) -> str:
         """Publish the model on the Hugging Face Hub with a model card.
 
-        The files are those of :meth:`save`. Absolute paths in them are shortened to their last
-        names, and ``data.json`` loses the folder of the data. Files of a former model in the
-        repository are removed, others stay.
+        The files are those of :meth:`save` without configurations. Absolute paths in them are
+        shortened to their last names, and ``data.json`` loses the folder of the data. Files of a
+        former model in the repository are removed, others stay.
 
         Args:
             repo_id: ``owner/name``, or ``name`` for the owner of the token.

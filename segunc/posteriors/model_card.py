@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError, nearest, shortened
-from segunc.core.files import file_sha256, read_json, read_text
+from segunc.core.files import file_sha256, is_record, read_json, read_text
 from segunc.core.places import without_place
 from segunc.core.version import tool_version
 from segunc.decisions.states import STATES
@@ -43,6 +43,10 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]|#])")
 """Characters that Markdown may take for more than text."""
 _ELSEWHERE = ("Gaps", "Approval")
 """Lines of a report that a card has as a section, or that are of its printed page."""
+_OF_NO_MAP = (DESCRIPTION, DATA, HISTORY)
+"""Files of a model whose bytes may differ from those of a report. The description of a network has
+a hash of its own, which leaves its provenance out.
+"""
 _MAX_CLASSES = 40  # whose names are listed
 
 
@@ -275,15 +279,15 @@ def _read_report(path: Path, folder: Path) -> dict[str, Any]:
     whole = facts.get("kind") == _REPORT_KIND and set(_REPORT_KEYS) <= facts.keys()
     if not whole:
         raise InputError(f"{path} is not a report of segunc", hint="make it with segunc report")
-    theirs = {
-        name.removeprefix("MODEL/"): digest
-        for name, digest in facts["files"].items()
-        if name.startswith("MODEL/") and _decides(name)
-    }
+    theirs = {}
+    for name, digest in facts["files"].items():
+        if name.startswith("MODEL/") and name.rpartition("/")[2] not in _OF_NO_MAP:
+            theirs[name.removeprefix("MODEL/")] = digest
     ours = {}
     for file in folder.rglob("*"):
-        if file.is_file() and _decides(file.name):
-            ours[file.relative_to(folder).as_posix()] = file_sha256(file)
+        name = file.relative_to(folder).as_posix()
+        if name in theirs or file.suffix == ".safetensors" or is_record(file):
+            ours[name] = file_sha256(file)
     same_base = facts["model"].get("base_sha256") == _described(folder)[1]
     if same_base and theirs == ours:
         return facts
@@ -294,13 +298,6 @@ def _read_report(path: Path, folder: Path) -> dict[str, Any]:
         f"{path} is of another model: {differing[0]} differs",
         hint="make the report again of the model that is pushed",
     )
-
-
-def _decides(name: str) -> bool:
-    """Return whether a file of a model decides its maps by each of its bytes. The description of a
-    network has a hash of its own, which leaves its provenance out.
-    """
-    return name.rpartition("/")[2] not in (DESCRIPTION, DATA, HISTORY)
 
 
 def _results(facts: Mapping[str, Any]) -> Iterator[Result]:

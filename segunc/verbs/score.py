@@ -13,7 +13,7 @@ from segunc.data.labels import IGNORE
 from segunc.evaluation.arrays import HasScores, class_names, label_frames
 from segunc.evaluation.evaluator import Evaluator, Measures, Result
 from segunc.evaluation.from_arrays import anomaly_frames, class_frames, evaluate_arrays
-from segunc.evaluation.parts import AnomalyProtocol, Pooled, Selective
+from segunc.evaluation.parts import PROTOCOLS, AnomalyProtocol, Pooled, Selective
 from segunc.evaluation.resampling import Resampling
 from segunc.metrics.counting import DetectionCurve, detection_curve
 from segunc.metrics.objects import SMALLEST_OBJECT, ObjectBins
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     Labels: TypeAlias = Array | Sequence[Array] | Mapping[str, Array]
 
 R = TypeVar("R")
+Name = TypeVar("Name", bound=str)
 Interval = tuple[float, float]
 Track = Literal["smiyc-anomaly", "smiyc-obstacle"]
+Kind = Literal["size", "distance"]
 Rows = list[tuple[str, float | None, Interval | None]]
 
 
@@ -396,9 +398,9 @@ def score(
     classes: None = None,
     scores: str | Sequence[str] | None = None,
     names: Sequence[str] | None = None,
-    protocols: Sequence[AnomalyProtocol] = ("pooled",),
-    components: Sequence[Track] | None = ("smiyc-anomaly",),
-    by: Sequence[Literal["size", "distance"]] = ("size",),
+    protocols: AnomalyProtocol | Sequence[AnomalyProtocol] = ("pooled",),
+    components: Track | Sequence[Track] | None = ("smiyc-anomaly",),
+    by: Kind | Sequence[Kind] = ("size",),
     smallest_object: int = SMALLEST_OBJECT,
     replicates: int = 2000,
     resample: str = "frame",
@@ -433,9 +435,9 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
     probabilities: Array | Sequence[Array] | None = None,
     scores: str | Sequence[str] | None = None,
     names: Sequence[str] | None = None,
-    protocols: Sequence[AnomalyProtocol] = ("pooled",),
-    components: Sequence[Track] | None = ("smiyc-anomaly",),
-    by: Sequence[Literal["size", "distance"]] = ("size",),
+    protocols: AnomalyProtocol | Sequence[AnomalyProtocol] = ("pooled",),
+    components: Track | Sequence[Track] | None = ("smiyc-anomaly",),
+    by: Kind | Sequence[Kind] = ("size",),
     smallest_object: int = SMALLEST_OBJECT,
     replicates: int = 2000,
     resample: str = "frame",
@@ -493,11 +495,11 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
     """
     label_of_frame = label_frames(_materialized(labels), names)
     by_name = isinstance(labels, Mapping)
-    chosen = [scores] if isinstance(scores, str) else scores
+    chosen = None if scores is None else _listed(scores)
     measures = Measures(
-        protocols=protocols,
-        tracks=components or (),
-        by=[ObjectBins.of(kind) for kind in by],
+        protocols=_known_protocols(_listed(protocols)),
+        tracks=_listed(components or ()),
+        by=[ObjectBins.of(kind) for kind in _listed(by)],
         smallest_object=smallest_object,
         resampling=Resampling(replicates, seed),
         resample=resample,
@@ -528,6 +530,22 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
     result, evaluator = evaluate_arrays(frames, names_of_scores, class_list, measures)
     evaluator.record_bootstrap(result, resample)
     return _class_result(result, evaluator)
+
+
+def _listed(names: Name | Sequence[Name]) -> Sequence[Name]:
+    """Return names as a list, also where one is given."""
+    return [names] if isinstance(names, str) else names
+
+
+def _known_protocols(protocols: Sequence[AnomalyProtocol]) -> Sequence[AnomalyProtocol]:
+    for protocol in protocols:
+        if protocol not in PROTOCOLS:
+            raise InputError(
+                f"there is no protocol '{protocol}'", hint=f"protocols={list(PROTOCOLS)}"
+            )
+    if not protocols:
+        raise InputError("protocols is empty", hint="protocols=['pooled']")
+    return protocols
 
 
 def _materialized(value: Any) -> Any:

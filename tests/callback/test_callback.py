@@ -4,8 +4,11 @@ training.
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import re
+import signal
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +22,7 @@ import pytorch_lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -80,16 +84,83 @@ def test_a_training_in_another_precision_is_the_same(tmp_path: Path, precision: 
     assert module.net[0].weight.dtype == expected.net[0].weight.dtype
 
 
+class Surroundings(L.Callback):
+    """Writes down what a Trainer keeps for the whole process."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+        levels = [logging.getLogger(name).level for name in names]
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        seeds = {key: value for key, value in os.environ.items() if key.startswith("PL_")}
+        self.seen.append((levels, handlers, seeds, rank_zero_only.rank, warnings.filters[:]))
+
+
+def test_the_trainer_of_a_method_leaves_that_of_the_user_alone(tmp_path: Path) -> None:
+    surroundings = Surroundings()
+    logging.getLogger("lightning.pytorch").setLevel(logging.INFO)
+    run(tmp_path, [surroundings, make_callback(), surroundings], epochs=1)
+    before, after = surroundings.seen
+    assert before == after
+
+
+class Dimmed(TensorDataset):
+    """Images that a generator of their data set makes darker, as transforms do."""
+
+    def __init__(self) -> None:
+        super().__init__(*blocks(8, 0).tensors)
+        self.random = np.random.default_rng(7)
+
+    def __getitem__(self, index: int) -> Any:
+        image, label = super().__getitem__(index)
+        return image * self.random.uniform(0.5, 1), label
+
+
 def test_a_training_with_generators_of_its_own_is_the_same(tmp_path: Path) -> None:
+    sums: list[float] = []
+
+    class Method:
+        def fit(self, base: segunc.Model, data: Any) -> segunc.Model:
+            sums.append(sum(float(batch["image"].sum()) for batch in data))
+            return base
+
     def train(callbacks: list[Any]) -> LitBlocks:
         module = LitBlocks(dropout=0.0)
         generator = torch.Generator().manual_seed(5)
-        make_trainer(tmp_path, callbacks).fit(
-            module, train_loader(generator=generator), val_loader()
-        )
+        loader = DataLoader(Dimmed(), 4, shuffle=True, generator=generator)
+        make_trainer(tmp_path, callbacks).fit(module, loader, val_loader())
         return module
 
-    assert same_weights(train([]), train([make_callback()]))
+    assert same_weights(train([]), train([make_callback(method=Method())]))
+    # Every evaluation fits the same.
+    assert sums[0] == sums[1]
+
+
+def test_a_callback_begins_anew_in_a_second_training(tmp_path: Path) -> None:
+    callback = make_callback(method=None, at_end=True)
+    run(tmp_path, [callback], epochs=2)
+    run(tmp_path, [callback], epochs=1)
+    assert epochs_of(callback) == [1]
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """Frames that come in their order."""
+
+    def __iter__(self) -> Any:
+        return iter([*blocks(4, 0)])
+
+
+def test_the_position_of_a_stream_is_not_lost(tmp_path: Path) -> None:
+    loader = DataLoader(Stream(), 2)
+    trainer = make_trainer(tmp_path, [make_callback(on_error="warn")])
+    with pytest.raises(InputError, match=r"reads an IterableDataset.*fit_data=...\) a loader"):
+        trainer.fit(LitBlocks(), loader, val_loader())
+    assert trainer.global_step == 0
+    callback = make_callback(fit_data=train_loader(), frames=DataLoader(Stream(), 2), limit=3)
+    make_trainer(tmp_path, [callback], epochs=1).fit(LitBlocks(), loader)
+    assert callback.history[0].frames == 3
 
 
 def test_a_training_that_is_continued_from_a_checkpoint_is_the_same(tmp_path: Path) -> None:
@@ -440,6 +511,7 @@ WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"every": 2.0}, "every 2.0 is not"),
     ({"draws": True}, "draws True is not"),
     ({"limit": 0}, "limit 0 is not"),
+    ({"seed": 2**32}, "seed 4294967296 is not a whole number from 0 to 4294967295"),
     ({"method": segunc.ABNN}, "method ABNN is not the settings of a method"),
     ({"method": "abnn"}, "method 'abnn' is not the settings"),
     ({"classes": "road"}, "classes is the text 'road', not a list"),
@@ -550,11 +622,13 @@ def test_the_method_is_fitted_on_other_data_where_they_are_given(tmp_path: Path)
 def test_a_fit_shuffles_the_same_way_each_time(tmp_path: Path) -> None:
     orders: list[list[float]] = []
 
+    def sums_of(batches: Any) -> list[float]:
+        return [float(value) for batch in batches for value in batch["image"].sum((1, 2, 3))]
+
     class Method:
         def fit(self, base: segunc.Model, data: Any) -> segunc.Model:
-            orders.append(
-                [float(value) for batch in data for value in batch["image"].sum((1, 2, 3))]
-            )
+            orders.append(sums_of(data))
+            assert sums_of(data) != orders[-1]
             return base
 
     run(tmp_path, [make_callback(method=Method())], epochs=3)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import segunc
-from segunc.core.preserving import random_sources
+from segunc.core.preserving import random_sources, seed_random_sources
 
 
 @pytest.fixture
@@ -167,6 +167,19 @@ def test_generators_are_found_in_functions_and_methods() -> None:
 
     things = [closure, functools.partial(print, held[1]), Owner(held[2]).draw]
     assert {id(source) for source in random_sources(things)} == {id(source) for source in held}
+
+
+def test_generators_start_from_a_seed_in_whatever_holds_them() -> None:
+    def numbers(crop: Crop) -> list[float]:
+        seed_random_sources([crop], 4)
+        return [float(crop(torch.ones(1))) for _ in range(3)]
+
+    moved = Crop()
+    moved(torch.ones(1))
+    assert numbers(moved) == numbers(Crop())
+    generator = torch.Generator()
+    seed_random_sources({"loader": generator}.values(), 4)
+    assert generator.initial_seed() == 4
 
 
 def test_gradients_are_made_where_the_training_makes_none(network: nn.Module) -> None:

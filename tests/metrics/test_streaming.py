@@ -472,12 +472,11 @@ def test_too_many_scores_are_rounded_with_a_warning(monkeypatch: pytest.MonkeyPa
         assert abs(float(metric.compute()) - exact) <= metric.table().auroc_error()
 
 
-@pytest.mark.parametrize("name", ["PixelAUROC", "ECE", "NLL", "MIoU", "ComponentF1"])
+@pytest.mark.parametrize("name", ["PixelAUROC", "ECE", "NLL", "MIoU"])
 def test_a_validation_loop_in_inference_mode(name: str) -> None:
     """A tensor that was made in it must not be changed outside of it."""
     arguments: dict[str, tuple[Tensor, Tensor]] = {
         "PixelAUROC": untied(),
-        "ComponentF1": untied(),
         "MIoU": (torch.randn(3, 4, 20, 30), untied()[1]),
     }
     batch = arguments.get(name, (torch.randn(3, 4, 20, 30).softmax(1), untied()[1]))

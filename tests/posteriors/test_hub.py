@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import json
 import os
 import pickle
@@ -598,9 +599,52 @@ def test_a_model_in_memory_is_pushed(hub: Hub, finetuned: Job) -> None:
     fitted.push_to_hub(NAME)
     loaded = Model.from_pretrained(NAME)
     assert loaded.posterior.settings() == fitted.posterior.settings()
-    with pytest.raises(InputError, match="could not be built again"):
-        segunc.wrap(nn.Conv2d(3, 4, 1), ("a", "b", "c", "d")).push_to_hub("owner/none")
-    assert "owner/none" not in hub.repos
+
+
+def test_a_model_that_cannot_be_saved_makes_no_repository(
+    hub: Hub, finetuned: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_to_save(*_: object) -> None:
+        raise InputError("it cannot be saved")
+
+    monkeypatch.setattr(Model, "save", refuse_to_save)
+    with pytest.raises(InputError, match="it cannot be saved"):
+        segunc.load(finetuned.base).push_to_hub(NAME)
+    assert hub.repos == {}
+
+
+def test_a_configuration_beside_a_model_is_not_published(
+    hub: Hub, finetuned: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Model.save
+
+    def save_with_configuration(model: Model, folder: Path) -> None:
+        save(model, folder)
+        (folder / "finetune.yaml").write_text(f"data: {{root: {finetuned.data}}}")
+
+    monkeypatch.setattr(Model, "save", save_with_configuration)
+    segunc.load(finetuned.base).push_to_hub(NAME)
+    assert "finetune.yaml" not in hub.repos[NAME].files()
+
+
+@pytest.mark.skipif(
+    "network" not in inspect.signature(segunc.load).parameters, reason="load takes no module"
+)
+def test_a_module_without_a_factory_travels(hub: Hub) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1))
+    base = segunc.wrap(net.eval(), ["a", "b", "c", "d"])
+    model = segunc.ABNN(members=2, alpha=0.1, epochs=0).fit(base)
+    model.push_to_hub(NAME)
+    files = hub.repos[NAME].files()
+    assert "network.safetensors" not in files
+    assert "network=net" in files["README.md"].decode()
+    loaded = Model.from_pretrained(NAME, network=net)
+    image = np.zeros((64, 128, 3), np.uint8)
+    assert np.array_equal(loaded(image, draws=2).entropy, model(image, draws=2).entropy)
+    with pytest.raises(InputError, match="holds no network"):
+        Model.from_pretrained(NAME)
+    with pytest.raises(InputError, match="the module given as network"):
+        Model.from_pretrained(NAME, network=nn.Conv2d(3, 4, 1))
 
 
 def test_without_the_extra_the_sentence_says_what_to_install(
