@@ -18,6 +18,7 @@ from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -50,6 +51,14 @@ from segunc.core.docstrings import Argument, function_docstring
 from segunc.core.errors import CallError, InputError
 from segunc.core.files import check_place, read_rows
 from segunc.core.signatures import annotations_of, check_call, default_of, signature_of
+
+if TYPE_CHECKING:
+    from segunc.posteriors.model import Model
+else:
+
+    class Model:
+        """Stands for :class:`segunc.Model`, whose module imports torch."""
+
 
 Value = TypeVar("Value")
 OptionFields = ParamSpec("OptionFields")
@@ -313,15 +322,6 @@ Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration with other values, ``{"trainer.max_epochs": 3}``, or the same as words of
 the command line.
 """
-
-
-class ModelInMemory(Protocol):
-    """A :class:`segunc.Model`. It is not imported here, because the command line starts at once."""
-
-    sha256: str
-    folder: Path | None
-
-
 ALSO = (
     "level of each further risk that the same threshold bounds, such as"
     ' ``{"flagged-pixels": 0.02}`` (needs method ltt)'
@@ -693,9 +693,7 @@ class FinetuneOptions(DeviceOptions):
             finetune --method NAME --help lists the keys of a method
     """
 
-    base: Folder | ModelInMemory | Sequence[Folder | ModelInMemory] = field(
-        metadata={"in_python": BASE}
-    )
+    base: Folder | Model | Sequence[Folder | Model] = field(metadata={"in_python": BASE})
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import inspect
 import json
 import os
 import pickle
@@ -627,9 +626,6 @@ def test_a_configuration_beside_a_model_is_not_published(
     assert "finetune.yaml" not in hub.repos[NAME].files()
 
 
-@pytest.mark.skipif(
-    "network" not in inspect.signature(segunc.load).parameters, reason="load takes no module"
-)
 def test_a_module_without_a_factory_travels(hub: Hub) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1))
     base = segunc.wrap(net.eval(), ["a", "b", "c", "d"])
