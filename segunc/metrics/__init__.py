@@ -6,7 +6,7 @@ The same numbers are metrics of torchmetrics, which this package loads when they
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from segunc.metrics.streaming import (
@@ -54,13 +54,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'segunc.metrics' has no attribute '{name}'")
-    from segunc.metrics import streaming
-
-    return getattr(streaming, name)
-
-
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list(__all__)
+
+
+if not TYPE_CHECKING:  # to type checkers, any name would be there
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'segunc.metrics' has no attribute '{name}'")
+        from segunc.metrics import streaming
+
+        return getattr(streaming, name)

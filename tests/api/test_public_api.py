@@ -35,8 +35,8 @@ class Net(nn.Module):
         return logits
 
 
-def wrapped() -> segunc.Model:
-    torch.manual_seed(0)
+def wrapped(seed: int = 0) -> segunc.Model:
+    torch.manual_seed(seed)
     return segunc.wrap(Net(len(CLASSES)).eval(), classes=CLASSES)
 
 
@@ -49,6 +49,48 @@ def test_a_wrapped_network_gives_maps() -> None:
     assert 0 < maps.epistemic.mean() < maps.entropy.mean() <= 1
     again = model(image, draws=4)
     np.testing.assert_array_equal(again.entropy, maps.entropy)
+
+
+def test_methods_are_fitted_and_a_model_without_a_factory_is_loaded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    images = torch.rand(4, 3, 64, 64)
+    labels = (images.mean(1) * 3).long().clamp(0, 2)
+    batches = [(images[:2], labels[:2]), (images[2:], labels[2:])]
+    net = Net(len(CLASSES)).eval()
+    base = segunc.wrap(net, classes=CLASSES)
+    fitted = segunc.ABNN(alpha=0.1).fit(base)
+    fitted = segunc.Temperature(pixels=100).fit(fitted, batches)
+    fitted = segunc.Anomaly(parts=["msp", "entropy"], weights=[1, 2]).fit(fitted, batches)
+    fitted = segunc.PredictionSets(level=0.4).fit(fitted, batches)
+    assert not base.bayesian
+    image = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    maps = fitted(image, draws=2, scores=("entropy", "anomaly"))
+    fitted.save(tmp_path / "model")
+    loaded = segunc.load(tmp_path / "model", network=net)
+    temperature: float = loaded.temperature
+    assert temperature == fitted.temperature
+    again = loaded(image, draws=2, scores=("entropy", "anomaly"))
+    np.testing.assert_array_equal(again.anomaly, maps.anomaly)
+
+
+def test_other_methods_are_fitted_without_data() -> None:
+    base = wrapped()
+    methods = (segunc.MCDropout(p=0.1), segunc.TTA(scales=[1.0], flip=True))
+    assert [method.fit(base).posterior.method for method in methods] == ["mc-dropout", "tta"]
+    ensemble = segunc.Ensemble().fit([base, wrapped(seed=1)])
+    assert ensemble.posterior.members == 2
+
+
+def test_arrays_become_numbers() -> None:
+    anomaly = np.array([[0.1, 0.4], [0.35, 0.8]])
+    labels = np.array([[0, 0], [1, 1]])
+    result = segunc.score(anomaly, labels, components=None, replicates=0)
+    assert result.auroc == 0.75
+    metric = segunc.metrics.PixelAUROC()
+    metric.update(torch.tensor(anomaly), torch.tensor(labels))
+    assert float(metric.compute()) == 0.75
+    classes = segunc.score(labels, labels, classes=["road", "car"], replicates=0)
+    assert classes.accuracy == 1
 
 
 def test_the_sampler_gives_the_maps_of_a_model() -> None:
@@ -189,3 +231,9 @@ if TYPE_CHECKING:  # what editors underline
     print(segunc.predict("runs/abnn", "a.png", out="maps").frame)  # type: ignore[attr-defined]
     segunc.predct("runs/abnn", "a.png", out="maps")  # type: ignore[attr-defined]
     segunc.ABNN(alpa=0.1)  # type: ignore[call-arg]
+    segunc.finetune(base=wrapped(), out="runs/abnn", settings=segunc.ABNN(members=3))
+    segunc.finetune(base=wrapped(), out="runs/abnn", settings=3)  # type: ignore[call-overload]
+    segunc.wrap(Net(2), classes=3)  # type: ignore[arg-type]
+    print(wrapped()(np.zeros((8, 8, 3), np.uint8)).entropi)  # type: ignore[attr-defined]
+    print(segunc.metrics.PixelAUORC)  # type: ignore[attr-defined]
+    print(segunc.lightning.UncertaintyCalback)  # type: ignore[attr-defined]
