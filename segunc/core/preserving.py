@@ -72,6 +72,14 @@ def preserve_training(*objects: Any) -> Iterator[None]:
         stack.enter_context(kept_modes(networks))
         for tensor in tensors:
             tensor.grad = None
+        stack.enter_context(plain_computation())
+        yield
+
+
+@contextmanager
+def plain_computation() -> Iterator[None]:
+    """Compute with gradients, outside of inference mode and without autocast while open."""
+    with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda"):

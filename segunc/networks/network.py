@@ -258,14 +258,26 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
     low, high = (float(bound) for bound in images.aminmax())
     if not (abs(low) < torch.inf and abs(high) < torch.inf):
         raise NotFiniteError("the images hold NaN or infinite values")
-    if not isinstance(network, SegmentationNetwork):
+    if isinstance(network, SegmentationNetwork):
+        _check_unit_range(low, high)
+
+
+def check_unit_images(images: Tensor) -> None:
+    """Do :func:`check_images` for a :class:`SegmentationNetwork`."""
+    check_images(images)
+    if images.numel():
+        _check_unit_range(*(float(bound) for bound in images.aminmax()))
+
+
+def _check_unit_range(low: float, high: float) -> None:
+    """Raise InputError where the values of images are not in 0..1."""
+    if LOWEST_VALUE <= low and high <= HIGHEST_VALUE:
         return
-    if low < LOWEST_VALUE or high > HIGHEST_VALUE:
-        message = f"images have values from {low:.3g} to {high:.3g}, not in 0..1"
-        if high > 10:
-            raise InputError(message, hint="divide by 255")
-        hint = "leave the normalisation out: the network does it itself"
-        raise InputError(message, hint=hint)
+    message = f"images have values from {low:.3g} to {high:.3g}, not in 0..1"
+    if high > 10:
+        raise InputError(message, hint="divide by 255")
+    hint = "leave the normalisation out: the network does it itself"
+    raise InputError(message, hint=hint)
 
 
 def softmax_output(outputs: Tensor) -> str:

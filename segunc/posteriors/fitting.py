@@ -14,7 +14,7 @@ import torch
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.modes import eval_mode
-from segunc.core.preserving import kept_random_numbers
+from segunc.core.preserving import kept_random_numbers, plain_computation
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import Model
@@ -56,6 +56,7 @@ def fit_model(
             f"the method {method.name} trains nothing with Lightning", hint="leave trainer out"
         )
     with ExitStack() as stack:
+        stack.enter_context(plain_computation())
         stack.enter_context(kept_random_numbers())
         stack.enter_context(kept_seeds())
         if method.finished:

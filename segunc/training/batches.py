@@ -7,9 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
+from segunc.networks.network import check_unit_images
+from segunc.training.losses import check_labels
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -22,12 +25,28 @@ def unpack_batch(batch: Any) -> Batch:
     with these keys; labels may be ``[N, 1, H, W]``.
     """
     if isinstance(batch, Mapping) and {"image", "label"} <= set(batch):
-        return batch["image"], class_ids(batch["label"])
+        return _tensor(batch["image"], "images"), class_ids(_tensor(batch["label"], "labels"))
     if isinstance(batch, Sequence) and len(batch) >= 2:
-        return batch[0], class_ids(batch[1])
+        return _tensor(batch[0], "images"), class_ids(_tensor(batch[1], "labels"))
     kind = type(batch).__name__
     raise InputError(
         f"a batch of type {kind} is neither (image, label) nor a dictionary with these keys"
+    )
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    """Return tensors as they are, and arrays as tensors.
+
+    Raises:
+        InputError: the values are neither.
+    """
+    if isinstance(values, Tensor):
+        return values
+    if isinstance(values, np.ndarray):
+        return torch.from_numpy(values)
+    raise InputError(
+        f"the {name} of a batch are of type {type(values).__name__}, not a tensor",
+        hint="let the loader make tensors: images [N, 3, H, W] and labels [N, H, W]",
     )
 
 
@@ -49,6 +68,35 @@ def class_ids(labels: Tensor) -> Tensor:
     return ids
 
 
+def checked_batch(batch: Any, classes: int) -> Batch:
+    """Return float32 images and labels of a batch that a program hands over, which any method
+    takes. Images of the type uint8 are divided by 255.
+
+    Args:
+        batch: as :func:`unpack_batch` takes it.
+        classes: number of classes of the network.
+
+    Raises:
+        InputError: images of another shape or range, labels of another size, or neither class ids
+            nor 255.
+        NotFiniteError: the images hold NaN or infinite values.
+    """
+    images, labels = unpack_batch(batch)
+    if images.ndim != 4 or images.shape[1] != 3:
+        message = f"images of shape {tuple(images.shape)} are not [N, 3, H, W]"
+        raise InputError(message, hint="check the order of the axes")
+    if images.dtype == torch.uint8:
+        images = images.float() / 255
+    check_unit_images(images)
+    expected = (len(images), *images.shape[2:])
+    if tuple(labels.shape) != expected:
+        message = f"labels of shape {tuple(labels.shape)} do not fit images of shape"
+        hint = f"give labels of shape {expected}"
+        raise InputError(f"{message} {tuple(images.shape)}", hint=hint)
+    check_labels(labels, classes)
+    return images.float(), labels
+
+
 def count_batches(loader: Iterable[Any], most: int = 0) -> int:
     """Return how many batches a pass over a loader gives.
 
@@ -60,20 +108,29 @@ def count_batches(loader: Iterable[Any], most: int = 0) -> int:
     Raises:
         InputError: no batch, or an iterator, which gives its batches only once.
     """
-    if isinstance(loader, Iterator):
-        message = (
-            f"the training loader is a {type(loader).__name__}, which can be gone through once"
-        )
-        raise InputError(message, hint="give a DataLoader, or a list of its batches")
+    check_repeatable(loader)
     try:
         batches = len(cast(Sequence[Any], loader))
     except TypeError:
         counted = islice(loader, most) if most else loader
         batches = sum(1 for _ in counted)
     if not batches:
-        hint = "check its data set and batch size"
-        raise InputError("the training loader holds no batch", hint=hint)
+        raise no_batch()
     return batches
+
+
+def check_repeatable(loader: Iterable[Any]) -> None:
+    """Raise InputError for an iterator: a fit goes through its batches more than once."""
+    if isinstance(loader, Iterator):
+        raise InputError(
+            f"the loader is a {type(loader).__name__}, which can be gone through once",
+            hint="give a DataLoader, or a list of its batches",
+        )
+
+
+def no_batch() -> InputError:
+    """Return the error of a loader without a batch."""
+    return InputError("the loader holds no batch", hint="check its data set and batch size")
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:

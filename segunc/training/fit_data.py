@@ -16,12 +16,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
 
 from segunc.core.bounds import from_plain
 from segunc.core.errors import InputError
 from segunc.data.images import Image, Labels
 from segunc.data.labels import IGNORE
-from segunc.training.batches import count_batches, open_data, unpack_batch
+from segunc.training.batches import (
+    Batch,
+    check_repeatable,
+    checked_batch,
+    count_batches,
+    no_batch,
+    open_data,
+)
 from segunc.training.config import plain_values, read_config, recorded_data, with_own_paths
 
 if TYPE_CHECKING:
@@ -55,31 +63,76 @@ class FrameName(NamedTuple):
     name: str
 
 
+class CheckedBatches:
+    """The batches of a loader as :func:`segunc.training.batches.checked_batch` returns them.
+
+    Args:
+        loader: gives the batches.
+        classes: number of classes of the network.
+    """
+
+    def __init__(self, loader: Iterable[Any], classes: int) -> None:
+        self._loader = loader
+        self._classes = classes
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._loader:
+            yield checked_batch(batch, self._classes)
+
+    @cached_property
+    def frames(self) -> int:
+        """How many frames a pass gives; the loader is gone through where it does not say so.
+
+        Raises:
+            InputError: none.
+        """
+        told = frames_of_loader(self._loader)
+        frames = sum(len(images) for images, _ in self) if told is None else told
+        if not frames:
+            raise no_batch()
+        return frames
+
+
+def frames_of_loader(loader: Iterable[Any]) -> int | None:
+    """Return how many frames a pass of a ``DataLoader`` gives, by its sampler; None where only the
+    pass tells.
+    """
+    if type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
+        return None
+    batches = loader.batch_sampler
+    # Another function may make a batch of more or fewer frames.
+    if type(batches) is not BatchSampler or loader.collate_fn is not default_collate:
+        return None
+    try:
+        frames = len(batches.sampler)  # type: ignore[arg-type]
+    except TypeError:  # a sampler without a length
+        return None
+    if batches.drop_last:
+        frames -= frames % batches.batch_size
+    return frames
+
+
 class LoaderFrames:
     """The frames of the batches of a loader, read one after the other.
 
     They have no names of their own: :func:`content_name` tells them apart, in every loader alike.
 
     Args:
-        loader: gives batches as :func:`segunc.training.batches.unpack_batch` takes them.
+        batches: of the loader.
     """
 
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
+    def __init__(self, batches: CheckedBatches) -> None:
+        self._batches = batches
         self._next = 0  # number of the frame that `_reading` gives next
         self._reading: Iterator[tuple[Tensor, Tensor]] | None = None
         self._kept: list[dict[str, Tensor]] = []
 
-    @cached_property
-    def _count(self) -> int:
-        return sum(len(images) for images, _ in map(unpack_batch, self._loader))
-
     def __len__(self) -> int:
-        return self._count
+        return self._batches.frames
 
     def _tensors(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield image ``[3, H, W]`` and labels ``[H, W]`` of each frame of a pass."""
-        for images, labels in map(unpack_batch, self._loader):
+        for images, labels in self._batches:
             yield from zip(images, labels, strict=True)
 
     def read(self, index: int) -> tuple[Any, Labels]:
@@ -94,6 +147,8 @@ class LoaderFrames:
         for image, labels in self._reading:
             self._next += 1
             if self._next > index:
+                if self._next == len(self):
+                    self._reading = None  # which ends the loader's processes
                 return as_image(image), as_labels(labels)
         raise InputError(
             f"the loader gave {self._next} frames, and {len(self)} in an earlier pass",
@@ -111,10 +166,7 @@ class LoaderFrames:
 
 def as_image(image: Tensor) -> npt.NDArray[Any]:
     """Return ``[3, H, W]`` in 0..1 as ``[H, W, 3]``: uint8 where nothing is lost by it."""
-    values = image.detach().cpu().permute(1, 2, 0).contiguous()
-    if values.dtype == torch.uint8:
-        return np.asarray(values.numpy())
-    values = values.float()
+    values = image.detach().cpu().permute(1, 2, 0).contiguous().float()
     codes = (values * 255).round().clamp(0, 255).to(torch.uint8)
     if bool((codes.float() / 255 == values).all()):
         return np.asarray(codes.numpy())
@@ -122,19 +174,8 @@ def as_image(image: Tensor) -> npt.NDArray[Any]:
 
 
 def as_labels(labels: Tensor) -> Labels:
-    """Return int64 class ids as uint8.
-
-    Raises:
-        InputError: a class id that uint8 does not hold.
-    """
-    values = labels.cpu().numpy()
-    if values.min(initial=0) < 0 or values.max(initial=0) > IGNORE:
-        outside = values[(values < 0) | (values > IGNORE)][0]
-        raise InputError(
-            f"the labels hold {outside}, which is neither a class id nor {IGNORE}",
-            hint=f"mark ignored pixels with {IGNORE}",
-        )
-    return np.asarray(values.astype(np.uint8))
+    """Return int64 class ids, 0..255, as uint8."""
+    return np.asarray(labels.cpu().numpy().astype(np.uint8))
 
 
 class CountedLoader:
@@ -164,40 +205,55 @@ class LoaderData:
     """Loaders of a program, in the form of :class:`FitData`.
 
     Args:
-        loaders: by the name of their split; the only one serves every split.
+        loaders: by the name of their split.
         classes: number C of the network's classes.
         max_batches: of a pass over a loader that does not say its length; 0 counts all.
+        of_module: whether they are those of a data module; else the only one serves every split.
     """
 
     loaders: Mapping[str, Iterable[Any]]
     classes: int
     max_batches: int = 0
+    of_module: bool = False
     seed: int = 0
     workers: int = 0
     size: tuple[int, int] | None = None
     validation: str = "val"
-    _frames: dict[str, LoaderFrames] = field(default_factory=dict)
+    _batches: dict[int, CheckedBatches] = field(default_factory=dict)
+    _frames: dict[int, LoaderFrames] = field(default_factory=dict)
 
     def loader(self, split: str) -> Iterable[Any]:
         """Return the loader of a split.
 
         Raises:
-            InputError: there is none.
+            InputError: there is none, or several, or it gives its batches only once.
         """
-        if len(self.loaders) == 1:
-            (only,) = self.loaders.values()
-            return only
-        if split not in self.loaders:
+        if not self.of_module and len(self.loaders) == 1:
+            (loader,) = self.loaders.values()
+        elif split in self.loaders:
+            loader = self.loaders[split]
+        else:
             raise InputError(
                 f"the data module has no split {split}",
                 hint=f"it has {', '.join(self.loaders)}; or give one loader",
             )
-        return self.loaders[split]
+        if self.of_module:
+            loader = only_loader(loader, split)
+        check_repeatable(loader)
+        return loader
+
+    def batches(self, split: str) -> CheckedBatches:
+        """Return the batches of a split."""
+        loader = self.loader(split)
+        if id(loader) not in self._batches:
+            self._batches[id(loader)] = CheckedBatches(loader, self.classes)
+        return self._batches[id(loader)]
 
     def dataset(self, split: str, *, augment: bool = False) -> LoaderFrames:
-        if split not in self._frames:
-            self._frames[split] = LoaderFrames(self.loader(split))
-        return self._frames[split]
+        batches = self.batches(split)
+        if id(batches) not in self._frames:
+            self._frames[id(batches)] = LoaderFrames(batches)
+        return self._frames[id(batches)]
 
     def folds(self) -> list[LoaderData]:
         return [self]
@@ -205,9 +261,9 @@ class LoaderData:
     @cached_property
     def batch_size(self) -> int:
         """Frames of the first batch."""
-        for batch in self.loader("train"):
-            return len(unpack_batch(batch)[0])
-        return 1
+        for images, _ in self.batches("train"):
+            return len(images)
+        raise no_batch()
 
     def prepare_data(self, *, selects: bool = True) -> None:
         """Check the first batch before the work.
@@ -216,13 +272,15 @@ class LoaderData:
             InputError: it is no batch.
         """
         self.train_dataloader()
-        for batch in self.loader("train"):
-            unpack_batch(batch)
-            return
+        _ = self.batch_size
 
     def train_dataloader(self) -> CountedLoader:
-        loader = self.loader("train")
-        return CountedLoader(loader, count_batches(loader, self.max_batches))
+        return CountedLoader(self.batches("train"), self._train_batches)
+
+    @cached_property
+    def _train_batches(self) -> int:
+        """Number of batches of a pass over the training loader."""
+        return count_batches(self.loader("train"), self.max_batches)
 
     def class_frequencies(self, limit: int = MAX_COUNTED_FRAMES) -> list[float]:
         """Return the share of the labelled pixels of each class, in the first frames of a pass.
@@ -232,7 +290,7 @@ class LoaderData:
         """
         counts = torch.zeros(IGNORE + 1, dtype=torch.int64)
         frames = 0
-        for images, labels in map(unpack_batch, self.loader("train")):
+        for images, labels in self.batches("train"):
             ids = torch.from_numpy(as_labels(labels)).flatten().long()
             counts += ids.bincount(minlength=IGNORE + 1)
             frames += len(images)
@@ -400,14 +458,49 @@ def _checked(data: Any, classes: int) -> Any:
 
 
 def _of_module(data: Any, classes: int, max_batches: int) -> LoaderData:
-    """Return the loaders of a LightningDataModule of one's own."""
-    data.prepare_data()
-    data.setup("fit")
+    """Return the loaders of a LightningDataModule of one's own, or of what has its methods."""
+    if callable(getattr(data, "prepare_data", None)):
+        data.prepare_data()
+    if callable(getattr(data, "setup", None)):
+        data.setup("fit")
     loaders = {"train": data.train_dataloader()}
-    validation = data.val_dataloader()
-    if isinstance(validation, Iterable) and not isinstance(validation, list | tuple):
+    validation = _validation_loader(data)
+    if validation is not None:
         loaders["val"] = validation
-    return LoaderData(loaders, classes, max_batches)
+    return LoaderData(loaders, classes, max_batches, of_module=True)
+
+
+def _validation_loader(data: Any) -> Any:
+    """Return the validation loader of a data module; None where it has none."""
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    if not callable(getattr(data, "val_dataloader", None)):
+        return None
+    try:
+        loader = data.val_dataloader()
+    except MisconfigurationException:  # of Lightning's own method, which a module overrides
+        return None
+    is_empty = isinstance(loader, list | tuple | Mapping) and not loader
+    return None if is_empty else loader
+
+
+def only_loader(loader: Any, split: str) -> Any:
+    """Return the loader of a split of a data module, which may be in a list or a dictionary.
+
+    Raises:
+        InputError: there are several, or none.
+    """
+    if not isinstance(loader, list | tuple | Mapping):
+        return loader
+    loaders = [*(loader.values() if isinstance(loader, Mapping) else loader)]
+    if all(isinstance(batch, Mapping | tuple) for batch in loaders):
+        return loader  # a list of batches
+    if len(loaders) != 1:
+        raise InputError(
+            f"the data module has {len(loaders)} loaders of the split {split}",
+            hint="give one loader in its place",
+        )
+    return loaders[0]
 
 
 def _given_images(data: Any) -> list[Image] | None:

@@ -244,7 +244,7 @@ def test_fits_in_memory_add_up(tmp_path: Path) -> None:
         (Temperature(), {"dataset": "toy"}, "root is missing"),
         (Temperature(), [np.zeros((4, 4, 3), np.float32)], "expected RGB uint8"),
         (Temperature(), [(torch.rand(1, 3, 8, 8),)], "neither .image, label. nor a dictionary"),
-        (Temperature(), [(torch.rand(1, 3, 8, 8), torch.full((1, 8, 8), 300))], "hold 300"),
+        (Temperature(), [(torch.rand(1, 3, 8, 8), torch.full((1, 8, 8), 300))], "label 300"),
         (segunc.ABNN(epochs=1), [(torch.rand(1, 3, 8, 8), torch.full((1, 8, 8), 7))], "7"),
         (SWAG(epochs=1, burn_in=0, collect_every=1), iter(batches()), "gone through once"),
     ],
