@@ -292,6 +292,7 @@ def maps_of(maps: Any, names: Sequence[str] | None, score: str, *, predicted: bo
     """
     if names is not None:
         maps = _in_order(maps, names)
+    maps = _without_batches(maps)
     if isinstance(maps, HasScores):
         return _of_model([maps])
     if isinstance(maps, Mapping):
@@ -304,6 +305,24 @@ def maps_of(maps: Any, names: Sequence[str] | None, score: str, *, predicted: bo
     if predicted:
         return _predicted(maps)
     return Maps(scores={score: split_frames(maps, "maps")})
+
+
+def _without_batches(maps: Any) -> Any:
+    """Return maps with the batches of a model taken apart, whose images may differ in size."""
+    if _is_batch(maps):
+        return [*maps]
+    if not isinstance(maps, list | tuple) or not any(map(_is_batch, maps)):
+        return maps
+    results: list[Any] = []
+    for item in maps:
+        results += [*item] if _is_batch(item) else [item]
+    return results
+
+
+def _is_batch(value: Any) -> bool:
+    """Return whether a value is a result of a model that yields those of its images."""
+    # Of the type, because to ask the value would stack the maps.
+    return hasattr(type(value), "scores") and hasattr(type(value), "__iter__")
 
 
 def _in_order(maps: Any, names: Sequence[str]) -> list[Any]:

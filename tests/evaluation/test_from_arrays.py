@@ -19,6 +19,7 @@ import segunc.verbs.score as module
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluator
 from segunc.plots import precision_recall_line, roc_line
+from segunc.posteriors.image_maps import BatchMaps, ImageMaps
 from tests.evaluation.runs import CLASSES, SIZE, Run, decoded, make_run, write_run
 from tests.maps.foreign import write_map
 from tests.support.oracles import pixel_numbers
@@ -199,6 +200,23 @@ def test_numbers_of_untied_floats_are_those_of_scikit_learn():
 
 
 FLOATS_OF_OTHERS = [maps.scores["entropy"] + np.float32(0.25) for maps in MAPS.values()]
+
+
+@pytest.mark.parametrize("in_a_list", [False, True])
+def test_images_of_a_batch_may_differ_in_size(in_a_list):
+    images = []
+    masks = []
+    for number, (name, maps) in enumerate(MAPS.items()):
+        rows = slice(0, 24 - 5 * number)
+        scores = {score: values[rows].astype(np.float32) for score, values in maps.scores.items()}
+        images.append(ImageMaps(maps.prediction[rows], scores))
+        masks.append(ANOMALY[name][rows])
+    batch: Any = BatchMaps(images)
+    if in_a_list:
+        batch = [BatchMaps(images[:3]), images[3]]
+    result = segunc.score(batch, masks, replicates=60)
+    assert result.to_dict() == segunc.score(images, masks, replicates=60).to_dict()
+    assert result.frames == 4
 
 
 def test_scores_with_a_prediction_of_their_own():
