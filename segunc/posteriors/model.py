@@ -484,16 +484,22 @@ class Model:
             InputError: the folder holds another model, or the network has changed since something
                 was fitted on it.
         """
-        folder = Path(folder)
+        for removed in self.write(Path(folder)):
+            warnings.warn(removed, NoteWarning, stacklevel=2)
+
+    def write(self, folder: Path) -> list[str]:
+        """Write the model folder as :meth:`save` does, and return a line for each file that was
+        removed from it.
+        """
         self.save_posterior(folder)
         for name in sorted(self.fresh):
             self.attachments[name].write(folder)
-        self._remove_outdated(folder)
         for name, content in self.documents.items():
             if isinstance(content, str):
                 write_file(folder / name, content.encode())
             else:
                 write_json(folder / name, content)
+        return self._remove_outdated(folder)
 
     def save_posterior(self, folder: Path, *, fitted: bool = True) -> None:
         """Write the network and its posterior.
@@ -527,20 +533,21 @@ class Model:
             )
         self.sha256 = save_network(self.network, folder)
 
-    def _remove_outdated(self, folder: Path) -> None:
+    def _remove_outdated(self, folder: Path) -> list[str]:
         """Remove from a model folder what was fitted with a former one of what is now there."""
-        fitted = [self.attachments[name] for name in self.fresh]
-        if all(attachment.of_others for attachment in fitted):
-            return
+        fitted = [self.attachments[name] for name in sorted(self.fresh)]
+        new = [attachment.what for attachment in fitted if not attachment.of_others]
+        if not new:
+            return []
+        removed = []
         for kind in attachments_in(folder):
             if kind.of_others and Path(kind.file).stem not in self.attachments:
                 remove_result(folder / kind.file, is_whole_record, f"a {kind.what} that was fitted")
-                warnings.warn(
-                    f"removed {folder / kind.file}, which was fitted with what is new now: fit it "
-                    "again",
-                    NoteWarning,
-                    stacklevel=4,
+                removed.append(
+                    f"removed {folder / kind.file}, which was fitted with a former "
+                    f"{' and '.join(new)}: fit it again"
                 )
+        return removed
 
     @classmethod
     def from_pretrained(

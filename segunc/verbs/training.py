@@ -138,7 +138,8 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     options = replace(options, method=method.name, settings=_values_of(options.settings))
     model = _finetune(options, method, say)
     if is_first_process():
-        model.save(out)
+        for removed in model.write(out):
+            say(removed)
         say(f"wrote {out}: {model.summary}")
         bases = _bases(options)
         # A model of several bases has none whose history it could go on with.
