@@ -405,3 +405,13 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
     printed: list[str] = []
     runner.run(example, out=printed.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(printed)
+
+
+def test_the_package_run_as_a_file_finds_the_library_lightning() -> None:
+    """As Lightning starts the further processes of a training."""
+    program = Path(segunc.__file__).with_name("__main__.py")
+    check = f"import runpy; runpy.run_path({str(program)!r}); import lightning.pytorch"
+    folder = program.parent
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); {check}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
