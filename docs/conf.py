@@ -87,11 +87,12 @@ def notebook_page(notebook: dict[str, Any]) -> Iterator[str]:
         text = "".join(cell["source"])
         yield text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
         for output in cell.get("outputs", []):
-            if "text" in output:
-                yield f"```text\n{''.join(output['text']).rstrip()}\n```"
+            data = output.get("data", {})
+            if "image/png" in data:
+                yield f"![figure of the cell above](data:image/png;base64,{data['image/png']})"
             else:
-                picture = output["data"]["image/png"]
-                yield f"![figure of the cell above](data:image/png;base64,{picture})"
+                text = "".join(output.get("text") or data["text/plain"])
+                yield f"```text\n{text.rstrip()}\n```"
 
 
 def fill_in(app: Sphinx, name: str, source: list[str]) -> None:

@@ -8,6 +8,7 @@ The site shows what is stored (docs/conf.py), and a test compares it with a run 
 
 from __future__ import annotations
 
+import ast
 import base64
 import contextlib
 import io
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.figure import Figure
 from PIL import Image
 
 
@@ -30,7 +32,7 @@ def execute(notebook: dict[str, Any]) -> None:
     for number, cell in enumerate(code, 1):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("".join(cell["source"]), f"cell {number}", "exec"), namespace)
+            value = run_cell("".join(cell["source"]), f"cell {number}", namespace)
         cell["execution_count"], cell["outputs"] = number, []
         if printed.getvalue():
             text = printed.getvalue().splitlines(keepends=True)
@@ -39,6 +41,36 @@ def execute(notebook: dict[str, Any]) -> None:
             data = {"image/png": png(figure), "text/plain": ["<Figure>"]}
             cell["outputs"].append({"output_type": "display_data", "metadata": {}, "data": data})
         pyplot.close("all")
+        if value is not None:
+            cell["outputs"].append(shown(value, number))
+
+
+def run_cell(source: str, name: str, namespace: dict[str, Any]) -> object:
+    """Run a cell and return the value of its last line, which a notebook shows.
+
+    The value is None where the last line is no expression, or one of a figure of pyplot: its text
+    says nothing, and the figure is shown already.
+    """
+    tree = ast.parse(source, name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, name, "exec"), namespace)
+    if last is None:
+        return None
+    value: object = eval(compile(ast.Expression(last.value), name, "eval"), namespace)
+    return None if type(value).__module__.startswith("matplotlib.") else value
+
+
+def shown(value: object, number: int) -> dict[str, Any]:
+    """Return the output that shows the value of a cell: its picture if it is a figure, and its
+    text otherwise.
+    """
+    output: dict[str, Any] = {"output_type": "execute_result", "execution_count": number}
+    output["metadata"] = {}
+    if isinstance(value, Figure):
+        output["data"] = {"image/png": png(value), "text/plain": ["<Figure>"]}
+    else:
+        output["data"] = {"text/plain": repr(value).splitlines(keepends=True)}
+    return output
 
 
 def png(figure: Any) -> str:
