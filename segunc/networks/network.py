@@ -271,7 +271,7 @@ def check_unit_images(images: Tensor) -> None:
 
 def _check_unit_range(low: float, high: float) -> None:
     """Raise InputError where the values of images are not in 0..1."""
-    if LOWEST_VALUE <= low and high <= HIGHEST_VALUE:
+    if low >= LOWEST_VALUE and high <= HIGHEST_VALUE:
         return
     message = f"images have values from {low:.3g} to {high:.3g}, not in 0..1"
     if high > 10:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, overload
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.convert import ConversionReport, convert, is_converted
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError, NoteWarning, one_line
 from segunc.core.files import (
@@ -56,6 +56,7 @@ from segunc.networks.model_folder import (
     WEIGHTS,
     load_network,
     network_sha256,
+    refuse_weights,
     save_network,
 )
 from segunc.networks.network import (
@@ -480,15 +481,22 @@ class Model:
         Of a network without ``factory``, the folder holds what was fitted and the hash of the
         network: :func:`segunc.load` opens it with ``network``.
 
+        What was fitted on another model that the folder held is removed, which a
+        :class:`segunc.core.errors.NoteWarning` says.
+
         Raises:
-            InputError: the folder holds another model, or the network has changed since something
-                was fitted on it.
+            InputError: the folder holds a model of another kind; the network has changed since
+                something was fitted on it; or the folder that the model was loaded from has gone or
+                holds another one.
         """
         folder = Path(folder)
-        self.save_posterior(folder)
+        present = self.with_present_weights()
+        present.save_posterior(folder)
+        self.sha256 = present.sha256
         for name in sorted(self.fresh):
             self.attachments[name].write(folder)
         self._remove_outdated(folder)
+        self._remove_strangers(folder)
         for name, content in self.documents.items():
             if isinstance(content, str):
                 write_file(folder / name, content.encode())
@@ -503,6 +511,7 @@ class Model:
             fitted: also copy what was fitted on a model that was loaded.
         """
         if self.folder is not None:
+            self._check_folder(self.folder)
             copy_model(self.folder, folder, fitted=fitted)
             return
         method = METHODS.get(self.posterior.method) if self.bayesian else None
@@ -516,16 +525,48 @@ class Model:
 
     def _save_base(self, folder: Path) -> None:
         """Write the base network, or link (or copy) it from a folder that holds it."""
-        if self.base_folder is not None:
+        if self.base_folder is not None and _recorded_network(self.base_folder) == self.sha256:
             link_network(self.base_folder, folder)
-            return
-        digest = network_sha256(self.network.body, self.network.description)
-        if digest != self.sha256 and (self.bayesian or self.attachments):
+        else:
+            save_network(self.network, folder)
+
+    def with_present_weights(self) -> Model:
+        """Return the model of the network as it is now: itself, unless the weights have changed.
+
+        Raises:
+            InputError: they have changed since something was fitted on the network.
+        """
+        digest = self.sha256
+        if self.parts:
+            if any(part.with_present_weights() is not part for part in self.parts):
+                digest = ""
+        else:
+            network: SegmentationNetwork = getattr(self.posterior, "plain", self.network)
+            digest = network_sha256(network.body, network.description)
+        if digest == self.sha256:
+            return self
+        if self.bayesian or self.attachments:
             raise InputError(
                 "the weights of the network have changed since something was fitted on it",
                 hint="fit it again",
             )
-        self.sha256 = save_network(self.network, folder)
+        return replace(
+            self, sha256=digest, folder=None, base_folder=None, _samplers={}, _warned=set()
+        )
+
+    def _check_folder(self, folder: Path) -> None:
+        """Raise InputError where the folder that the model was loaded from no longer holds it."""
+        hint = "restore the folder, or save the model before it is removed"
+        if not folder.is_dir():
+            raise InputError(f"{folder}, which the model was loaded from, has gone", hint=hint)
+        holds = _recorded_network(folder) in (self.sha256, None)  # an ensemble has no network there
+        if (folder / POSTERIOR).exists():
+            record = read_record(folder / POSTERIOR, "the description of a posterior")
+            holds &= record == dict(self.record)
+        else:
+            holds &= not self.bayesian
+        if not holds or not model_files(folder):
+            raise InputError(f"{folder} holds another model than was loaded from it", hint=hint)
 
     def _remove_outdated(self, folder: Path) -> None:
         """Remove from a model folder what was fitted with a former one of what is now there."""
@@ -534,13 +575,17 @@ class Model:
             return
         for kind in attachments_in(folder):
             if kind.of_others and Path(kind.file).stem not in self.attachments:
-                remove_result(folder / kind.file, is_whole_record, f"a {kind.what} that was fitted")
-                warnings.warn(
-                    f"removed {folder / kind.file}, which was fitted with what is new now: fit it "
-                    "again",
-                    NoteWarning,
-                    stacklevel=4,
-                )
+                _remove_attachment(folder, kind, "with what is new now")
+
+    def _remove_strangers(self, folder: Path) -> None:
+        """Remove from a model folder what was fitted on another model that it held."""
+        hashes = self.hashes
+        for kind in attachments_in(folder):
+            if Path(kind.file).stem in self.attachments:
+                continue
+            content = read_json(folder / kind.file, f"the {kind.what}")
+            if any(content.get(name) != hashes[name] for name in kind.bound_by):
+                _remove_attachment(folder, kind, "on another model")
 
     @classmethod
     def from_pretrained(
@@ -697,10 +742,32 @@ class Model:
         return push(self, repo_id, upload, ATTACHMENTS, options)
 
 
+def _remove_attachment(folder: Path, kind: type[Attachment], why: str) -> None:
+    """Remove what was fitted from a model folder, and say so."""
+    remove_result(folder / kind.file, is_whole_record, f"a {kind.what} that was fitted")
+    warnings.warn(
+        f"removed {folder / kind.file}, which was fitted {why}: fit it again",
+        NoteWarning,
+        stacklevel=5,
+    )
+
+
+def _recorded_network(folder: Path) -> str | None:
+    """Return the hash that a model folder records of its network; None where it has none."""
+    if not (folder / DESCRIPTION).exists():
+        return None
+    sha256: str | None = read_json(folder / DESCRIPTION, "the description of a network").get(
+        "sha256"
+    )
+    return sha256
+
+
 def link_network(source: Path, folder: Path) -> None:
     """Link (or copy) the files of a network into another model folder."""
     if folder.resolve() == source.resolve():
         return
+    if not (source / WEIGHTS).exists():
+        refuse_weights(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in (WEIGHTS, DESCRIPTION):
         if (source / name).exists():
@@ -731,7 +798,11 @@ def posterior_method(folder: Path) -> str | None:
 
 
 def _refuse_bayesian(folder: Path, model: Model) -> None:
-    """Raise InputError where a deterministic model would be written over a Bayesian one."""
+    """Raise InputError where a deterministic model would be written over a Bayesian one, or a model
+    of one network over an ensemble.
+    """
+    if (folder / MEMBERS).is_dir():
+        raise InputError(f"{folder} holds an ensemble", hint="give another folder")
     if (folder / POSTERIOR).exists() and not model.bayesian:
         raise InputError(
             f"{folder} holds a Bayesian model, and the one to save is deterministic",
@@ -803,6 +874,8 @@ def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
             f"{folder} holds a Bayesian model, {source} a deterministic one",
             hint="give another --out",
         )
+    if (source / DESCRIPTION).exists() and not (source / WEIGHTS).exists():
+        refuse_weights(folder)
     for path in model_files(source, fitted=fitted):
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -884,15 +957,17 @@ class GivenNetworks:
     """
 
     def __init__(self, given: Network | Sequence[Network] | None = None) -> None:
-        networks = [given] if isinstance(given, nn.Module | Model) else [*(given or ())]
         self._modules: list[nn.Module] = []
-        for network in networks:
-            if isinstance(network, Model):
-                network = network.network
+        for network in _networks_of(given):
             body = network.body if isinstance(network, SegmentationNetwork) else network
             if not isinstance(body, nn.Module):
                 raise InputError(
                     f"the network is of type {type(body).__name__}, not a torch module",
+                    hint="give the module that was wrapped",
+                )
+            if is_converted(body):
+                raise InputError(
+                    "the network is that of a Bayesian model, which is a changed copy of its base",
                     hint="give the module that was wrapped",
                 )
             self._modules.append(body)
@@ -913,6 +988,24 @@ class GivenNetworks:
             )
         self._taken += 1
         return self._modules[self._taken - 1]
+
+    def check_all_taken(self) -> None:
+        """Raise InputError where there are more modules than networks."""
+        if self._taken < len(self._modules):
+            raise InputError(
+                f"network gives {len(self._modules)} modules, and the folder has use for "
+                f"{self._taken}",
+                hint="give one module for each member",
+            )
+
+
+def _networks_of(given: Network | Sequence[Network] | None) -> list[Any]:
+    """Return what a caller gives as networks; of a model all of its networks."""
+    listed = [given] if isinstance(given, nn.Module | Model) else [*(given or ())]
+    networks: list[Any] = []
+    for network in listed:
+        networks += network.networks if isinstance(network, Model) else [network]
+    return networks
 
 
 def load_model(folder: Path | str, network: Network | Sequence[Network] | None = None) -> Model:
@@ -946,7 +1039,9 @@ def load_model(folder: Path | str, network: Network | Sequence[Network] | None =
     """
     folder = Path(folder)
     model_files(folder)  # none of them is a link
-    model = load_posterior(folder, GivenNetworks(network))
+    networks = GivenNetworks(network)
+    model = load_posterior(folder, networks)
+    networks.check_all_taken()
     for path in sorted(folder.glob("*.json")):
         if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
             message = f"{path} was fitted on this model by a package that is not installed"
