@@ -59,7 +59,19 @@ class SiteState:
 @functools.cache
 def with_mixin(mixin: type, layer: type, prefix: str) -> type:
     """Return a layer's class with a mixin in front; one for each class."""
-    return type(f"{prefix}{layer.__name__}", (mixin, layer), {"__module__": layer.__module__})
+
+    def reduce(made: nn.Module, protocol: Any) -> tuple[Any, ...]:
+        # The class has no name in a module, by which pickle would find it.
+        return _empty_with_mixin, (mixin, layer, prefix), made.__getstate__()
+
+    members = {"__module__": layer.__module__, "__reduce_ex__": reduce}
+    return type(f"{prefix}{layer.__name__}", (mixin, layer), members)
+
+
+def _empty_with_mixin(mixin: type, layer: type, prefix: str) -> Any:
+    """Return a layer without its state, for pickle."""
+    kind = with_mixin(mixin, layer, prefix)
+    return kind.__new__(kind)
 
 
 def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:

@@ -391,7 +391,7 @@ class Learner:
         self.settings = settings
         self.logit_layer = LogitLayer(network)
         self.head = make_head(self.logit_layer.module, settings.head_channels)
-        self.head.to(network.mean.device)
+        self.head.to(self.logit_layer.module.weight)
         trained = [module for module in network.modules() if classify(module)[0] is not None]
         trained.append(self.logit_layer.module)
         self.parameters = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,6 +96,11 @@ class Ensemble(MethodSettings):
         Raises:
             InputError: too few models, one twice, or models that do not fit together.
         """
+        if not isinstance(models, Iterable):
+            raise InputError(
+                f"an ensemble is made of several models, not of a {type(models).__name__}",
+                hint="segunc.Ensemble().fit([first, second])",
+            )
         return fit_several(self, list(models))
 
 
@@ -359,6 +364,11 @@ def store_augmented(model: Model, out: Path) -> None:
         former = read_json(out / POSTERIOR, "a record")
         if former.get("method") == model.posterior.method:  # the same command once more
             remove_result(out / POSTERIOR, is_whole_record, "the record of a posterior")
+        elif not inner.bayesian:
+            raise InputError(
+                f"{out} holds a model of another method ({former.get('method')})",
+                hint="give another --out",
+            )
     inner.save_posterior(out, fitted=False)
     write_record(out / POSTERIOR, model.record)
 

@@ -64,7 +64,7 @@ def preserve_training(*objects: Any) -> Iterator[None]:
     tensors = _tensors_of(networks)
     restores += [_Kept(tensor).restore for tensor in tensors]
     for network in networks:
-        restores += [_members_of(module) for module in network.modules()]
+        restores += [restore_of_members(module) for module in network.modules()]
     with ExitStack() as stack:
         for restore in restores:
             stack.callback(restore)
@@ -132,7 +132,7 @@ def _tensors_of(networks: Iterable[nn.Module]) -> list[Tensor]:
     return list(tensors.values())
 
 
-def _members_of(module: nn.Module) -> Restore:
+def restore_of_members(module: nn.Module) -> Restore:
     """Return what gives a module its parameters and buffers back, where others took their names."""
     parameters = dict(module._parameters)
     buffers = dict(module._buffers)

@@ -13,6 +13,11 @@ from typing import Any, Self, TextIO, TypeVar
 from segunc.core.terminal import say
 
 T = TypeVar("T")
+LIGHTNING_LOGGERS = (
+    "lightning.pytorch",
+    "lightning.fabric",
+    "lightning.pytorch.utilities.rank_zero",
+)
 
 
 class ConsoleProgress:
@@ -121,11 +126,26 @@ def quiet_opencv() -> Iterator[None]:
         opencv.setLogLevel(level)
 
 
+@contextlib.contextmanager
+def quiet_while_open() -> Iterator[None]:
+    """Do :func:`quiet_lightning` while open: a program may want to hear of its own trainings."""
+    import lightning.pytorch  # noqa: F401 - sets the levels
+
+    levels = {name: logging.getLogger(name).level for name in LIGHTNING_LOGGERS}
+    try:
+        with warnings.catch_warnings():
+            quiet_lightning()
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
 def quiet_lightning() -> None:
     """Keep Lightning to warnings and errors; imports it, because that sets the levels anew."""
     import lightning.pytorch  # noqa: F401
 
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+    for name in LIGHTNING_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     usual_warnings = (
         r"isinstance\(treespec",

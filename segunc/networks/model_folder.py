@@ -124,6 +124,7 @@ def save_network(
     folder = Path(folder)
     if not network.description.architecture and not keeps_weights:
         check_finite(tensor_state(network.body), "the network to save")
+        refuse_weights(folder)
         return _write_description(network, folder)
     _note_extra_state(network.body)
     state: dict[str, Tensor] = {}
@@ -133,6 +134,17 @@ def save_network(
     check_finite(state, "the network to save")
     write_file(folder / WEIGHTS, save(state))
     return _write_description(network, folder)
+
+
+def refuse_weights(folder: Path) -> None:
+    """Raise InputError where a folder holds weights, which a network without them would be given
+    when the folder is opened.
+    """
+    if (folder / WEIGHTS).exists():
+        raise InputError(
+            f"{folder} holds the weights of another network ({WEIGHTS})",
+            hint="give another folder, or remove the file",
+        )
 
 
 def _write_description(network: SegmentationNetwork, folder: Path) -> str:

@@ -5,6 +5,7 @@ loading a posterior does without it.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,12 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.networks.copies import copy_network
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.model import Model, configuration_documents, restored
 from segunc.posteriors.saving import posterior_record
+from segunc.sampling.sampler import caller_level
 from segunc.training.batches import Batch, unpack_batch
 from segunc.training.config import FinetuneConfig, S, environment, record_data, save_config
 from segunc.training.fit_data import DataSource
@@ -106,6 +108,9 @@ class FinetuneRun(FitRun[S]):
         if self.epochs:
             self.data.prepare_data(selects=False)
         self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=model.sha256)
+        if self.resume is not None and not source.settings and self.source:
+            note = f"continues from {self.resume}; whether it saw the same data is not known"
+            warnings.warn(note, NoteWarning, stacklevel=caller_level())
         save_config(config, out, "finetune")
         record_data(out, config.data, model.folder)
         self.measured: dict[str, Any] = {}
@@ -135,7 +140,8 @@ class FinetuneRun(FitRun[S]):
                 self.data.dataset(split)
             except InputError as error:
                 message = f"{setting} needs data: {error.message}"
-                raise InputError(message, hint=self.options.without_data) from error
+                hint = getattr(self.options, "without_data", error.hint)
+                raise InputError(message, hint=hint) from error
 
     def train_batches(self) -> Iterator[Batch]:
         """Yield an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""

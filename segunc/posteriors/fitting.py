@@ -14,7 +14,11 @@ import torch
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.modes import eval_mode
-from segunc.core.preserving import kept_random_numbers, plain_computation
+from segunc.core.preserving import (
+    kept_random_numbers,
+    plain_computation,
+    restore_of_members,
+)
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import Model
@@ -45,6 +49,7 @@ def fit_model(
     """
     method = METHODS[settings.method]
     _check_model(model)
+    model = model.with_present_weights()
     resolve_device(device)  # before any work
     source = data_source(
         data, _folder_of_data(settings, model), max_batches=getattr(settings, "max_steps", 0)
@@ -66,11 +71,11 @@ def fit_model(
             run = FitRun(model, config, source, say=say or silent, quiet=quiet)
             fitted: Model = method.fit(run)
             return fitted
-        from segunc.core.progress import quiet_lightning
+        from segunc.core.progress import quiet_while_open
         from segunc.posteriors.finetune_run import FinetuneRun, Place
         from segunc.training.lightning_runs import no_half_folder
 
-        quiet_lightning()
+        stack.enter_context(quiet_while_open())
         out = Path(checkpoints or stack.enter_context(tempfile.TemporaryDirectory()))
         stack.enter_context(no_half_folder(out))
         finetune_run = FinetuneRun(
@@ -87,9 +92,11 @@ def fit_model(
 
 def fit_several(settings: Any, models: Sequence[Model]) -> Model:
     """Return the model that a method makes of several."""
+    present = []
     for model in models:
         _check_model(model)
-    made: Model = METHODS[settings.method].fit(settings, models)
+        present.append(model.with_present_weights())
+    made: Model = METHODS[settings.method].fit(settings, present)
     return made
 
 
@@ -115,14 +122,26 @@ def _folder_of_data(settings: Any, model: Model) -> Path | None:
 
 @contextmanager
 def placed(model: Model, device: torch.device) -> Iterator[None]:
-    """Put the networks of a model on a device while open."""
-    before = [next(network.parameters()).device for network in model.networks]
-    model.place(device)
+    """Put the networks of a model on a device while open. Then each tensor is where it was, in the
+    same memory and with its gradient.
+    """
+    kept = []
+    restores = []
+    for network in model.networks:
+        # A network that moves gets other buffers.
+        restores += [restore_of_members(module) for module in network.modules()]
+        for tensor in (*network.parameters(), *network.buffers()):
+            kept.append((tensor, tensor.data, tensor.grad))
+            tensor.grad = None
     try:
+        model.place(device)
         yield
     finally:
-        for network, home in zip(model.networks, before, strict=True):
-            network.to(home)
+        for restore in restores:
+            restore()
+        for tensor, memory, gradient in kept:
+            tensor.data = memory
+            tensor.grad = gradient
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, overload
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.convert import ConversionReport, convert, is_converted
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError, NoteWarning, one_line
 from segunc.core.files import (
@@ -56,6 +56,7 @@ from segunc.networks.model_folder import (
     WEIGHTS,
     load_network,
     network_sha256,
+    refuse_weights,
     save_network,
 )
 from segunc.networks.network import (
@@ -480,9 +481,13 @@ class Model:
         Of a network without ``factory``, the folder holds what was fitted and the hash of the
         network: :func:`segunc.load` opens it with ``network``.
 
+        What was fitted on another model that the folder held is removed, which a
+        :class:`segunc.core.errors.NoteWarning` says.
+
         Raises:
-            InputError: the folder holds another model, or the network has changed since something
-                was fitted on it.
+            InputError: the folder holds a model of another kind; the network has changed since
+                something was fitted on it; or the folder that the model was loaded from has gone or
+                holds another one.
         """
         for removed in self.write(Path(folder)):
             warnings.warn(removed, NoteWarning, stacklevel=2)
@@ -491,7 +496,9 @@ class Model:
         """Write the model folder as :meth:`save` does, and return a line for each file that was
         removed from it.
         """
-        self.save_posterior(folder)
+        present = self.with_present_weights()
+        present.save_posterior(folder)
+        self.sha256 = present.sha256
         for name in sorted(self.fresh):
             self.attachments[name].write(folder)
         for name, content in self.documents.items():
@@ -499,7 +506,7 @@ class Model:
                 write_file(folder / name, content.encode())
             else:
                 write_json(folder / name, content)
-        return self._remove_outdated(folder)
+        return self._remove_outdated(folder) + self._remove_strangers(folder)
 
     def save_posterior(self, folder: Path, *, fitted: bool = True) -> None:
         """Write the network and its posterior.
@@ -509,6 +516,7 @@ class Model:
             fitted: also copy what was fitted on a model that was loaded.
         """
         if self.folder is not None:
+            self._check_folder(self.folder)
             copy_model(self.folder, folder, fitted=fitted)
             return
         method = METHODS.get(self.posterior.method) if self.bayesian else None
@@ -522,16 +530,48 @@ class Model:
 
     def _save_base(self, folder: Path) -> None:
         """Write the base network, or link (or copy) it from a folder that holds it."""
-        if self.base_folder is not None:
+        if self.base_folder is not None and _recorded_network(self.base_folder) == self.sha256:
             link_network(self.base_folder, folder)
-            return
-        digest = network_sha256(self.network.body, self.network.description)
-        if digest != self.sha256 and (self.bayesian or self.attachments):
+        else:
+            save_network(self.network, folder)
+
+    def with_present_weights(self) -> Model:
+        """Return the model of the network as it is now: itself, unless the weights have changed.
+
+        Raises:
+            InputError: they have changed since something was fitted on the network.
+        """
+        digest = self.sha256
+        if self.parts:
+            if any(part.with_present_weights() is not part for part in self.parts):
+                digest = ""
+        else:
+            network: SegmentationNetwork = getattr(self.posterior, "plain", self.network)
+            digest = network_sha256(network.body, network.description)
+        if digest == self.sha256:
+            return self
+        if self.bayesian or self.attachments:
             raise InputError(
                 "the weights of the network have changed since something was fitted on it",
                 hint="fit it again",
             )
-        self.sha256 = save_network(self.network, folder)
+        return replace(
+            self, sha256=digest, folder=None, base_folder=None, _samplers={}, _warned=set()
+        )
+
+    def _check_folder(self, folder: Path) -> None:
+        """Raise InputError where the folder that the model was loaded from no longer holds it."""
+        hint = "restore the folder, or save the model before it is removed"
+        if not folder.is_dir():
+            raise InputError(f"{folder}, which the model was loaded from, has gone", hint=hint)
+        holds = _recorded_network(folder) in (self.sha256, None)  # an ensemble has no network there
+        if (folder / POSTERIOR).exists():
+            record = read_record(folder / POSTERIOR, "the description of a posterior")
+            holds &= record == dict(self.record)
+        else:
+            holds &= not self.bayesian
+        if not holds or not model_files(folder):
+            raise InputError(f"{folder} holds another model than was loaded from it", hint=hint)
 
     def _remove_outdated(self, folder: Path) -> list[str]:
         """Remove from a model folder what was fitted with a former one of what is now there."""
@@ -542,11 +582,20 @@ class Model:
         removed = []
         for kind in attachments_in(folder):
             if kind.of_others and Path(kind.file).stem not in self.attachments:
-                remove_result(folder / kind.file, is_whole_record, f"a {kind.what} that was fitted")
-                removed.append(
-                    f"removed {folder / kind.file}, which was fitted with a former "
-                    f"{' and '.join(new)}: fit it again"
-                )
+                former = f"with a former {' and '.join(new)}"
+                removed.append(_remove_attachment(folder, kind, former))
+        return removed
+
+    def _remove_strangers(self, folder: Path) -> list[str]:
+        """Remove from a model folder what was fitted on another model that it held."""
+        hashes = self.hashes
+        removed = []
+        for kind in attachments_in(folder):
+            if Path(kind.file).stem in self.attachments:
+                continue
+            content = read_json(folder / kind.file, f"the {kind.what}")
+            if any(content.get(name) != hashes[name] for name in kind.bound_by):
+                removed.append(_remove_attachment(folder, kind, "on another model"))
         return removed
 
     @classmethod
@@ -704,10 +753,28 @@ class Model:
         return push(self, repo_id, upload, ATTACHMENTS, options)
 
 
+def _remove_attachment(folder: Path, kind: type[Attachment], why: str) -> str:
+    """Remove what was fitted from a model folder, and return a line that says so."""
+    remove_result(folder / kind.file, is_whole_record, f"a {kind.what} that was fitted")
+    return f"removed {folder / kind.file}, which was fitted {why}: fit it again"
+
+
+def _recorded_network(folder: Path) -> str | None:
+    """Return the hash that a model folder records of its network; None where it has none."""
+    if not (folder / DESCRIPTION).exists():
+        return None
+    sha256: str | None = read_json(folder / DESCRIPTION, "the description of a network").get(
+        "sha256"
+    )
+    return sha256
+
+
 def link_network(source: Path, folder: Path) -> None:
     """Link (or copy) the files of a network into another model folder."""
     if folder.resolve() == source.resolve():
         return
+    if not (source / WEIGHTS).exists():
+        refuse_weights(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in (WEIGHTS, DESCRIPTION):
         if (source / name).exists():
@@ -738,7 +805,11 @@ def posterior_method(folder: Path) -> str | None:
 
 
 def _refuse_bayesian(folder: Path, model: Model) -> None:
-    """Raise InputError where a deterministic model would be written over a Bayesian one."""
+    """Raise InputError where a deterministic model would be written over a Bayesian one, or a model
+    of one network over an ensemble.
+    """
+    if (folder / MEMBERS).is_dir():
+        raise InputError(f"{folder} holds an ensemble", hint="give another folder")
     if (folder / POSTERIOR).exists() and not model.bayesian:
         raise InputError(
             f"{folder} holds a Bayesian model, and the one to save is deterministic",
@@ -810,6 +881,8 @@ def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
             f"{folder} holds a Bayesian model, {source} a deterministic one",
             hint="give another --out",
         )
+    if (source / DESCRIPTION).exists() and not (source / WEIGHTS).exists():
+        refuse_weights(folder)
     for path in model_files(source, fitted=fitted):
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -891,15 +964,17 @@ class GivenNetworks:
     """
 
     def __init__(self, given: Network | Sequence[Network] | None = None) -> None:
-        networks = [given] if isinstance(given, nn.Module | Model) else [*(given or ())]
         self._modules: list[nn.Module] = []
-        for network in networks:
-            if isinstance(network, Model):
-                network = network.network
+        for network in _networks_of(given):
             body = network.body if isinstance(network, SegmentationNetwork) else network
             if not isinstance(body, nn.Module):
                 raise InputError(
                     f"the network is of type {type(body).__name__}, not a torch module",
+                    hint="give the module that was wrapped",
+                )
+            if is_converted(body):
+                raise InputError(
+                    "the network is that of a Bayesian model, which is a changed copy of its base",
                     hint="give the module that was wrapped",
                 )
             self._modules.append(body)
@@ -920,6 +995,24 @@ class GivenNetworks:
             )
         self._taken += 1
         return self._modules[self._taken - 1]
+
+    def check_all_taken(self) -> None:
+        """Raise InputError where there are more modules than networks."""
+        if self._taken < len(self._modules):
+            raise InputError(
+                f"network gives {len(self._modules)} modules, and the folder has use for "
+                f"{self._taken}",
+                hint="give one module for each member",
+            )
+
+
+def _networks_of(given: Network | Sequence[Network] | None) -> list[Any]:
+    """Return what a caller gives as networks; of a model all of its networks."""
+    listed = [given] if isinstance(given, nn.Module | Model) else [*(given or ())]
+    networks: list[Any] = []
+    for network in listed:
+        networks += network.networks if isinstance(network, Model) else [network]
+    return networks
 
 
 def load_model(folder: Path | str, network: Network | Sequence[Network] | None = None) -> Model:
@@ -953,7 +1046,9 @@ def load_model(folder: Path | str, network: Network | Sequence[Network] | None =
     """
     folder = Path(folder)
     model_files(folder)  # none of them is a link
-    model = load_posterior(folder, GivenNetworks(network))
+    networks = GivenNetworks(network)
+    model = load_posterior(folder, networks)
+    networks.check_all_taken()
     for path in sorted(folder.glob("*.json")):
         if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
             message = f"{path} was fitted on this model by a package that is not installed"
@@ -995,8 +1090,11 @@ def _load_posterior(folder: Path, networks: GivenNetworks) -> Model:
         raise InputError(f"{message} ({one_line(error)})", hint=hint) from error
 
 
-def load_recorded(folder: Path, record: Mapping[str, Any] | None, networks: GivenNetworks) -> Model:
+def load_recorded(
+    folder: Path, record: Mapping[str, Any] | None, networks: GivenNetworks | None = None
+) -> Model:
     """Return the model in a folder as a record describes it; None is the network itself."""
+    networks = networks or GivenNetworks()
     if record is None:
         network = load_network(folder, ignore_posterior=True, module=networks.take())
         return Model(network, Deterministic(), network.sha256, None, None, {})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from segunc.core.bounds import Settings
+from segunc.core.errors import InputError
 from segunc.posteriors.fitting import fit_model
 from segunc.posteriors.model import Model
 from segunc.training.config import load_settings, save_settings
@@ -51,7 +52,8 @@ class MethodSettings(Settings):
                 as every split.
             device: ``auto``, ``cpu`` or ``cuda[:N]``. A network that gets a posterior is left
                 there.
-            trainer: settings of Lightning's Trainer, for a method that trains.
+            trainer: settings of Lightning's Trainer, for a method that trains; how long it trains
+                is a setting of the method.
             checkpoints: folder in which a training keeps its checkpoints, so that it continues
                 there after it was stopped; None keeps none.
             say: receives a line for each step; None shows none, and no progress either.
@@ -60,6 +62,7 @@ class MethodSettings(Settings):
             InputError: the model, the data and the settings do not fit together.
             PartialFailure: a training broke off; its checkpoints stay.
         """
+        _check_trainer(trainer)
         return fit_model(
             self, model, data, device=device, trainer=trainer, checkpoints=checkpoints, say=say
         )
@@ -80,3 +83,13 @@ class MethodSettings(Settings):
             InputError: the file cannot be read, or has an unknown key or a wrong value.
         """
         return load_settings(cls, Path(path))
+
+
+def _check_trainer(trainer: Mapping[str, Any] | None) -> None:
+    """Raise InputError for a length of the training that is not the method's."""
+    for name in ("max_epochs", "max_steps"):
+        if name in (trainer or {}):
+            raise InputError(
+                f"trainer gives {name}, but a method has its own length of training",
+                hint="give epochs or max_steps to the settings: segunc.ABNN(epochs=2)",
+            )

@@ -94,7 +94,12 @@ def checked_batch(batch: Any, classes: int) -> Batch:
         hint = f"give labels of shape {expected}"
         raise InputError(f"{message} {tuple(images.shape)}", hint=hint)
     check_labels(labels, classes)
-    return images.float(), labels
+    return _trainable(images.float()), _trainable(labels)
+
+
+def _trainable(tensor: Tensor) -> Tensor:
+    """Return a tensor with which gradients can be computed, though inference mode made it."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 def count_batches(loader: Iterable[Any], most: int = 0) -> int:

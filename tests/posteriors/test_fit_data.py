@@ -21,6 +21,7 @@ from segunc.baselines.laplace import Laplace
 from segunc.baselines.swag import SWAG
 from segunc.baselines.temperature import Temperature
 from segunc.baselines.variational import Variational
+from segunc.core.errors import NoteWarning
 from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.training.fit_data import GivenImages, LoaderData, as_image, content_name, data_source
@@ -286,7 +287,8 @@ def test_a_training_goes_on_in_its_folder_of_checkpoints(tmp_path: Path) -> None
     whole = settings.fit(base(), batches(), trainer=IN_FLOAT32)
     with pytest.raises(BrokenError):
         settings.fit(base(), Broken(), trainer=IN_FLOAT32, checkpoints=tmp_path)
-    continued = settings.fit(base(), batches(), trainer=IN_FLOAT32, checkpoints=tmp_path)
+    with pytest.warns(NoteWarning, match="whether it saw the same data is not known"):
+        continued = settings.fit(base(), batches(), trainer=IN_FLOAT32, checkpoints=tmp_path)
     assert continued.record["provenance"]["resumed"]
     torch.testing.assert_close(continued.posterior.gamma, whole.posterior.gamma)
 
