@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import html
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, overload
 
+from segunc.core.bounds import Bound, NonNegativeInt, Seed, check_value
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation.arrays import HasScores, class_names, label_frames
@@ -452,7 +453,10 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
             of such arrays, which may differ in size; what a model returned, or a list of that. A
             mapping is from the names of scores, or from the names of frames where ``labels`` is a
             mapping from these. With ``classes`` arrays are class ids ``[H, W]`` or ``[N, H, W]``,
-            or class probabilities ``[C, H, W]`` or ``[N, C, H, W]``.
+            or class probabilities ``[C, H, W]`` or ``[N, C, H, W]``. Scores of what a model
+            returned are rounded to 16 bits, as a maps folder holds them. Arrays such as
+            ``maps.entropy`` are counted as they are, so that their numbers may differ in the last
+            digits.
         labels: of the same frames in the same order: 0 normal, 1 anomaly, 255 ignored, or
             booleans. With ``classes`` class ids.
         classes: number or names of the classes; None where labels are of anomalies.
@@ -491,12 +495,24 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
       best F1               0.8000
       threshold of best F1  0.3500
     """
-    label_of_frame = label_frames(_materialized(labels), names)
+    protocols = _listed(protocols)
+    components = _listed(components)
+    by = _listed(by)
+    _check_settings(
+        {
+            "protocols": protocols,
+            "replicates": replicates,
+            "seed": seed,
+            "smallest_object": smallest_object,
+            "ignore": ignore,
+        }
+    )
+    label_of_frame = label_frames(_materialized(labels), _materialized(names))
     by_name = isinstance(labels, Mapping)
-    chosen = [scores] if isinstance(scores, str) else scores
+    chosen = None if scores is None else _listed(scores)
     measures = Measures(
         protocols=protocols,
-        tracks=components or (),
+        tracks=components,
         by=[ObjectBins.of(kind) for kind in by],
         smallest_object=smallest_object,
         resampling=Resampling(replicates, seed),
@@ -528,6 +544,31 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
     result, evaluator = evaluate_arrays(frames, names_of_scores, class_list, measures)
     evaluator.record_bootstrap(result, resample)
     return _class_result(result, evaluator)
+
+
+_SETTINGS: Mapping[str, Any] = {
+    "protocols": Sequence[AnomalyProtocol],
+    "replicates": NonNegativeInt,
+    "seed": Seed,
+    "smallest_object": NonNegativeInt,
+    "ignore": Annotated[int, Bound(least=-(2**31), most=2**31 - 1)],
+}
+"""The types of the arguments that a wrong value would pass in silence."""
+
+
+def _check_settings(values: Mapping[str, Any]) -> None:
+    """Raise InputError for an argument of another type or out of its bounds."""
+    for name, value in values.items():
+        check_value(f"`{name}`", value, _SETTINGS[name])
+    if not values["protocols"]:
+        raise InputError("`protocols` names none", hint='protocols=["pooled"]')
+
+
+def _listed(names: str | Iterable[Any] | None) -> list[Any]:
+    """Return names as a list, also where one name was given; None is none."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _materialized(value: Any) -> Any:
