@@ -5,8 +5,8 @@ A map that is coloured by its own extremes makes a calm frame look dangerous.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -154,6 +154,28 @@ def range_of_ends(ends: Sequence[float]) -> DisplayRange:
     )
 
 
+def range_of_maps(score: str, maps: Sequence[npt.NDArray[np.floating]]) -> DisplayRange:
+    """Return the range of a score for maps that are shown together: its fixed one, so that it
+    compares with that of other maps, or without one that of the percentiles of these maps.
+
+    Args:
+        score: its name, also one that this package does not know.
+        maps: each ``[H, W]``.
+    """
+    entry = SCORES.get(score)
+    if entry is not None and entry.colours is not None:
+        return display_range(score)
+    ends: list[float] = []
+    for values in maps:
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            ends += np.percentile(finite, PERCENTILES).tolist()
+    shown = range_of_ends(ends)
+    if entry is not None and entry.lower is not None and shown.low <= entry.lower:
+        return replace(shown, low=entry.lower, open_below=False)
+    return shown
+
+
 def _nine_digits(value: float) -> float:
     """Round away what the binary form of a decimal step adds."""
     return float(f"{value:.9g}")
@@ -171,6 +193,16 @@ def colour_of_class(number: int, palette: Sequence[tuple[int, int, int]]) -> tup
     if towards is None:
         return red, green, blue
     return (red + towards) // 2, (green + towards) // 2, (blue + towards) // 2
+
+
+def class_table(ids: Iterable[int], palette: Sequence[tuple[int, int, int]]) -> Image:
+    """Return :func:`colour_of_class` of each of some class ids, uint8 ``[256, 3]``; the others are
+    black.
+    """
+    table = np.zeros((256, 3), np.uint8)
+    for number in ids:
+        table[number] = colour_of_class(int(number), palette)
+    return table
 
 
 def distant_colour(index: int) -> list[int]:

@@ -164,7 +164,9 @@ def _array(image: object, name: str) -> _Array:
     if isinstance(image, np.ndarray) and not isinstance(image, np.ma.MaskedArray):
         return _Array(image, False, name)
     hint = f"numpy.asarray({name})"
-    if isinstance(image, (str, bytes)) or hasattr(image, "__fspath__"):
+    if isinstance(image, np.ma.MaskedArray):
+        hint = f"{name}.filled(0), with the value that masked pixels are to have"
+    elif isinstance(image, (str, bytes)) or hasattr(image, "__fspath__"):
         hint = "PIL.Image.open(path), or segunc.predict for files"
     elif isinstance(image, (list, tuple)):
         hint = "numpy.asarray of nested lists; a list holds whole images"

@@ -6,9 +6,9 @@ image for instance. Whatever comes in leaves as one :class:`ArrayFrame` for each
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -251,7 +251,7 @@ def _with_ignored(label: Array, ignore: int) -> npt.NDArray[np.uint8]:
     return coded
 
 
-def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
+def class_names(classes: Any) -> tuple[str, ...]:
     """Return the names of classes; of a number of classes, their ids.
 
     Raises:
@@ -261,15 +261,14 @@ def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
         raise InputError(
             f"classes is the text '{classes}'", hint="give their number, or a list of their names"
         )
-    if isinstance(classes, Iterable):
-        names = tuple(map(str, classes))
-    else:
-        try:
-            names = tuple(map(str, range(operator.index(classes))))
-        except TypeError:
-            raise InputError(
-                f"classes is {classes!r}", hint="give their number, or a list of their names"
-            ) from None
+    listed: Any = classes
+    if isinstance(classes, Integral) and classes is not True:
+        listed = range(int(classes))
+    if not isinstance(listed, Iterable):
+        raise InputError(
+            f"classes is {classes!r}", hint="give their number, or a list of their names"
+        )
+    names = tuple(map(str, listed))
     if not 2 <= len(names) <= UNKNOWN:
         raise InputError(f"classes says {len(names)} classes; 2 to {UNKNOWN} can be counted")
     if len({*names}) != len(names):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterator
 from itertools import islice
@@ -58,6 +59,8 @@ class CountSpool:
     def __init__(self) -> None:
         self.units: dict[str, int] = {}
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 (kept open)
+        # Python warns of a temporary file that nobody closed.
+        weakref.finalize(self, self._file.close)
         self._total: npt.NDArray[np.float64] = np.zeros(0)  # of magnitudes
         self._used: npt.NDArray[np.bool_] = np.zeros(0, bool)
 

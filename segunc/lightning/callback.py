@@ -186,6 +186,8 @@ class UncertaintyCallback(Callback):
         _check_whole("seed", seed, 0, 2**32 - 1)
         if limit is not None:
             _check_whole("limit", limit, 1)
+        _check_whole("ignore_index", ignore_index, -(2**63))
+        _check_batches(frames, unpack)
         if on_error not in ("warn", "raise"):
             raise InputError(f"on_error {on_error!r} is neither 'warn' nor 'raise'")
         if isinstance(classes, str):
@@ -195,10 +197,12 @@ class UncertaintyCallback(Callback):
             raise InputError("mean and std belong together, and only one is given")
         if normalised and mean is None:
             raise InputError("normalised images need the mean and std of their normalisation")
+        if isinstance(scores, str):
+            raise InputError(f"scores is one text, '{scores}'", hint=f'scores=("{scores}",)')
         if scores is not None:
             scores = check_scores(scores)
-        mean = (0.0, 0.0, 0.0) if mean is None else tuple(float(value) for value in mean)
-        std = (1.0, 1.0, 1.0) if std is None else tuple(float(value) for value in std)
+        mean = _numbers("mean", mean, (0.0, 0.0, 0.0))
+        std = _numbers("std", std, (1.0, 1.0, 1.0))
         self.every = every
         self.network = network
         self.fit_data = fit_data
@@ -536,6 +540,27 @@ def _methods(method: Any) -> list[tuple[Fits, Any]]:
             raise InputError(message, hint="method=segunc.ABNN(members=3), for example")
         pairs.append((settings, data))
     return pairs
+
+
+def _check_batches(frames: Any, unpack: Any) -> None:
+    """Raise an InputError where batches cannot be had from ``frames``, or read by ``unpack``."""
+    if frames is not None and not hasattr(frames, "__iter__"):
+        message = f"frames is of type {type(frames).__name__}, not a loader of batches"
+        raise InputError(message, hint="frames=DataLoader(...)")
+    if unpack is not None and not callable(unpack):
+        hint = "unpack=lambda batch: (images, labels)"
+        raise InputError(f"unpack {unpack!r} is not a function of a batch", hint=hint)
+
+
+def _numbers(name: str, value: Any, default: tuple[float, ...]) -> tuple[float, ...]:
+    """Return a number for each channel; InputError where an argument is anything else."""
+    if value is None:
+        return default
+    try:
+        return tuple(float(number) for number in value)
+    except (TypeError, ValueError) as error:
+        message = f"{name} {value!r} is not a number for each channel"
+        raise InputError(message, hint=f"{name}=(0.5, 0.5, 0.5)") from error
 
 
 def _check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -5,6 +5,7 @@ out over several processes.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from torch.utils.data import (
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.networks.network import HIGHEST_VALUE, LOWEST_VALUE
 from segunc.training.batches import class_ids, spaced
 
 Unpack = Callable[[Any], Any]
@@ -86,6 +88,8 @@ class BatchForm:
             images = images.float() / 255
         if self.mean is not None and self.std is not None:
             images = self._unit_range(images)
+        else:
+            _check_unit_range(images)
         tensors = {"image": images}
         for key in KEYS[1:]:
             if parts.get(key) is None:
@@ -111,7 +115,7 @@ class BatchForm:
         std = torch.tensor(self.std).to(images).view(1, -1, 1, 1)
         unit = images * std + mean
         low, high = (float(bound) for bound in unit.aminmax())
-        if low < -0.5 or high > 1.5:
+        if low < LOWEST_VALUE or high > HIGHEST_VALUE:
             message = (
                 f"without their normalisation the images have values from {low:.3g} to {high:.3g}, "
                 "not in 0..1"
@@ -119,6 +123,22 @@ class BatchForm:
             hint = "give the mean and std of the loader, or leave normalised out"
             raise InputError(message, hint=hint)
         return unit.clamp(0, 1)
+
+
+def _check_unit_range(images: Tensor) -> None:
+    """Raise InputError for images that are not in 0..1, which the loader may give normalised."""
+    if not images.is_floating_point() or images.numel() == 0:
+        return
+    low, high = (float(bound) for bound in images.aminmax())
+    if low >= LOWEST_VALUE and high <= HIGHEST_VALUE:
+        return
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return  # which the network says
+    hint = "mean=..., std=..., normalised=True, if the loader normalises them"
+    if low >= 0:
+        hint = "divide by 255, in the data set or in unpack=..."
+    message = f"the loader gives images with values from {low:.3g} to {high:.3g}, not in 0..1"
+    raise InputError(message, hint=hint)
 
 
 def _parts_of(batch: Any) -> Mapping[str, Any]:

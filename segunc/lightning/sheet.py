@@ -6,26 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps
 
-from segunc.colours import DisplayRange, colour_table, colourise
+from segunc.colours import DisplayRange, class_table, colour_table, colourise, range_of_maps
 from segunc.data.images import Image, resize_nearest
 from segunc.data.labels import IGNORE
 from segunc.gallery.drawing import FAINT, Sheet, resize, text_width
-from segunc.scores import SCORES, title_of
+from segunc.scores import title_of
 
 TILE_WIDTH = 320  # pixels of each picture
 TEXT = 12  # height of capital letters in pixels
 GAP = 8  # pixels between pictures
 MARGIN = 12
 IGNORED = 90  # shade of pixels without a label among the errors
-COLORMAPS: Any = colormaps
 LEGEND_WIDTH = 164  # pixels of a class in the legend
 
 
@@ -70,10 +66,10 @@ def draw_sheet(
     Args:
         frames: at least one, all with the same scores.
         classes: names of the classes, for the legend.
-        palette: a colour (red, green, blue) for each class; empty takes distant colours.
+        palette: a colour (red, green, blue) for each class; empty takes the usual ones.
         title: a line above.
     """
-    colours = class_colours(len(classes), palette)
+    colours = class_table(range(len(classes)), palette)
     columns, tiles = _columns_and_tiles(frames, colours)
     heights = [row[0].shape[0] for row in tiles]
     width = 2 * MARGIN + len(columns) * TILE_WIDTH + (len(columns) - 1) * GAP
@@ -96,30 +92,6 @@ def draw_sheet(
     return sheet.pixels
 
 
-def class_colours(count: int, palette: Sequence[tuple[int, int, int]]) -> Image:
-    """Return the colour of each class id of a byte, uint8 ``[256, 3]``; ids without a class are
-    black.
-    """
-    table = np.zeros((256, 3), np.uint8)
-    usual = _usual_colours()
-    for index in range(count):
-        table[index] = palette[index] if index < len(palette) else usual[index % len(usual)]
-    return table
-
-
-@cache
-def _usual_colours() -> Image:
-    """Return colours for classes without a palette, uint8 ``[60, 3]``; read-only.
-
-    They are those of matplotlib, whose first ten are the most different ones.
-    """
-    strong, light = (COLORMAPS["tab20"].colors[start::2] for start in (0, 1))
-    rest = (*COLORMAPS["tab20b"].colors, *COLORMAPS["tab20c"].colors)
-    table: Image = np.rint(255 * np.array([*strong, *light, *rest])).astype(np.uint8)
-    table.flags.writeable = False
-    return table
-
-
 def _left_of(column: int) -> int:
     return MARGIN + column * (TILE_WIDTH + GAP)
 
@@ -136,8 +108,10 @@ def _columns_and_tiles(
     columns.append(Column("Prediction"))
     if has_labels:
         columns.append(Column("Errors in white, ignored in grey"))
-    ranges = {score: _range_of(score, frames) for score in frames[0].scores}
-    for score, shown in ranges.items():
+    ranges = {}
+    for score in frames[0].scores:
+        shown = range_of_maps(score, [frame.scores[score] for frame in frames])
+        ranges[score] = shown
         columns.append(Column(title_of(score), shown))
     tiles = []
     for frame in frames:
@@ -191,21 +165,6 @@ def _errors(frame: DrawnFrame) -> Image:
     shades = np.where(frame.label != frame.prediction, 255, 0).astype(np.uint8)
     shades[frame.label == IGNORE] = IGNORED
     return np.repeat(resize_nearest(shades, width, height)[..., None], 3, axis=2)
-
-
-def _range_of(score: str, frames: Sequence[DrawnFrame]) -> DisplayRange:
-    """Return the range of the colours of a score: its fixed one, so that pictures of several
-    epochs can be compared, or without one that of these frames.
-    """
-    entry = SCORES[score]
-    if entry.colours is not None:
-        low, high = entry.colours
-        return DisplayRange(low, high, open_above=entry.upper is None or high < entry.upper)
-    values = np.concatenate([frame.scores[score].ravel() for frame in frames])
-    low, high = (float(f"{end:.3g}") for end in np.percentile(values, (1, 99)))
-    if not low < high:
-        high = low + 1
-    return DisplayRange(low, high, open_below=True, open_above=True)
 
 
 def _write_scale(sheet: Sheet, shown: DisplayRange, left: int, top: int) -> None:

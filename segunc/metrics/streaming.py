@@ -19,6 +19,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,6 +102,7 @@ class _CountingMetric(Metric, ABC):
 
     def _counted(self, target: Tensor) -> Tensor:
         """Return which pixels of a target are not ignored, bool."""
+        check_tensor(target, "target")
         if target.dtype in _FLOATS or target.is_complex():
             raise InputError(
                 f"target is of type {target.dtype}, and labels are whole numbers",
@@ -553,6 +555,7 @@ class _ProbabilityMetric(_CountingMetric):
         Raises:
             InputError: shapes differ, or a type or value does not fit.
         """
+        check_tensor(preds, "preds")
         counted = self._counted(target)
         preds, target, counted = _batched(preds, target, counted)
         if preds.dtype not in _FLOATS:
@@ -618,8 +621,7 @@ class _ConfusionMetric(_CountingMetric):
     confusion: Tensor
 
     def __init__(self, num_classes: int, ignore_index: int = IGNORE, **kwargs: Any) -> None:
-        if num_classes < 2:
-            raise InputError(f"num_classes is {num_classes}; at least 2 are needed")
+        num_classes = _number_of_classes(num_classes)
         super().__init__(ignore_index, num_classes, **kwargs)
         self.num_classes = num_classes
         matrix = torch.zeros(num_classes, num_classes, dtype=torch.int64)
@@ -635,6 +637,7 @@ class _ConfusionMetric(_CountingMetric):
         Raises:
             InputError: shapes differ, or a type or value does not fit.
         """
+        check_tensor(preds, "preds")
         counted = self._counted(target)
         if preds.dtype in _FLOATS:
             preds, target, counted = _batched(preds, target, counted)
@@ -730,8 +733,9 @@ class _ComponentMetric(_CountingMetric):
             raise InputError(
                 f"there is no track '{track}'", hint=f"track='{next(iter(smiyc.TRACKS))}'"
             )
+        threshold = _finite_threshold(threshold)
         super().__init__(ignore_index, threshold, [*smiyc.TRACKS].index(track), **kwargs)
-        self.threshold = float(threshold)
+        self.threshold = threshold
         self.track = track
         counts = torch.zeros(smiyc.COMPONENT_COUNTS, dtype=torch.int64)
         self.add_state("component_counts", counts, dist_reduce_fx="sum")
@@ -820,8 +824,39 @@ class ComponentPPV(_ComponentMetric):
     key = "ppv"
 
 
+def _number_of_classes(value: Any) -> int:
+    """Return a number of classes; InputError where it is none, or less than 2."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        message = f"num_classes is {value!r}, which is not a whole number"
+        raise InputError(message, hint="num_classes=len(classes)")
+    number = int(value)
+    if number < 2:
+        raise InputError(f"num_classes is {number}; at least 2 are needed")
+    return number
+
+
+def _finite_threshold(value: Any) -> float:
+    """Return a threshold; InputError where it is not a finite number."""
+    if not isinstance(value, Real) or not np.isfinite(float(value)):
+        message = f"threshold is {value!r}, which is not a finite number"
+        raise InputError(message, hint="threshold=0.5; scores above it are anomalies")
+    return float(value)
+
+
+def check_tensor(values: object, argument: str) -> None:
+    """Raise InputError where an argument of ``update`` is no tensor."""
+    if not isinstance(values, Tensor):
+        kind = "NumPy array" if isinstance(values, np.ndarray) else type(values).__name__
+        raise InputError(
+            f"{argument} is a {kind}, and metrics count tensors",
+            hint=f"torch.as_tensor({argument}); segunc.score takes NumPy arrays",
+        )
+
+
 def check_scores(scores: Tensor, target: Tensor) -> None:
     """Raise InputError where scores are not floats of the shape of a target."""
+    check_tensor(scores, "scores")
+    check_tensor(target, "target")
     if scores.dtype not in _FLOATS:
         raise InputError(
             f"scores are of type {scores.dtype}, and scores are floats",
@@ -865,6 +900,7 @@ def predicted_classes(
     Raises:
         InputError: shapes differ, or counted probabilities do not sum to 1.
     """
+    check_tensor(preds, "preds")
     if preds.dtype not in _FLOATS:
         if preds.shape != target.shape:
             raise _shapes_differ("preds", preds, target)

@@ -88,7 +88,11 @@ class NetworkDescription(Settings):
     def _check_classes(self) -> None:
         if not 1 <= len(self.classes) <= 255:
             raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
-        for number, name in enumerate(self.classes):
+        names: Sequence[Any] = self.classes  # of a program, perhaps no texts
+        for number, name in enumerate(names):
+            if not isinstance(name, str):
+                message = f"class {number} is {name!r}, which is not a name"
+                raise InputError(message, hint=f'give texts: "{name}"')
             if not name.strip():
                 message = f"class {number} of {self.classes} has no name"
                 hint = "name each output of the network, without a comma at the end"

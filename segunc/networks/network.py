@@ -4,6 +4,7 @@ out of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -86,7 +87,8 @@ class SegmentationNetwork(nn.Module):
         """
         if not isinstance(logits, Tensor):
             raise InputError(
-                f"the network returns {type(logits).__name__}, not one tensor of logits"
+                f"the network returns {type(logits).__name__}, not one tensor of logits",
+                hint=_hint_of_outputs(logits),
             )
         if logits.ndim != 4 or logits.shape[-2:] != images.shape[-2:]:
             size = " x ".join(map(str, logits.shape[2:])) or tuple(logits.shape)
@@ -227,6 +229,18 @@ def _takes(network: SegmentationNetwork, size: tuple[int, int]) -> bool:
     except Exception:  # whatever the network raises where sizes do not match
         return False
     return True
+
+
+def _hint_of_outputs(outputs: object) -> str:
+    """Return how a module that returns several outputs becomes one that returns the logits."""
+    key = ""
+    if isinstance(outputs, Mapping) and outputs:
+        key = repr("out" if "out" in outputs else next(iter(outputs)))
+    elif isinstance(outputs, tuple | list):
+        key = "0"
+    if not key:
+        return "its forward returns the logits [N, C, H, W]"
+    return f"give a module whose forward returns net(images)[{key}], if these are the logits"
 
 
 SOFTMAX_ROUNDING = 1e-4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -404,8 +405,19 @@ def _as_float(image: AnyImage) -> npt.NDArray[np.float32]:
 
 
 def _names(name: str | Sequence[str]) -> list[str]:
-    """Return a list of names, also where one name was given."""
-    return [name] if isinstance(name, str) else list(name)
+    """Return a list of names, also where one name was given.
+
+    Raises:
+        InputError: something else than texts was given.
+    """
+    names = [name] if isinstance(name, str) else name
+    if not isinstance(names, Iterable) or isinstance(names, (bytes, Mapping)):
+        raise InputError(f"{name!r} is neither a name nor a list of names", hint='give a text: "a"')
+    names = list(names)
+    for each in names:
+        if not isinstance(each, str):
+            raise InputError(f"the name {each!r} is not a text", hint=f'give "{each}"')
+    return names
 
 
 def _score_lines(maps: Sequence[ImageMaps]) -> list[str]:
@@ -440,9 +452,10 @@ def _draw(
     for name in (*(chosen or ()), *(ranges or {})):
         maps[0][name]  # raises where there is none
     for name, ends in (ranges or {}).items():
-        if not isinstance(ends, (tuple, list)) or len(ends) != 2:
+        numbers = ends if isinstance(ends, (tuple, list)) else ()
+        if len(numbers) != 2 or not all(isinstance(number, Real) for number in numbers):
             raise InputError(
-                f"the range {ends!r} of '{name}' is not two values",
+                f"the range {ends!r} of '{name}' is not two numbers",
                 hint=f'ranges={{"{name}": (0, 1)}}',
             )
     return draw_maps(maps, chosen, ranges or {})

@@ -23,12 +23,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from segunc.colours import (
-    PERCENTILES,
     DisplayRange,
+    class_table,
     colour_of_class,
     colour_table,
     display_range,
-    range_of_ends,
+    range_of_maps,
 )
 from segunc.posteriors.map_origin import MapsOfImage
 from segunc.scores import OF_DRAWS, SCORES, first_shown, scale_words, title_of
@@ -65,7 +65,12 @@ SIDES = ("left", "center", "right")  # of the text of the three ticks
 
 
 class MapsFigure(Figure):
-    """A figure that a notebook shows without pyplot."""
+    """A figure that a notebook shows without pyplot, in its own colours."""
+
+    def savefig(self, fname: Any, **settings: Any) -> None:
+        # By default matplotlib paints the ground as ``savefig.facecolor`` of the user says. On that
+        # of a dark style the dark text would be lost.
+        super().savefig(fname, **{"facecolor": "auto", "edgecolor": "auto", **settings})
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -280,16 +285,11 @@ def bar_of(score: str, maps: Sequence[MapsOfImage], asked: tuple[float, float] |
     words = scale_words(score, unit)
     if asked is not None:
         return Bar(score, display_range(score, asked), words)
+    shown = range_of_maps(score, [image.scores[score] for image in maps])
     if entry is None or entry.colours is None:
-        ends: list[float] = []
-        for image in maps:
-            ends += np.percentile(image.scores[score], PERCENTILES).tolist()
         whose = "this image" if len(maps) == 1 else "these images"
-        shown = range_of_ends(ends)
-        if entry is not None and entry.lower is not None and shown.low <= entry.lower:
-            shown = replace(shown, low=entry.lower, open_below=False)
-        return Bar(score, shown, f"{words}; range of {whose}")
-    shown = display_range(score)
+        parts = [words, f"range of {whose}"]
+        return Bar(score, shown, "; ".join(part for part in parts if part))
     origin = maps[0].origin
     measured = origin.measured_to.get(score) if origin is not None else None
     if measured is not None and shown.low < measured < shown.high:
@@ -336,10 +336,7 @@ def draw_block(page: Page, block: Panels, maps: MapsOfImage, top: float, name: s
         title = f"{name}  [{height} x {width}]"
         draw_panel(page, block, number, top, title, maps.image, interpolation="auto")
         number += 1
-    colours = np.zeros((256, 3), np.uint8)
-    for index in np.unique(maps.prediction):
-        colours[index] = colour_of_class(int(index), maps.palette)
-    painted = colours[maps.prediction]
+    painted = class_table(np.unique(maps.prediction), maps.palette)[maps.prediction]
     draw_panel(page, block, number, top, "Prediction", painted, interpolation="nearest")
     draw_legend(page, block, number, top)
     colour_map = ListedColormap(colour_table() / 255)

@@ -79,7 +79,8 @@ def _check_names(names: Sequence[str], images: int) -> None:
     """Raise InputError where there is not one name for each image, or a name of no file."""
     if len(names) != images:
         raise InputError(
-            f"{len(names)} names were given for the maps of {images} images",
+            f"the maps are of {images} {'image' if images == 1 else 'images'}, and the names given "
+            f"are {len(names)}",
             hint="give a list of one name for each image",
         )
     twice = [name for number, name in enumerate(names) if name in names[:number]]

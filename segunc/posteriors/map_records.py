@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -22,12 +22,26 @@ from segunc.sampling.sampler import Reasons, Sampler, sample_frames
 from segunc.scores import SCORES
 
 
-def check_sampling(draws: object, seed: object, scores: object) -> None:
-    """Raise InputError for draws, a seed or names of scores of another type, or out of bounds."""
+@dataclass(frozen=True)
+class Sampling:
+    """What a model is asked for: plain numbers and names, of which a record can be written."""
+
+    draws: int
+    seed: int
+    scores: tuple[str, ...]
+
+
+def check_sampling(draws: Any, seed: Any, scores: Any) -> Sampling:
+    """Return draws, a seed and names of scores, also of NumPy's whole numbers or of a generator.
+
+    Raises:
+        InputError: one is of another type, or out of bounds.
+    """
     check_value("draws", draws, Count, "the number of sampled networks, e.g. draws=8")
     check_value("seed", seed, Seed, "a whole number of at least 0")
     if isinstance(scores, str):
         raise InputError(f"scores is one text, '{scores}'", hint=f'scores=("{scores}",)')
+    return Sampling(int(draws), int(seed), tuple(scores))
 
 
 def sampler_record(sampler: Sampler, used: Iterable[Any]) -> dict[str, Any]:

@@ -67,7 +67,13 @@ from segunc.networks.network import (
 )
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.image_maps import BatchMaps, ImageMaps
-from segunc.posteriors.map_records import check_sampling, model_record, origin_of, sample_image
+from segunc.posteriors.map_records import (
+    Sampling,
+    check_sampling,
+    model_record,
+    origin_of,
+    sample_image,
+)
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import AnyPosterior, branches_of
@@ -384,9 +390,9 @@ class Model:
                 members.
             NotFiniteError: the network or a draw returns NaN or infinite values.
         """
-        check_sampling(draws, seed, scores)
+        sampling = check_sampling(draws, seed, scores)
         batch = _read_images(image, value_range)
-        maps = [self._maps_of(frame, draws, seed, scores) for frame in batch.images]
+        maps = [self._maps_of(frame, sampling) for frame in batch.images]
         return BatchMaps(maps) if batch.several else maps[0]
 
     def maps(
@@ -414,23 +420,23 @@ class Model:
         >>> [maps.prediction.shape == image.shape[:2] for maps in model.maps(loader, draws=4)]
         [True, True]
         """
-        check_sampling(draws, seed, scores)
+        sampling = check_sampling(draws, seed, scores)
         check_value_range(value_range)
         frames = _frames_of(batches, value_range)
-        return (self._maps_of(frame, draws, seed, scores) for frame in frames)
+        return (self._maps_of(frame, sampling) for frame in frames)
 
-    def _maps_of(self, image: AnyImage, draws: int, seed: int, scores: Sequence[str]) -> ImageMaps:
+    def _maps_of(self, image: AnyImage, sampling: Sampling) -> ImageMaps:
         """Return the maps of one image."""
-        settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
+        settings = (sampling, next(self.network.parameters()).device)
         with CALLS:  # another thread may ask for other settings
             if settings not in self._samplers:
                 sampler = Sampler(
                     self.network,
                     self.posterior,
-                    draws=draws,
-                    seed=seed,
-                    scores=scores,
-                    fitted=self.fitted(scores),
+                    draws=sampling.draws,
+                    seed=sampling.seed,
+                    scores=sampling.scores,
+                    fitted=self.fitted(sampling.scores),
                 )
                 sampler.warned = self._warned
                 self._samplers = {settings: sampler}

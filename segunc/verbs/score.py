@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import html
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, overload
 
+from segunc.core.bounds import Bound, NonNegativeInt, Seed, check_value
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation.arrays import HasScores, class_names, label_frames
 from segunc.evaluation.evaluator import Evaluator, Measures, Result
 from segunc.evaluation.from_arrays import anomaly_frames, class_frames, evaluate_arrays
-from segunc.evaluation.parts import PROTOCOLS, AnomalyProtocol, Pooled, Selective
+from segunc.evaluation.parts import AnomalyProtocol, Pooled, Selective
 from segunc.evaluation.resampling import Resampling
 from segunc.metrics.counting import DetectionCurve, detection_curve
 from segunc.metrics.objects import SMALLEST_OBJECT, ObjectBins
@@ -454,7 +455,10 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
             of such arrays, which may differ in size; what a model returned, or a list of that. A
             mapping is from the names of scores, or from the names of frames where ``labels`` is a
             mapping from these. With ``classes`` arrays are class ids ``[H, W]`` or ``[N, H, W]``,
-            or class probabilities ``[C, H, W]`` or ``[N, C, H, W]``.
+            or class probabilities ``[C, H, W]`` or ``[N, C, H, W]``. Scores of what a model
+            returned are rounded to 16 bits, as a maps folder holds them. Arrays such as
+            ``maps.entropy`` are counted as they are, so that their numbers may differ in the last
+            digits.
         labels: of the same frames in the same order: 0 normal, 1 anomaly, 255 ignored, or
             booleans. With ``classes`` class ids.
         classes: number or names of the classes; None where labels are of anomalies.
@@ -493,13 +497,25 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
       best F1               0.8000
       threshold of best F1  0.3500
     """
-    label_of_frame = label_frames(_materialized(labels), names)
+    protocols = _listed(protocols)
+    components = _listed(components)
+    by = _listed(by)
+    _check_settings(
+        {
+            "protocols": protocols,
+            "replicates": replicates,
+            "seed": seed,
+            "smallest_object": smallest_object,
+            "ignore": ignore,
+        }
+    )
+    label_of_frame = label_frames(_materialized(labels), _materialized(names))
     by_name = isinstance(labels, Mapping)
     chosen = None if scores is None else _listed(scores)
     measures = Measures(
-        protocols=_known_protocols(_listed(protocols)),
-        tracks=_listed(components or ()),
-        by=[ObjectBins.of(kind) for kind in _listed(by)],
+        protocols=protocols,
+        tracks=components,
+        by=[ObjectBins.of(kind) for kind in by],
         smallest_object=smallest_object,
         resampling=Resampling(replicates, seed),
         resample=resample,
@@ -532,20 +548,29 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
     return _class_result(result, evaluator)
 
 
-def _listed(names: Name | Sequence[Name]) -> Sequence[Name]:
-    """Return names as a list, also where one is given."""
-    return [names] if isinstance(names, str) else names
+_SETTINGS: Mapping[str, Any] = {
+    "protocols": Sequence[AnomalyProtocol],
+    "replicates": NonNegativeInt,
+    "seed": Seed,
+    "smallest_object": NonNegativeInt,
+    "ignore": Annotated[int, Bound(least=-(2**31), most=2**31 - 1)],
+}
+"""The types of the arguments that a wrong value would pass in silence."""
 
 
-def _known_protocols(protocols: Sequence[AnomalyProtocol]) -> Sequence[AnomalyProtocol]:
-    for protocol in protocols:
-        if protocol not in PROTOCOLS:
-            raise InputError(
-                f"there is no protocol '{protocol}'", hint=f"protocols={list(PROTOCOLS)}"
-            )
-    if not protocols:
-        raise InputError("protocols is empty", hint="protocols=['pooled']")
-    return protocols
+def _check_settings(values: Mapping[str, Any]) -> None:
+    """Raise InputError for an argument of another type or out of its bounds."""
+    for name, value in values.items():
+        check_value(f"`{name}`", value, _SETTINGS[name])
+    if not values["protocols"]:
+        raise InputError("`protocols` names none", hint='protocols=["pooled"]')
+
+
+def _listed(names: str | Iterable[Any] | None) -> list[Any]:
+    """Return names as a list, also where one name was given; None is none."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _materialized(value: Any) -> Any:

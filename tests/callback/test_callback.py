@@ -543,6 +543,13 @@ WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"mean": (0, 0, 0)}, "mean and std belong together"),
     ({"normalised": True}, "normalised images need the mean and std"),
     ({"scores": ("entropi",)}, "entropi"),
+    ({"scores": "entropy"}, "scores is one text, 'entropy'"),
+    ({"seed": "a"}, "seed 'a' is not a number"),
+    ({"seed": -1}, "seed -1 is not a number of at least 0"),
+    ({"ignore_index": "x"}, "ignore_index 'x' is not a whole number"),
+    ({"mean": 0.5, "std": 0.5}, "mean 0.5 is not a number for each channel"),
+    ({"frames": 3}, "frames is of type int, not a loader"),
+    ({"unpack": 3}, "unpack 3 is not a function of a batch"),
     ({"on_error": "ignore"}, "on_error 'ignore' is neither"),
 ]
 
@@ -771,3 +778,20 @@ def test_importing_the_package_imports_no_lightning() -> None:
         "segunc.lightning.UncertaintyCallback; assert 'lightning' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("offset", "factor", "hint"),
+    [
+        (-0.45, 4.5, "mean=..., std=..., normalised=True"),
+        (0.0, 255.0, "divide by 255, in the data set or in unpack="),
+    ],
+)
+def test_images_out_of_range_are_refused_with_the_argument_of_the_callback(
+    tmp_path: Path, offset: float, factor: float, hint: str
+) -> None:
+    images, labels = blocks(4, 0).tensors
+    loader = DataLoader(TensorDataset((images + offset) * factor, labels), batch_size=2)
+    trainer = make_trainer(tmp_path, [make_callback(method=None)], epochs=1)
+    with pytest.raises(InputError, match=re.escape(hint)):
+        trainer.fit(LitBlocks(), loader, loader)

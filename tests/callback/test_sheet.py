@@ -115,3 +115,14 @@ def test_frames_of_different_sizes_stand_below_each_other() -> None:
     one = draw_sheet([frame()], CLASSES)
     two = draw_sheet([frame(), high], CLASSES)
     assert len(two) == len(one) + 2 * TILE_WIDTH + GAP
+
+
+def test_classes_without_a_palette_have_the_colours_of_the_figure_of_maps() -> None:
+    picture = draw_sheet([frame()], CLASSES)
+    assert halves(picture, 1) == [(0, 114, 178), (230, 159, 0)]  # Okabe and Ito's
+
+
+def test_a_score_without_a_fixed_range_has_that_of_its_percentiles() -> None:
+    values = np.where(LEFT, 0, 50).astype(np.float32)
+    picture = draw_sheet([frame(scores={"mean-energy": values})], CLASSES, PALETTE)
+    assert halves(picture, 2) == [plasma(0.0), plasma(1.0)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -393,9 +395,14 @@ BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "few names": (ENTROPY, MASKS, {"names": ["a"]}, "1 names are given for 4 labels"),
     "same names": (ENTROPY, MASKS, {"names": [*"aabc"]}, "two frames are named 'a'"),
     "a track": (GOOD, MASK, {"components": ["x"]}, "there is no component track 'x'"),
-    "a protocol": (GOOD, MASK, {"protocols": "per-image"}, "there is no protocol 'per-image'"),
-    "no protocol": (GOOD, MASK, {"protocols": []}, "protocols is empty"),
-    "half a class": (MASK, MASK, {"classes": 2.5}, "classes is 2.5"),
+    "a protocol": (GOOD, MASK, {"protocols": ["x"]}, "`protocols` x is none of pooled, smiyc"),
+    "no protocol": (GOOD, MASK, {"protocols": []}, "`protocols` names none"),
+    "text of replicates": (GOOD, MASK, {"replicates": "a"}, "`replicates` 'a' is not a number"),
+    "a text as seed": (GOOD, MASK, {"seed": "s"}, "`seed` 's' is not a number"),
+    "a negative seed": (GOOD, MASK, {"seed": -4}, "`seed` -4 is not a number of at least 0"),
+    "a negative size": (GOOD, MASK, {"smallest_object": -1}, "`smallest_object` -1 is not"),
+    "a text to ignore": (GOOD, MASK, {"ignore": "x"}, "`ignore` 'x' is not a number"),
+    "a broken number of classes": (MASK, MASK, {"classes": 2.0}, "classes is 2.0"),
     "one class": (MASK, MASK, {"classes": 1}, "classes says 1 classes"),
     "replicates": (GOOD, MASK, {"replicates": 3}, "`replicates` 3: use 0"),
     "class ids": (GOOD, MASK, {"prediction": MASK}, "prediction and probabilities go with labels"),
@@ -477,3 +484,28 @@ def test_nothing_is_printed(capsys):
 
 def test_examples():
     assert doctest.testmod(module).failed == 0
+
+
+def test_a_number_of_classes_of_numpy_is_a_number():
+    labels = np.array([[0, 1, 1]])
+    result = segunc.score(np.array([[0, 0, 1]]), labels, classes=labels.max() + 1)
+    assert result.class_iou == {"0": 0.5, "1": 0.5}
+
+
+def test_one_name_of_a_protocol_or_a_track_is_a_list_of_one():
+    alone = segunc.score(GOOD, MASK, protocols="smiyc", components="smiyc-obstacle", by="size")
+    listed = segunc.score(GOOD, MASK, protocols=["smiyc"], components=["smiyc-obstacle"])
+    assert alone == listed
+    assert [*alone.components] == ["smiyc-obstacle"]
+
+
+def test_names_may_come_from_a_generator():
+    named = segunc.score(ENTROPY, MASKS, names=(f"f{number}" for number in range(4)))
+    assert named == segunc.score(ENTROPY, MASKS, names=["f0", "f1", "f2", "f3"])
+
+
+def test_no_file_is_left_open():
+    code = "import numpy, segunc; segunc.score(numpy.eye(4), numpy.eye(4, dtype=int))"
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Unclosed" not in run.stderr

@@ -645,6 +645,12 @@ BAD: dict[str, tuple[Callable[[], Metric], tuple[Any, ...], str]] = {
     "NaN": (PixelAUROC, (SCORES / 0 * 0, TARGET), "NaN or infinite values at 1\\d\\d\\d labelled"),
     "float labels": (PixelAUROC, (SCORES, SCORES), "target is of type torch.float32"),
     "integer scores": (PixelAUROC, (TARGET, TARGET), "scores are of type torch.int64.*decode_unit"),
+    "NumPy scores": (PixelAUROC, (SCORES.numpy(), TARGET), "scores is a NumPy array, .*tensors"),
+    "NumPy labels": (PixelAUROC, (SCORES, TARGET.numpy()), "target is a NumPy array"),
+    "a list": (ECE, ([0.1, 0.9], LABELS), "preds is a list, and metrics count tensors"),
+    "a list of ids": (lambda: MIoU(4), ([0, 1], LABELS), "preds is a list"),
+    "names of classes": (lambda: MIoU(["a", "b"]), (), "num_classes is .'a', 'b'., which is not"),  # type: ignore[arg-type]
+    "no threshold": (lambda: ComponentF1(float("nan")), (), "threshold is nan"),
     "no recall": (lambda: FPRAtTPR(0.0), (), "tpr is 0.0"),
     "logits": (AURC, (PROBABILITIES * 9, LABELS), "do not sum to 1.*softmax"),
     "NaN probabilities": (ECE, (PROBABILITIES * np.nan, LABELS), "do not sum to 1"),

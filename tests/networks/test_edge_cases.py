@@ -262,8 +262,17 @@ class Pair(nn.Module):
 
 
 def test_a_network_of_two_results_is_refused() -> None:
-    with pytest.raises(InputError, match="the network returns tuple, not one tensor of logits"):
+    with pytest.raises(InputError, match=r"returns tuple, not one .*net\(images\)\[0\]"):
         network_of(Pair())(torch.zeros(1, 3, 4, 4))
+
+
+def test_a_network_of_torchvision_is_refused_with_its_key() -> None:
+    class Named(Pair):
+        def forward(self, images: Tensor) -> Any:
+            return {"out": self.head(images), "aux": self.head(images)}
+
+    with pytest.raises(InputError, match=r"returns dict.*net\(images\)\['out'\]"):
+        network_of(Named())(torch.zeros(1, 3, 4, 4))
 
 
 def test_a_softmax_is_found_where_the_kept_shares_do_not_sum_to_1() -> None:

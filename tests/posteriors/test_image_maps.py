@@ -2,6 +2,7 @@
 
 import copy
 import doctest
+import io
 import pickle
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 import torch
-from matplotlib import pyplot, rcParams
+from matplotlib import pyplot, rcParams, style
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -313,7 +314,8 @@ def test_asked_scores_and_ranges_are_drawn(maps: ImageMaps) -> None:
         (("msp",), None, "was not asked for"),
         (None, {"rba": (0, 1)}, "was not asked for"),
         (None, {"entropy": (1, 0)}, "does not rise"),
-        (None, {"entropy": 1}, "the range 1 of 'entropy' is not two values"),
+        (None, {"entropy": ("0", "1")}, "is not two numbers"),
+        (None, {"entropy": 1}, "the range 1 of 'entropy' is not two numbers"),
     ):
         with pytest.raises(InputError, match=said):
             maps.plot(scores, ranges=ranges)
@@ -454,3 +456,29 @@ def test_the_example_of_a_class_runs(name: str, tmp_path: Path) -> None:
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(example, out=printed.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(printed)
+
+
+def test_a_figure_is_saved_on_its_own_ground_in_a_dark_style(
+    maps: ImageMaps, tmp_path: Path
+) -> None:
+    figure = maps.plot("entropy")
+    with style.context("dark_background"):
+        figure.savefig(tmp_path / "maps.png")
+        shown = maps._repr_png_()
+    for data in ((tmp_path / "maps.png").read_bytes(), shown):
+        assert Image.open(io.BytesIO(data)).convert("RGB").getpixel((1, 1)) == (255, 255, 255)
+
+
+def test_a_score_of_another_package_has_the_range_of_its_finite_values() -> None:
+    values = np.arange(101, dtype=np.float32).reshape(1, 101).repeat(4, 0)
+    values[0] = np.inf  # percentiles 1 and 99 of the rest are 1 and 99
+    maps = ImageMaps(np.zeros((4, 101), np.uint8), {"their-score": values})
+    words = text_of(maps.plot())
+    assert {"≤ 1", "50", "≥ 99"} <= set(words)
+    assert "range of this image" in words
+
+
+def test_names_of_scores_from_a_generator_are_those_of_each_image(model: segunc.Model) -> None:
+    names: Any = (name for name in ("entropy", "msp"))
+    batch = model([IMAGE, IMAGE], draws=2, scores=names)
+    assert list(batch[1].scores) == ["entropy", "msp"]
