@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, overload
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.convert import ConversionReport, convert, is_converted
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError, NoteWarning, one_line
 from segunc.core.files import (
@@ -900,6 +900,11 @@ class GivenNetworks:
                 raise InputError(
                     f"the network is of type {type(body).__name__}, not a torch module",
                     hint="give the module that was wrapped",
+                )
+            if is_converted(body):
+                raise InputError(
+                    "the network is that of a fitted model, which is a converted copy",
+                    hint="give the module that was wrapped, or the model of segunc.wrap",
                 )
             self._modules.append(body)
         self._taken = 0

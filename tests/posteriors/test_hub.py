@@ -598,9 +598,14 @@ def test_a_model_in_memory_is_pushed(hub: Hub, finetuned: Job) -> None:
     fitted.push_to_hub(NAME)
     loaded = Model.from_pretrained(NAME)
     assert loaded.posterior.settings() == fitted.posterior.settings()
-    with pytest.raises(InputError, match="could not be built again"):
-        segunc.wrap(nn.Conv2d(3, 4, 1), ("a", "b", "c", "d")).push_to_hub("owner/none")
-    assert "owner/none" not in hub.repos
+
+
+def test_a_model_without_a_factory_is_pushed_and_needs_its_module(hub: Hub) -> None:
+    module = nn.Conv2d(3, 4, 1)
+    segunc.wrap(module, ("a", "b", "c", "d")).push_to_hub("owner/none")
+    with pytest.raises(InputError, match="saved without a factory"):
+        Model.from_pretrained("owner/none")
+    assert Model.from_pretrained("owner/none", network=module).network.body is module
 
 
 def test_without_the_extra_the_sentence_says_what_to_install(
@@ -653,3 +658,9 @@ def test_examples_of_the_methods_run(pushed: Hub, finetuned: Job) -> None:
         (example,) = doctest.DocTestFinder().find(method, method.__name__, globs=names)
         assert example.examples
         assert runner.run(example).failed == 0
+
+
+@pytest.mark.parametrize("source", [None, 0])
+def test_what_is_no_name_is_refused(source: Any) -> None:
+    with pytest.raises(InputError, match="is neither a folder nor a name on the Hub"):
+        Model.from_pretrained(source)
