@@ -73,7 +73,7 @@ class Listing:
 
 
 def load_pretrained(
-    source: Path | str,
+    source: Any,
     repository: Callable[[str], Repository],
     attachments: Mapping[str, type[Attachment]],
     load: Callable[[Path], T],
@@ -89,6 +89,11 @@ def load_pretrained(
     Raises:
         InputError: there is no such folder and no such repository, or it holds no model.
     """
+    if not isinstance(source, str | Path):
+        raise InputError(
+            f"{source!r} is neither a folder nor a name on the Hub",
+            hint="give a folder, or a name as owner/name",
+        )
     if os.path.isdir(source):
         if repository(str(source)).revision is not None:
             raise InputError(

@@ -980,8 +980,8 @@ class GivenNetworks:
                 )
             if is_converted(body):
                 raise InputError(
-                    "the network is that of a Bayesian model, which is a changed copy of its base",
-                    hint="give the module that was wrapped",
+                    "the network is that of a fitted model, which is a converted copy",
+                    hint="give the module that was wrapped, or the model of segunc.wrap",
                 )
             self._modules.append(body)
         self._taken = 0

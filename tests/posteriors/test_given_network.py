@@ -178,3 +178,10 @@ def test_a_student_is_not_written_over_another_model(tmp_path: Path) -> None:
     wrapped().save(tmp_path)
     with pytest.raises(segunc.InputError, match="holds another model"):
         taught().save(tmp_path)
+
+
+def test_the_network_of_a_fitted_model_is_refused(tmp_path: Path) -> None:
+    model = segunc.ABNN(alpha=0.1).fit(segunc.wrap(module(), CLASSES))
+    model.save(tmp_path / "model")
+    with pytest.raises(segunc.InputError, match=r"of a fitted model.*of segunc\.wrap"):
+        segunc.load(tmp_path / "model", network=model)

@@ -693,3 +693,9 @@ def test_examples_of_the_methods_run(pushed: Hub, finetuned: Job) -> None:
         (example,) = doctest.DocTestFinder().find(method, method.__name__, globs=names)
         assert example.examples
         assert runner.run(example).failed == 0
+
+
+@pytest.mark.parametrize("source", [None, 0])
+def test_what_is_no_name_is_refused(source: Any) -> None:
+    with pytest.raises(InputError, match="is neither a folder nor a name on the Hub"):
+        Model.from_pretrained(source)
