@@ -1083,8 +1083,11 @@ def _load_posterior(folder: Path, networks: GivenNetworks) -> Model:
         raise InputError(f"{message} ({one_line(error)})", hint=hint) from error
 
 
-def load_recorded(folder: Path, record: Mapping[str, Any] | None, networks: GivenNetworks) -> Model:
+def load_recorded(
+    folder: Path, record: Mapping[str, Any] | None, networks: GivenNetworks | None = None
+) -> Model:
     """Return the model in a folder as a record describes it; None is the network itself."""
+    networks = networks or GivenNetworks()
     if record is None:
         network = load_network(folder, ignore_posterior=True, module=networks.take())
         return Model(network, Deterministic(), network.sha256, None, None, {})

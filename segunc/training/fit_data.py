@@ -472,7 +472,7 @@ def _of_module(data: Any, classes: int, max_batches: int) -> LoaderData:
 
 def _validation_loader(data: Any) -> Any:
     """Return the validation loader of a data module; None where it has none."""
-    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     if not callable(getattr(data, "val_dataloader", None)):
         return None

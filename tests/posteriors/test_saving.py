@@ -129,7 +129,7 @@ def test_an_ensemble_stands_for_the_modules_of_its_members(tmp_path: Path) -> No
 COPIES: dict[str, Callable[[segunc.Model], segunc.Model]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
-    "pickle": lambda model: pickle.loads(pickle.dumps(model)),  # noqa: S301 - made here
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
 }
 KINDS: dict[str, Callable[[], segunc.Model]] = {
     "abnn": lambda: segunc.ABNN().fit(wrapped()),
