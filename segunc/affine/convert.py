@@ -62,7 +62,7 @@ def with_mixin(mixin: type, layer: type, prefix: str) -> type:
 
     def reduce(made: nn.Module, protocol: Any) -> tuple[Any, ...]:
         # The class has no name in a module, by which pickle would find it.
-        return _empty_with_mixin, (mixin, layer, prefix), made.__getstate__()
+        return _empty_with_mixin, (mixin, layer, prefix), dict(vars(made))
 
     members = {"__module__": layer.__module__, "__reduce_ex__": reduce}
     return type(f"{prefix}{layer.__name__}", (mixin, layer), members)
@@ -70,7 +70,7 @@ def with_mixin(mixin: type, layer: type, prefix: str) -> type:
 
 def _empty_with_mixin(mixin: type, layer: type, prefix: str) -> Any:
     """Return a layer without its state, for pickle."""
-    kind = with_mixin(mixin, layer, prefix)
+    kind: Any = with_mixin(mixin, layer, prefix)
     return kind.__new__(kind)
 
 

@@ -98,7 +98,7 @@ def first_batches(
     """Return the first batch on which a run would train."""
     batches: list[dict[str, Any]] = []
 
-    def look(*_: Any, datamodule: Any = None, train_dataloaders: Any = None) -> None:
+    def look(*_: Any, datamodule: Any = None, train_dataloaders: Any = None, **__: Any) -> None:
         loader = train_dataloaders or datamodule.train_dataloader()
         batches.append(next(iter(loader)))
         raise PowerFailureError
