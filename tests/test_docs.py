@@ -319,6 +319,9 @@ def test_commands_parse(command: str) -> None:
         assert (ROOT / config).is_file()
 
 
+NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]\d+)?")
+
+
 def run_notebook(name: str) -> tuple[list[str], list[str]]:
     """Return what a notebook stores as its outputs, and what a run of it shows."""
     notebook = json.loads((DOCS / name).read_text("utf-8"))
@@ -331,7 +334,7 @@ def without_digits(texts: list[str]) -> list[str]:
     """Return texts with 0 for each number, and one space for several: numbers differ between
     processors.
     """
-    return [re.sub(r" +", " ", re.sub(r"-?[\d.]+", "0", text)) for text in texts]
+    return [re.sub(r" +", " ", NUMBER.sub("0", text)) for text in texts]
 
 
 def outputs_of(notebook: dict[str, Any]) -> list[str]:

@@ -257,6 +257,19 @@ class Model:
     # The notes of its samplers that were given as warnings.
     _warned: set[str] = field(default_factory=set, repr=False)
 
+    def __repr__(self) -> str:
+        """Return a few lines: the method, the classes, what was fitted, and the folder."""
+        method = self.posterior.method if self.bayesian else "deterministic"
+        lines = [f"Model: {method}, {self.network.description.num_classes} classes"]
+        lines.append(f"  network: {type(self.network.body).__name__}, hash {self.sha256[:12]}")
+        if self.summary:
+            lines.append(f"  last fit: {self.summary}")
+        if self.attachments:
+            lines.append(f"  fitted on it: {', '.join(sorted(self.attachments))}")
+        if self.folder is not None:
+            lines.append(f"  folder: {self.folder}")
+        return "\n".join(lines)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the samplers out of copies and pickles: they hold what they know of the network by
         the identity of its modules and tensors.

@@ -221,6 +221,19 @@ def test_frames_that_the_features_have_seen_do_not_scale_a_sum() -> None:
     assert fitted.attachments["anomaly"].scales[1].mean > 1e-3
 
 
+def test_a_model_says_in_a_few_lines_what_it_is(tmp_path: Path) -> None:
+    model = FeatureDensity(layers=["body.1"]).fit(segunc.ABNN().fit(base(), batches()), batches())
+    first, network, *others = repr(model).splitlines()
+    classes = len(model.network.description.classes)
+    assert first == f"Model: abnn, {classes} classes"
+    assert network == f"  network: Sequential, hash {model.sha256[:12]}"
+    assert others[1:] == ["  fitted on it: features"]
+    assert repr(base()).startswith(f"Model: deterministic, {classes} classes\n")
+    model.save(tmp_path / "model")
+    loaded = segunc.load(tmp_path / "model", network=base())
+    assert repr(loaded).splitlines()[-1] == f"  folder: {tmp_path / 'model'}"
+
+
 def test_fits_in_memory_add_up(tmp_path: Path) -> None:
     model = segunc.ABNN().fit(base(), batches())
     model = FeatureDensity(layers=["body.1"]).fit(model, batches())
