@@ -135,7 +135,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     resolve_device(options.device)  # before any work
     out = Path(options.out)
     method = _asked_method(options)
-    options = replace(options, method=method.name, settings=_values_of(options.settings))
+    options = replace(options, method=method.name, settings=_values_of(options))
     model = _finetune(options, method, say)
     if is_first_process():
         for removed in model.write(out):
@@ -177,18 +177,20 @@ def _folder_of(base: Any) -> Path | None:
     return folder
 
 
-def _values_of(settings: Any) -> Overrules:
-    """Return the settings of a method by the names of their keys where they differ from the
-    defaults; what stands for settings otherwise is returned as it is.
+def _values_of(options: FinetuneOptions) -> Overrules:
+    """Return the settings of a method by the names of their keys; what stands for settings
+    otherwise is returned as it is.
+
+    Values that are the defaults are left out where no file could say something else.
     """
+    settings = options.settings
     if not isinstance(settings, Settings):
-        overrules: Overrules = settings
-        return overrules
+        return settings
     defaults = type(settings)()
     values = {}
     for field_of_method in fields(settings):
         value = getattr(settings, field_of_method.name)
-        if value != getattr(defaults, field_of_method.name):
+        if options.config or value != getattr(defaults, field_of_method.name):
             values[f"{settings.section}.{field_of_method.name}"] = value
     return values
 
@@ -274,7 +276,7 @@ def member_folders(bases: Sequence[Any]) -> list[Any]:
 
 def _refuse_settings(method: Method, options: FinetuneOptions) -> None:
     """Raise InputError for settings of a method that has none."""
-    unused = words_of_settings(_values_of(options.settings))
+    unused = words_of_settings(_values_of(options))
     if options.config:
         unused.insert(0, f"--config {options.config}")
     if unused:
@@ -306,7 +308,7 @@ def _read_settings(
     config = parse_config(
         kind,
         file,
-        _values_of(options.settings),
+        _values_of(options),
         method.config,
         data=looks_at_data,
         recorded=recorded,

@@ -162,6 +162,21 @@ def test_finetune_takes_a_model_and_settings(trained: Job, tmp_path: Path) -> No
     assert "--abnn.members 2 --abnn.alpha 0.2 --abnn.statistics frozen" in command
 
 
+def test_settings_count_before_a_file_also_where_they_are_the_defaults(
+    trained: Job, tmp_path: Path
+) -> None:
+    segunc.ABNN(members=3, statistics="frozen").save(tmp_path / "abnn.yaml")
+    settings = segunc.ABNN(statistics="frozen")
+    result = segunc.finetune(
+        base=trained.base,
+        settings=settings,
+        config=tmp_path / "abnn.yaml",
+        out=tmp_path / "out",
+        device="cpu",
+    )
+    assert segunc.load(result.out).posterior.members == 1
+
+
 def test_settings_of_one_method_under_the_name_of_another_are_refused(
     trained: Job, tmp_path: Path
 ) -> None:
