@@ -479,25 +479,3 @@ def test_the_design_names_every_room_once() -> None:
     files = [path for path in (ROOT / "segunc").iterdir() if not path.name.startswith("__")]
     rooms = [path.stem for path in files if path.is_dir() or path.suffix == ".py"]
     assert sorted(named) == sorted(rooms)
-
-
-# Snippets of all pages.
-
-
-def test_python_snippets_are_typed(tmp_path: Path) -> None:
-    """In one run of mypy, with the settings of the package but for functions without types."""
-    pages = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[!r]*/*.md"))]
-    snippets = []
-    for page in pages:
-        for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            name = re.match(r"# (\w+)\.py\n", block)
-            stem = name[1] if name else f"{page.stem.replace('-', '_')}_{len(snippets)}"
-            path = tmp_path / f"{stem}.py"
-            path.write_text(block, encoding="utf-8")
-            snippets.append(str(path))
-    assert len(snippets) > 4
-    command = [sys.executable, "-m", "mypy", "--check-untyped-defs"]
-    command += ["--allow-untyped-defs", "--allow-untyped-calls", "--follow-imports=silent"]
-    command += snippets
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout[-3000:]

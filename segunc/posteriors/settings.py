@@ -49,7 +49,8 @@ class MethodSettings(Settings):
                 a configuration; ``NAME:FOLDER`` of a data set, or its settings as a mapping; for
                 methods that need no labels also images RGB uint8 ``[H, W, 3]``. None takes the data
                 that the model was made with, where the method needs some. A single loader serves
-                as every split.
+                as every split. A loader that never ends needs ``max_steps`` of the settings, which
+                only methods that train have.
             device: ``auto``, ``cpu`` or ``cuda[:N]``. A network that gets a posterior is left
                 there.
             trainer: settings of Lightning's Trainer, for a method that trains; how long it trains
