@@ -549,15 +549,18 @@ def read_arrays(data: bytes) -> dict[str, Any]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Put a hard link to a file in place of whatever is there.
+    """Put a hard link to a file in place of whatever is there, which stays until then.
 
     It is a copy if the file system has no links.
     """
-    target.unlink(missing_ok=True)
+    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+    partial.unlink(missing_ok=True)
     try:
-        os.link(source.resolve(), target)
+        os.link(source.resolve(), partial)
     except OSError:
-        shutil.copy2(source, target)
+        shutil.copy2(source, partial)
+    os.replace(partial, target)
+    partial.unlink(missing_ok=True)  # it stays where both are links to one file already
 
 
 class Lock:

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from segunc.core.errors import InputError, NoteWarning, one_line, shortened
 from segunc.core.files import (
-    PARTIAL_SUFFIX,
     START_SECONDS,
     Lock,
     file_sha256,
@@ -368,6 +367,4 @@ def _put(file: Path | bytes, target: Path) -> None:
     if isinstance(file, bytes):
         write_atomically(target, file)
         return
-    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
-    link_or_copy(file, partial)
-    os.replace(partial, target)
+    link_or_copy(file, target)

@@ -363,7 +363,7 @@ class DataSource:
     def __bool__(self) -> bool:
         return bool(self.settings) or self.handed_over is not None
 
-    def open(self, classes: int) -> Any:
+    def open_for(self, classes: int) -> Any:
         """Return the :class:`FitData` for a network of so many classes."""
         if self.handed_over is not None:
             return self.handed_over(classes)

@@ -297,9 +297,9 @@ class Study:
         """
         known = expand if expanded else str
         method = cell.row.method
-        settings = None if method is None else METHODS[method].config
-        if method is None or settings is None:
+        if method is None or METHODS[method].several:
             return {}
+        settings = METHODS[method].config
         fields = settings.__dataclass_fields__
         seed = {"seed": cell.seed} if "seed" in fields else {}
         config: dict[str, Any] = {settings.section: seed}
