@@ -12,7 +12,7 @@ selection frames; nothing else is looked at there. `--stage report` only writes 
 (study.md, study.json) and figures again. A cell that other settings or options than the plan's made
 stands in no table and is named below them, as are the commits and data that a table would mix.
 `--keep DIR` copies what these need, small enough for a repository. Two processes may work on one
-study if they are given other `--rows`.
+study if they are given other `--rows` or `--seeds`; `--evaluations` leaves the others for later.
 """
 
 from __future__ import annotations
@@ -51,6 +51,12 @@ def main() -> int:
         "--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)"
     )
     parser.add_argument(
+        "--evaluations",
+        type=labels,
+        metavar="A,B",
+        help="names of evaluations to make now (default: all of the plan)",
+    )
+    parser.add_argument(
         "--keep",
         type=Path,
         metavar="DIR",
@@ -82,10 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
     failed = False
     for cell in study.cells(arguments.rows, arguments.seeds) if arguments.stage != "report" else ():
         print(f"\n== {cell.name}", flush=True)
-        selection = {SELECTION: plan.protocols[cell.protocol].selection}
-        outcome = study.run(
-            cell, selection if selecting else plan.evaluations_of(cell.row, cell.protocol)
-        )
+        if selecting:
+            evaluations = {SELECTION: plan.protocols[cell.protocol].selection}
+        else:
+            evaluations = plan.evaluations_of(cell.row, cell.protocol)
+        if arguments.evaluations is not None:
+            chosen = arguments.evaluations
+            evaluations = {name: evaluations[name] for name in evaluations if name in chosen}
+        outcome = study.run(cell, evaluations)
         print(f"== {cell.name}: {outcome}", flush=True)
         failed |= outcome.startswith("failed")
     if arguments.keep:

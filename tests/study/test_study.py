@@ -515,6 +515,9 @@ REFUSED = {
         "lines of table 't' need a baseline_score"
     ),
     "figures: [{name: f, x: toy/training_seconds, y: [toy/x/calibration.nll]}]": "'toy/x'",
+    "means: {both: [base, x]}": "mean 'both' names the row 'x'",
+    "means: {base: [base, ABNN]}": "mean 'base' has the label of a row",
+    "means: {both: [ABNN]}": "mean 'both' is of fewer than two rows",
 }
 
 

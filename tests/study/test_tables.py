@@ -16,7 +16,7 @@ from tests.evaluation.runs import COUNTS
 from tools.study.endpoints import endpoint_table, holm
 from tools.study.means import mean_over_seeds, mean_replicates, spread_over_seeds
 from tools.study.plan import Endpoint, Plan, Protocol, Row
-from tools.study.tables import Chosen, Entry, cost_table, difference_table
+from tools.study.tables import Chosen, Entry, cost_table, difference_table, mean_entry
 
 
 def result(
@@ -126,6 +126,26 @@ def test_a_difference_is_paired_with_the_seeds_it_names(base: Entry) -> None:
     assert "other (2)" in line
     assert f"−.150 [{low}, {high}]" in line
     assert "1/2" in line
+
+
+def test_a_mean_of_rows_is_taken_for_each_seed(base: Entry) -> None:
+    other = entry_of_two_seeds("other", (0.4, 2.3), OTHER_ROWS)
+    mean = mean_entry("mean", [base, other])
+    assert mean.results[0].numbers[NLL_KEY] == pytest.approx((1.0 + 0.4) / 2)
+    assert mean.results[1].numbers[NLL_KEY] == pytest.approx((2.0 + 2.3) / 2)
+    expected = (BASE_ROWS[1] + OTHER_ROWS[1]) / 2
+    assert mean.results[1].replicates.values[0] == pytest.approx(expected)
+
+
+def test_a_mean_of_rows_has_the_seeds_that_all_have(base: Entry) -> None:
+    first = Entry("first", {0: base.results[0]}, {0: [0]})
+    mean = mean_entry("mean", [base, first])
+    assert list(mean.results) == [0]
+
+
+def test_a_mean_of_rows_without_a_common_seed_is_none(base: Entry) -> None:
+    first = Entry("first", {7: base.results[0]}, {7: [7]})
+    assert mean_entry("mean", [base, first]) is None
 
 
 def test_a_difference_of_an_ensemble_is_less_the_mean_of_its_members(base: Entry) -> None:

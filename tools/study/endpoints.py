@@ -71,9 +71,10 @@ def _waits(plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]) -> str | No
     they are lucky.
     """
     labels = {plan.part_of(line)[0] for line in (endpoint.line, endpoint.baseline)}
-    due = {
-        (row.label, seed) for row in plan.rows if row.label in labels for seed in plan.seeds_of(row)
-    }
+    due = set()
+    for label in labels:
+        for row in plan.rows_of(label):
+            due.update((label, seed) for seed in plan.seeds_of(row))
     lacking = {
         seed
         for _, seed in due - {(entry.label, seed) for entry in entries for seed in entry.results}

@@ -202,6 +202,9 @@ class Plan(Settings):
         tables: of the report.
         figures: of the report.
         endpoints: of the report's first table, whose p-values are adjusted for their number.
+        means: label -> labels of rows. In tables and endpoints the label stands for the mean of
+            their numbers, taken for each seed apart: of the same networks with other draws, for
+            instance. A seed counts where each of the rows has it.
     """
 
     section = "study"
@@ -214,17 +217,24 @@ class Plan(Settings):
     tables: list[Table] = field(default_factory=list)
     figures: list[Scatter] = field(default_factory=list)
     endpoints: list[Endpoint] = field(default_factory=list)
+    means: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the rows, then those of the means."""
+        return [*(row.label for row in self.rows), *self.means]
+
+    def rows_of(self, label: str) -> list[Row]:
+        """The row with a label, or the rows of a mean."""
+        labels = self.means.get(label, [label])
+        return [row for row in self.rows if row.label in labels]
 
     def part_of(self, line: str) -> tuple[str, str | None]:
         """The row and the score of ``ROW`` or ``ROW: SCORE``; the row is one that is not there
         where it names none.
         """
         label, colon, score = line.rpartition(": ")
-        return (
-            (label, score)
-            if colon and line not in [row.label for row in self.rows]
-            else (line, None)
-        )
+        return (label, score) if colon and line not in self.labels else (line, None)
 
     def seeds_of(self, row: Row) -> list[int]:
         """The seeds that a row is made for."""
@@ -260,6 +270,7 @@ def read_plan(path: Path) -> Plan:
     plan: Plan = parse_config(FitConfig, path, [], Plan, data=False, own=True).settings
     for rows in (plan.rows, plan.candidates):
         _check_rows(plan, rows, path)
+    _check_means(plan, path)
     if plan.baseline not in [row.label for row in plan.rows]:
         labels = _listed(row.label for row in plan.rows)
         raise InputError(
@@ -280,7 +291,7 @@ def read_plan(path: Path) -> Plan:
                 " and no baseline_score",
                 hint="make a table for each number",
             )
-        lacking = {label for label, _ in table.parts} - {row.label for row in plan.rows}
+        lacking = {label for label, _ in table.parts} - set(plan.labels)
         if lacking or (
             table.lines and not (table.baseline_score and not table.score and not table.scores)
         ):
@@ -289,7 +300,7 @@ def read_plan(path: Path) -> Plan:
                 if lacking
                 else " need a baseline_score, and no score or scores"
             )
-            labels = _listed(row.label for row in plan.rows)
+            labels = _listed(plan.labels)
             raise InputError(
                 f"{path}: lines of table '{table.title}'{unknown}", hint=f"ROW: SCORE of {labels}"
             )
@@ -318,12 +329,26 @@ def read_plan(path: Path) -> Plan:
     return plan
 
 
+def _check_means(plan: Plan, path: Path) -> None:
+    labels = [row.label for row in plan.rows]
+    for mean, of in plan.means.items():
+        where = f"{path}: mean '{mean}'"
+        if mean in labels:
+            raise InputError(f"{where} has the label of a row", hint="change the label")
+        unknown = [label for label in of if label not in labels]
+        if unknown:
+            raise InputError(f"{where} names the row '{unknown[0]}'", hint=_listed(labels))
+        if len(set(of)) < 2:
+            raise InputError(f"{where} is of fewer than two rows", hint="name two or more")
+
+
 def _check_endpoint(plan: Plan, endpoint: Endpoint, path: Path) -> None:
     score = plan.part_of(endpoint.line)[1]
     endpoint.baseline = endpoint.baseline or (
         f"{plan.baseline}: {score}" if score else plan.baseline
     )
-    where, labels = f"{path}: endpoint '{endpoint.claim}'", [row.label for row in plan.rows]
+    where = f"{path}: endpoint '{endpoint.claim}'"
+    labels = plan.labels
     for line in (endpoint.line, endpoint.baseline):
         if plan.part_of(line)[0] not in labels:
             raise InputError(

@@ -27,6 +27,7 @@ from tools.study.tables import (
     difference_table,
     differences,
     line_table,
+    mean_entry,
     number_table,
     score_table,
     training_seconds,
@@ -197,6 +198,8 @@ def _mixed(study: Study, place: str, entries: Sequence[Entry]) -> list[str]:
     commits: dict[str, list[str]] = {}
     rows = {row.label: row for row in study.rows}
     for entry in entries:
+        if entry.label not in rows:  # a mean of rows, which stand here by themselves
+            continue
         for seed in entry.results:
             held = study.cell(protocol, rows[entry.label], seed).record()["evaluations"][evaluation]
             commits.setdefault(str(held.get("commit", "not recorded")), []).append(
@@ -209,6 +212,18 @@ def _mixed(study: Study, place: str, entries: Sequence[Entry]) -> list[str]:
 
 
 def _entries(study: Study, place: str) -> list[Entry]:
+    """The rows, and then the means of rows, that have a result in ``PROTOCOL/EVALUATION``."""
+    entries = _row_entries(study, place)
+    by_label = {entry.label: entry for entry in entries}
+    for label, of in study.plan.means.items():
+        parts = [by_label[row] for row in of if row in by_label]
+        entry = mean_entry(label, parts) if len(parts) == len(of) else None
+        if entry is not None:
+            entries.append(entry)
+    return entries
+
+
+def _row_entries(study: Study, place: str) -> list[Entry]:
     """The rows that have a result in ``PROTOCOL/EVALUATION``."""
     protocol, _, evaluation = place.partition("/")
     found = []
@@ -348,6 +363,8 @@ def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[floa
         raise InputError(f"axis '{axis}' of a figure is no number of {place}")
     found: dict[str, tuple[float, tuple[float, float] | None]] = {baseline.label: (0.0, None)}
     for entry in entries:
+        if entry.label not in scores:  # a mean of rows is no point
+            continue
         own = scores[entry.label] if SCORE in number else None
         chosen = Chosen([_of_score(number)], own, base_score)
         difference = (

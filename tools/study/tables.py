@@ -51,6 +51,20 @@ class Entry:
         return mean_over_seeds(list(self.results.values()), self.label, list(self.results))
 
 
+def mean_entry(label: str, parts: Sequence[Entry]) -> Entry | None:
+    """The mean of some rows for each seed that all of them have; None where there is no such
+    seed.
+    """
+    results = {}
+    for seed in parts[0].results:
+        if all(seed in part.results for part in parts):
+            results[seed] = mean_over_seeds([part.results[seed] for part in parts], str(seed))
+    if not results:
+        return None
+    partners = {seed: parts[0].partners[seed] for seed in results}
+    return Entry(label, results, partners)
+
+
 @dataclass(frozen=True)
 class Chosen:
     """Which numbers a table shows.
