@@ -6,24 +6,23 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
+from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.terminal import counted
-from segunc.networks.copies import copy_network
 from segunc.networks.network import check_images
 from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
-from segunc.posteriors.running_statistics import RunningStatistics
+from segunc.posteriors.running_statistics import NormalisingCopy
 from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.losses import Schedule
@@ -261,6 +260,7 @@ class Members(Trainable[ABNNPosterior]):
         return parameters
 
 
+FROZEN = "--abnn.statistics frozen"
 STATISTICS_BATCHES = 40
 """Batches of training images from which a member's statistics are re-estimated, at most."""
 
@@ -341,11 +341,8 @@ def reestimate(
 ) -> tuple[Tensor, Tensor]:
     """Re-estimate the running statistics of a member, which replace the base's.
 
-    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise
-    with the batch, and InstanceNorm layers with each frame, see
-    :mod:`segunc.posteriors.running_statistics`. Layers outside of the posterior's scope keep the
-    base's statistics, so that what lies before the first layer of a narrow scope is the same for
-    all members.
+    A draw of the member meets each batch in a
+    :class:`segunc.posteriors.running_statistics.NormalisingCopy` of the network.
 
     Returns:
         ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`.
@@ -354,41 +351,19 @@ def reestimate(
         InputError: there is no batch.
     """
     base = AffineLayout(network)
-    twin = copy_network(network)
-    drawn = AffineLayout(twin)
-    gathered = _gather_statistics(twin, posterior.scope, drawn.names)
+    copied = NormalisingCopy(network, posterior.scope, FROZEN)
     count = 0
     for count, images in enumerate(batches, start=1):
         number = member + posterior.members * (count - 1)
         draw = posterior.affine(base, [number], seed)
-        drawn.store(draw.weight[0], draw.bias[0])
-        twin(images)
+        copied.layout.store(draw.weight[0], draw.bias[0])
+        copied.network(images)
     if not count:
         raise InputError(
             "there is no batch to re-estimate statistics from",
-            hint="lower data.batch_size, or --abnn.statistics frozen",
+            hint=f"lower data.batch_size, or {FROZEN}",
         )
-    for statistics in gathered:
-        statistics.store()
-    twin_layout = AffineLayout(twin)
-    rescale = twin_layout.inverse / base.inverse
-    reshift = (base.mean - twin_layout.mean) * twin_layout.inverse
-    return rescale, reshift
-
-
-def _gather_statistics(
-    network: nn.Module, scope: str, names: Sequence[str]
-) -> list[RunningStatistics]:
-    """Begin to gather the statistics of the network's layers in a scope that keep running ones."""
-    gathered = []
-    for name, is_chosen in zip(names, in_scope(scope, names), strict=True):
-        layer = cast(Any, network.get_submodule(name))
-        keeps_statistics = layer.segunc_site.kind == "batch" and hasattr(
-            layer, "reset_running_stats"
-        )
-        if is_chosen and keeps_statistics:
-            gathered.append(RunningStatistics.of(layer))
-    return gathered
+    return copied.corrections()
 
 
 METHOD = Method(name="abnn", config=ABNN, fit=finetune_abnn, restore=ABNNPosterior.from_tensors)

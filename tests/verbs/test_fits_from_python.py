@@ -26,6 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "hmc": {"frames": 1, "chains": 1, "samples": 2, "warmup": 1, "trajectory": 0.001},
     "laplace": {"images": 8, "samples": 2},
     "mc-dropout": {"p": 0.1},
+    "mcbn": {"batches": 2, "batch_size": 3},
     "sghmc": {"frames": 4, "cycles": 1, "cycle_steps": 4, "states_per_cycle": 2},
     "sgld": {"frames": 4, "cycles": 1, "cycle_steps": 4, "states_per_cycle": 2},
     "swag": {"epochs": 2, "burn_in": 0, "collect_every": 1, "rank": 2},
