@@ -22,7 +22,7 @@ from tests.verbs.test_interrupted import kill_when
 SETTINGS = {
     "laplace": "images: 8, samples: 1, prior_scale: 0.02",
     "mc-dropout": "sites: own, p: 0.02",
-    "mcbn": "batches: 2, batch_size: 4",
+    "mcbn": "batches: 2, batch_size: 6",
     "swag": "epochs: 3, burn_in: 0, collect_every: 1, rank: 4",
     "variational": "epochs: 1",
 }
