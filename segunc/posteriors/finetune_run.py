@@ -135,9 +135,10 @@ class FinetuneRun(FitRun[S]):
             self.data.seed += self.options.seed
         elif needs:
             _ = self.data
-        if getattr(self.options, "epochs", 1):
-            return
+        trains = getattr(self.options, "epochs", 1)
         for split, setting in needs.items():
+            if trains and split == "train":
+                continue  # see prepare_data
             try:
                 self.data.dataset(split)
             except InputError as error:
