@@ -164,7 +164,7 @@ class ABNNPosterior(Posterior):
         return cls(
             gamma=tensors["gamma"],
             beta=tensors["beta"],
-            alpha=tensors.get("alpha", settings["alpha"]),
+            alpha=tensors["alpha"] if settings["alpha"] == BY_LAYER else settings["alpha"],
             scope=settings["scope"],
             rescale=tensors.get("rescale"),
             reshift=tensors.get("reshift"),

@@ -14,6 +14,7 @@ import segunc
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import NoiseSource
+from segunc.options import SamplingOptions
 from segunc.posteriors import layer_alpha
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.layer_alpha import (
@@ -23,6 +24,7 @@ from segunc.posteriors.layer_alpha import (
     learn_layer_alphas,
     mean_nll,
 )
+from segunc.verbs.execution import make_sampler
 from tests.affine.networks import layout_of, small_network
 
 CLASSES = ("road", "car", "sky")
@@ -232,6 +234,23 @@ def test_a_fit_learns_scales_and_keeps_them_in_its_file(tmp_path: Path) -> None:
     layout = AffineLayout(again.network)
     ours = model.posterior.affine(AffineLayout(model.network), [0, 1], 0)
     assert torch.equal(again.posterior.affine(layout, [0, 1], 0).weight, ours.weight)
+
+
+def test_one_scale_of_a_run_is_refused_where_a_calibration_has_seen_others() -> None:
+    base = segunc.wrap(body(), CLASSES)
+    model = segunc.Temperature(draws=2).fit(SETTINGS.fit(base, frames()), frames())
+    said = r"on draws of alpha 0\.\d+ to 0\.\d+ by layer, and `alpha` 0\.1 makes others"
+    with pytest.raises(segunc.InputError, match=said):
+        make_sampler(model, SamplingOptions(device="cpu", alpha=0.1))
+
+
+def test_one_scale_of_a_run_replaces_those_of_the_layers() -> None:
+    model = SETTINGS.fit(segunc.wrap(body(), CLASSES), frames())
+    sampler = make_sampler(model, SamplingOptions(device="cpu", alpha=0.0, draws=2))
+    images = frames()[0][0]
+    assert float(sampler(images).scores["epistemic"].max()) < 1e-6
+    own = make_sampler(model, SamplingOptions(device="cpu", draws=2))
+    assert float(own(images).scores["epistemic"].max()) > 1e-4
 
 
 def test_members_keep_their_training_when_scales_are_learnt() -> None:
