@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from segunc.baselines.features import FeatureDensity as FeatureDensity
     from segunc.baselines.laplace import Laplace as Laplace
     from segunc.baselines.mc_dropout import MCDropout as MCDropout
+    from segunc.baselines.mcbn import MCBN as MCBN
     from segunc.baselines.mixtures import TTA as TTA, Ensemble as Ensemble
     from segunc.baselines.swag import SWAG as SWAG
     from segunc.baselines.temperature import Temperature as Temperature
@@ -83,6 +84,7 @@ _NAMES = {
     "fit a method": {
         "ABNN": "posteriors.abnn",
         "MCDropout": "baselines.mc_dropout",
+        "MCBN": "baselines.mcbn",
         "SWAG": "baselines.swag",
         "Laplace": "baselines.laplace",
         "Variational": "baselines.variational",

@@ -543,7 +543,8 @@ class SamplingOptions(DeviceOptions):
     Args:
         draws (S): number of sampled networks (default 8)
         seed: random seed of the draws (default 0)
-        alpha (A): noise scale of an ABNN, at least 0 (default: the one in the model)
+        alpha (A): noise scale of an ABNN, at least 0, for all its layers (default: the one in the
+            model, or those of its layers)
         scheme: how the noise of the draws is chosen: independent of each other, antithetic (in
             pairs of opposite sign), or latin-hypercube (spread evenly over its distribution, the
             default)

@@ -46,6 +46,7 @@ SMALL = {
     "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2],
     "laplace": ["--laplace.images", 8],
     "mc-dropout": [],
+    "mcbn": ["--mcbn.batches", 2, "--mcbn.batch_size", 1],
     "sghmc": ["--sghmc.cycle_steps", 2, "--sghmc.states_per_cycle", 1],
     "sgld": ["--sgld.cycle_steps", 2, "--sgld.states_per_cycle", 1],
     "swag": ["--swag.burn_in", 0, "--swag.collect_every", 1, "--swag.epochs", 3],

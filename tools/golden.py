@@ -95,6 +95,7 @@ SECTIONS = {
     "swag": "swag: {epochs: 3, burn_in: 0, collect_every: 1, rank: 4}",
     "laplace": "laplace: {images: 8, samples: 1, prior_scale: 0.01}",
     "mc-dropout": "mc_dropout: {p: 0.1}",
+    "mcbn": "mcbn: {batches: 2, batch_size: 4}",
     "sgld": f"sgld: {LANGEVIN}",
     "sghmc": f"sghmc: {LANGEVIN}",
     "hmc": (

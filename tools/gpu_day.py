@@ -80,6 +80,7 @@ SMALL = {
     "hmc": "--hmc.frames 2 --hmc.chains 2 --hmc.warmup 1 --hmc.samples 3 --hmc.scope decoder",
     "laplace": "--laplace.images 8",
     "mc-dropout": "--mc_dropout.sites norm --mc_dropout.p 0.02",
+    "mcbn": "--mcbn.batches 2 --mcbn.batch_size 2",
     "sghmc": "--sghmc.cycles 1 --sghmc.cycle_steps 6 --sghmc.states_per_cycle 3",
     "sgld": "--sgld.cycles 1 --sgld.cycle_steps 6 --sgld.states_per_cycle 3",
     "swag": "--swag.epochs 2 --swag.burn_in 2 --swag.collect_every 1 --swag.rank 3",

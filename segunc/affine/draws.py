@@ -230,6 +230,21 @@ class AffineLayout:
         mask = torch.repeat_interleave(torch.tensor(chosen), channels, output_size=self.total)
         return mask.to(self.device)
 
+    def of_channels(self, values: Tensor) -> Tensor:
+        """Return ``[T]``, on the layout's device, from one value ``[L]`` for each site.
+
+        Raises:
+            InputError: another number of values.
+        """
+        if values.shape != (len(self.names),):
+            raise InputError(
+                f"values of shape {tuple(values.shape)} are not one for each of the "
+                f"{len(self.names)} normalisation layers",
+                hint="make them for this network",
+            )
+        channels = torch.tensor(self.channels, device=values.device)
+        return values.repeat_interleave(channels, output_size=self.total).to(self.device)
+
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
         """Return ``[T]`` bool: the channels of the sites that lie in a scope.
 

@@ -63,11 +63,31 @@ def frames_as_seen(
         limit: most frames; 0 takes all.
         corruptions: under which each frame is shown, too.
     """
+    indices = spaced(len(data.dataset(split)), limit)
+    yield from chosen_as_seen(run, data, split, indices, corruptions)
+
+
+def chosen_as_seen(
+    run: FitRun[Any],
+    data: Any,
+    split: str,
+    indices: Sequence[int],
+    corruptions: Sequence[Corruption] = (),
+) -> Iterator[SeenFrame]:
+    """Yield the frames of a split with these indices, as :func:`frames_as_seen` yields them.
+
+    Args:
+        run: the fit that looks at them.
+        data: a :class:`segunc.training.fit_data.FitData`.
+        split: of the data.
+        indices: of the frames, in the order in which they are read; an index may come twice.
+        corruptions: under which each frame is shown, too.
+    """
     frames = data.dataset(split)
     description = run.model.network.description
     override = None if data.size is None else (data.size[0], data.size[1])
     progress = ConsoleProgress(label=run.method, quiet=run.quiet)
-    for index in progress.follow(spaced(len(frames), limit)):
+    for index in progress.follow(indices):
         clean, original_labels = frames.read(index)
         has_names = hasattr(frames, "samples")
         name = frames.samples[index].name if has_names else content_name(clean)

@@ -238,6 +238,7 @@ METHOD_WORDS = {
     "tta": "test-time augmentation",
     "ensemble": "deep ensemble",
     "mc-dropout": "MC dropout",
+    "mcbn": "Monte Carlo batch normalisation",
     **{name: name.upper() for name in ("swag", "sgld", "sghmc", "hmc")},
 }
 

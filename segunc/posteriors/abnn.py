@@ -6,32 +6,58 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
+from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, PriorMean, Trainable
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.core.bounds import (
+    Bound,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from segunc.core.errors import InputError
 from segunc.core.terminal import counted
-from segunc.networks.copies import copy_network
 from segunc.networks.network import check_images
 from segunc.posteriors.finetune_run import FinetuneRun
+from segunc.posteriors.layer_alpha import learn_layer_alphas, validation_images
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
-from segunc.posteriors.running_statistics import RunningStatistics
+from segunc.posteriors.running_statistics import NormalisingCopy
 from segunc.posteriors.settings import MethodSettings
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.losses import Schedule
 
+FROZEN = "--abnn.statistics frozen"
+BY_LAYER = "by layer"
+"""Alpha in the record of a posterior with one for each layer."""
+
+
+def alpha_range(alpha: float | Tensor) -> tuple[float, float]:
+    """Return the smallest and the largest of the noise scales."""
+    if isinstance(alpha, Tensor):
+        return float(alpha.detach().min()), float(alpha.detach().max())
+    return float(alpha), float(alpha)
+
+
+def alpha_words(alpha: float | Tensor) -> str:
+    """Say in words what a noise scale is, for example ``alpha 0.1``."""
+    smallest, largest = alpha_range(alpha)
+    if isinstance(alpha, Tensor):
+        return f"alpha {smallest:.3g} to {largest:.3g} by layer"
+    return f"alpha {largest:g}"
+
 
 class ABNNPosterior(Posterior):
     """Members with noise on gamma: draw s of member m = s mod M is ``weight = gamma_m (1 + alpha
-    eps)``, ``bias = beta_m``, with one ``eps ~ N(0, 1)`` a channel.
+    eps)``, ``bias = beta_m``, with one ``eps ~ N(0, 1)`` a channel. Alpha is one number, or one for
+    each of the L normalisation layers.
 
     Members whose running statistics were re-estimated keep the correction as ``rescale`` and
     ``reshift``: ``weight = gamma' rescale``, ``bias = beta + gamma' reshift``. There gamma' is the
@@ -39,7 +65,8 @@ class ABNNPosterior(Posterior):
 
     Args:
         gamma, beta: ``[M, T]`` affine parameters of the members.
-        alpha: noise scale, at least 0; 0 gives the members themselves.
+        alpha: noise scale, at least 0; 0 gives the members themselves. A tensor ``[L]`` holds one
+            for each normalisation layer, in the order of the layout.
         scope: which normalisation layers are noisy.
         rescale, reshift: ``[M, T]`` statistics corrections; None for the base's statistics.
 
@@ -58,14 +85,16 @@ class ABNNPosterior(Posterior):
         self,
         gamma: Tensor,
         beta: Tensor,
-        alpha: float,
+        alpha: float | Tensor,
         scope: str = "all",
         rescale: Tensor | None = None,
         reshift: Tensor | None = None,
     ) -> None:
-        if not 0 <= alpha < math.inf:
+        smallest, largest = alpha_range(alpha)
+        if not 0 <= smallest <= largest < math.inf:
+            wrong = smallest if not smallest >= 0 else largest
             raise InputError(
-                f"alpha {alpha} is not a number of at least 0", hint="0.05 to 0.2 are usual"
+                f"alpha {wrong} is not a number of at least 0", hint="0.05 to 0.2 are usual"
             )
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
             raise InputError(
@@ -73,7 +102,8 @@ class ABNNPosterior(Posterior):
             )
         self.gamma = gamma
         self.beta = beta
-        self.alpha = float(alpha)
+        self.alpha = alpha if isinstance(alpha, Tensor) else float(alpha)
+        self._is_noisy = largest > 0
         self.scope = scope
         self.rescale = rescale
         self.reshift = reshift
@@ -103,31 +133,38 @@ class ABNNPosterior(Posterior):
         member = torch.tensor([draw % self.members for draw in draws])
         gamma = self.gamma[member].to(layout.device)
         beta = self.beta[member].to(layout.device)
-        if self.alpha:
+        if self._is_noisy:
+            alpha = self.alpha
+            if isinstance(alpha, Tensor):
+                alpha = layout.of_channels(alpha)
             mask = layout.mask(self.scope, scope)
             source = NoiseSource.of(seed)
             noise = source.normal(draws, layout.total, members=self.members).to(layout.device)
-            gamma = gamma * (1.0 + self.alpha * mask * noise)
+            gamma = gamma * (1.0 + alpha * mask * noise)
         if self.rescale is not None and self.reshift is not None:
             beta = beta + gamma * self.reshift[member].to(layout.device)
             gamma = gamma * self.rescale[member].to(layout.device)
         return AffineDraws(gamma, beta)
 
-    def with_alpha(self, alpha: float) -> ABNNPosterior:
-        """Return the same members with another noise scale; their statistics stay those that were
-        estimated for the first one.
+    def with_alpha(self, alpha: float | Tensor) -> ABNNPosterior:
+        """Return the same members with another noise scale, one number for all layers or ``[L]`` of
+        the layers; their statistics stay those that were estimated for the first one.
         """
         return ABNNPosterior(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
     def settings(self) -> dict[str, Any]:
-        return {"alpha": self.alpha, "scope": self.scope, "noise": "channel"}
+        settings: dict[str, Any] = {"alpha": self.alpha, "scope": self.scope, "noise": "channel"}
+        if isinstance(self.alpha, Tensor):
+            settings["alpha"] = BY_LAYER  # the numbers are in the file of the tensors
+            settings["alpha_range"] = list(alpha_range(self.alpha))
+        return settings
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls(
             gamma=tensors["gamma"],
             beta=tensors["beta"],
-            alpha=settings["alpha"],
+            alpha=tensors["alpha"] if settings["alpha"] == BY_LAYER else settings["alpha"],
             scope=settings["scope"],
             rescale=tensors.get("rescale"),
             reshift=tensors.get("reshift"),
@@ -146,10 +183,19 @@ class ABNN(AffineTrainingConfig, MethodSettings):
         epochs: number of passes over the training set for each member; 0 trains nothing.
         members: number M of members: sets of affine parameters.
         alpha: noise scale, at least 0.
+        alpha_by: what has a noise scale of its own. network has one, ``alpha``, for all layers;
+            layer learns one for each normalisation layer. These start at ``alpha``, and gradient
+            steps lower the negative log-likelihood of validation frames. No anomaly labels are
+            needed. If one alpha is better on the half of the frames that is held out, it is kept.
+        alpha_frames: number of evenly spaced validation frames for ``alpha_by`` layer, at least 2.
+            The alphas are learnt on the first half, and compared on the second.
+        alpha_steps: number of gradient steps for ``alpha_by`` layer; each takes one frame and four
+            draws.
         statistics: running statistics of BatchNorm layers. frozen keeps those of the base;
             reestimated re-estimates those of each member under its noise. auto means frozen if
-            members are trained, because what they learn holds only with the base's statistics, and
-            otherwise reestimated. In Python, where no data are given, auto also means frozen.
+            members are trained or ``alpha_by`` is layer, because what is learnt holds only with the
+            base's statistics, and otherwise reestimated. In Python, where no data are given, auto
+            also means frozen.
         optimizer: optimiser: sgd (Nesterov momentum 0.9) or adamw.
         schedule: schedule of the learning rate: onecycle, poly or constant.
         prior_mean: mean of the prior: base (the trained values of the base) or zero (plain weight
@@ -171,6 +217,9 @@ class ABNN(AffineTrainingConfig, MethodSettings):
     method = "abnn"
     members: PositiveInt = 1
     alpha: NonNegativeFloat = 0.1
+    alpha_by: Literal["network", "layer"] = "network"
+    alpha_frames: Annotated[int, Bound(least=2)] = 8
+    alpha_steps: PositiveInt = 40
     statistics: Literal["auto", "frozen", "reestimated"] = "auto"
     epochs: NonNegativeInt = 0
     lr: PositiveFloat = 0.05
@@ -181,29 +230,53 @@ class ABNN(AffineTrainingConfig, MethodSettings):
     random_class_weight: NonNegativeFloat = 4.0
 
     around: ClassVar[Callable[..., ABNNPosterior]] = ABNNPosterior.around
-    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.statistics frozen (needs no data)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha_by == "layer" and self.alpha == 0:
+            raise InputError(
+                "alpha_by layer cannot start from alpha 0",
+                hint="give a number above 0, such as --abnn.alpha 0.1",
+            )
+        if self.alpha_by == "layer" and self.statistics == "reestimated":
+            raise InputError(
+                "alpha_by layer learns with the statistics of the base, and statistics is "
+                "reestimated",
+                hint=FROZEN,
+            )
+
+    @property
+    def without_data(self) -> str:
+        """Settings that need no data."""
+        words = "--abnn.epochs 0 --abnn.statistics frozen"
+        if self.alpha_by == "layer":
+            words = f"{words} --abnn.alpha_by network"
+        return f"{words} (needs no data)"
 
     def settled(self, *, has_data: bool) -> ABNN:
         """Return the settings with frozen statistics where nothing else is asked for and there are
         no data.
         """
-        if has_data or self.epochs or self.statistics != "auto":
+        if has_data or not self.reestimates or self.statistics != "auto":
             return self
         return replace(self, statistics="frozen")
 
     @property
     def uses_data(self) -> dict[str, str]:
         """The splits that are looked at, each with the setting that asks for it."""
+        splits = {}
         if self.epochs:
-            return {"train": f"abnn.epochs {self.epochs}"}
-        if self.reestimates:
-            return {"train": "abnn.statistics reestimated"}
-        return {}
+            splits["train"] = f"abnn.epochs {self.epochs}"
+        elif self.reestimates:
+            splits["train"] = "abnn.statistics reestimated"
+        if self.alpha_by == "layer":
+            splits["val"] = "abnn.alpha_by layer"
+        return splits
 
     @property
     def reestimates(self) -> bool:
         if self.statistics == "auto":
-            return not self.epochs
+            return not self.epochs and self.alpha_by == "network"
         return self.statistics == "reestimated"
 
 
@@ -279,13 +352,46 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> Model:
             names = ", ".join(run.classes[index] for index in classes)
             run.say(f"member {member}: {names or 'no class'} weighted up")
         posterior = run.train(members)
+    if abnn.alpha_by == "layer":
+        posterior = with_learnt_alphas(run, posterior)
     if abnn.reestimates:
         run.place()
         posterior = with_own_statistics(run.network, posterior, run.train_batches, abnn.seed)
         run.say(f"running statistics of {counted(posterior.members, 'member')} re-estimated")
     numbers = 2 * posterior.gamma.numel()
     count = counted(posterior.members, "member")
-    return run.finish(posterior, f"{count}, alpha {abnn.alpha:g}, {numbers:,} parameters")
+    return run.finish(posterior, f"{count}, {alpha_words(posterior.alpha)}, {numbers:,} parameters")
+
+
+def with_learnt_alphas(run: FinetuneRun[ABNN], plain: ABNNPosterior) -> ABNNPosterior:
+    """Return the posterior with a noise scale for each layer, or with its own where the learnt ones
+    are not better on frames that were held out.
+    """
+    abnn = run.config.settings
+    run.place()
+    images = validation_images(run, abnn.alpha_frames)
+    learnt = learn_layer_alphas(
+        run.network,
+        plain.with_alpha,
+        abnn.alpha,
+        images,
+        steps=abnn.alpha_steps,
+        seed=abnn.seed,
+        quiet=run.quiet,
+    )
+    run.measured["alphas"] = learnt.record()
+    if not learnt.kept:
+        run.say(
+            f"note: one alpha is kept: the NLL of frames that were held out is "
+            f"{learnt.nll_after:.4f} with alphas of the layers, and {learnt.nll_before:.4f} with "
+            f"alpha {abnn.alpha:g}"
+        )
+        return plain
+    run.say(
+        f"{alpha_words(learnt.alpha)}: the NLL of frames that were held out is "
+        f"{learnt.nll_after:.4f} instead of {learnt.nll_before:.4f}"
+    )
+    return plain.with_alpha(learnt.alpha)
 
 
 def with_own_statistics(
@@ -341,11 +447,8 @@ def reestimate(
 ) -> tuple[Tensor, Tensor]:
     """Re-estimate the running statistics of a member, which replace the base's.
 
-    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise
-    with the batch, and InstanceNorm layers with each frame, see
-    :mod:`segunc.posteriors.running_statistics`. Layers outside of the posterior's scope keep the
-    base's statistics, so that what lies before the first layer of a narrow scope is the same for
-    all members.
+    A draw of the member meets each batch in a
+    :class:`segunc.posteriors.running_statistics.NormalisingCopy` of the network.
 
     Returns:
         ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`.
@@ -354,41 +457,19 @@ def reestimate(
         InputError: there is no batch.
     """
     base = AffineLayout(network)
-    twin = copy_network(network)
-    drawn = AffineLayout(twin)
-    gathered = _gather_statistics(twin, posterior.scope, drawn.names)
+    copied = NormalisingCopy(network, posterior.scope, FROZEN)
     count = 0
     for count, images in enumerate(batches, start=1):
         number = member + posterior.members * (count - 1)
         draw = posterior.affine(base, [number], seed)
-        drawn.store(draw.weight[0], draw.bias[0])
-        twin(images)
+        copied.layout.store(draw.weight[0], draw.bias[0])
+        copied.network(images)
     if not count:
         raise InputError(
             "there is no batch to re-estimate statistics from",
-            hint="lower data.batch_size, or --abnn.statistics frozen",
+            hint=f"lower data.batch_size, or {FROZEN}",
         )
-    for statistics in gathered:
-        statistics.store()
-    twin_layout = AffineLayout(twin)
-    rescale = twin_layout.inverse / base.inverse
-    reshift = (base.mean - twin_layout.mean) * twin_layout.inverse
-    return rescale, reshift
-
-
-def _gather_statistics(
-    network: nn.Module, scope: str, names: Sequence[str]
-) -> list[RunningStatistics]:
-    """Begin to gather the statistics of the network's layers in a scope that keep running ones."""
-    gathered = []
-    for name, is_chosen in zip(names, in_scope(scope, names), strict=True):
-        layer = cast(Any, network.get_submodule(name))
-        keeps_statistics = layer.segunc_site.kind == "batch" and hasattr(
-            layer, "reset_running_stats"
-        )
-        if is_chosen and keeps_statistics:
-            gathered.append(RunningStatistics.of(layer))
-    return gathered
+    return copied.corrections()
 
 
 METHOD = Method(name="abnn", config=ABNN, fit=finetune_abnn, restore=ABNNPosterior.from_tensors)

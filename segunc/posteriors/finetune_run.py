@@ -130,18 +130,29 @@ class FinetuneRun(FitRun[S]):
         """
         needs = getattr(self.options, "uses_data", {"train": "what is trained"})
         if self.source:
+            if needs and getattr(self.options, "needs_labels", True):
+                self._check_labels()
             self.data.seed += self.options.seed
         elif needs:
             _ = self.data
-        if getattr(self.options, "epochs", 1):
-            return
+        trains = getattr(self.options, "epochs", 1)
         for split, setting in needs.items():
+            if trains and split == "train":
+                continue  # see prepare_data
             try:
                 self.data.dataset(split)
             except InputError as error:
                 message = f"{setting} needs data: {error.message}"
                 hint = getattr(self.options, "without_data", error.hint)
                 raise InputError(message, hint=hint) from error
+
+    def _check_labels(self) -> None:
+        """Raise InputError where the data are images without labels."""
+        if not getattr(self.data, "has_labels", True):
+            raise InputError(
+                f"the method {self.method} needs labels, and a list of images has none",
+                hint="give batches (image, label), such as a DataLoader",
+            )
 
     def train_batches(self) -> Iterator[Batch]:
         """Yield an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""

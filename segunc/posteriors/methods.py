@@ -63,7 +63,7 @@ class Method:
 
 
 _OF_MODELS = ("features", "anomaly", "temperature", "class-sets", "ensemble", "tta", "distil")
-_OF_BASES = ("hmc", "laplace", "mc-dropout", "sghmc", "sgld", "swag", "variational")
+_OF_BASES = ("hmc", "laplace", "mc-dropout", "mcbn", "sghmc", "sgld", "swag", "variational")
 _OWN = {"abnn": "segunc.posteriors.abnn:METHOD"}
 METHODS: Registry[Method] = Registry("method", "segunc.posteriors", _OWN, (*_OF_MODELS, *_OF_BASES))
 """What ``--method`` can name."""

@@ -6,35 +6,90 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from segunc.affine.convert import layer_input
+from segunc.affine.draws import AffineLayout, in_scope
 from segunc.core.errors import InputError
+from segunc.networks.copies import copy_network
 
-HINT = "--abnn.statistics frozen"
+
+class NormalisingCopy:
+    """A copy of a converted network whose BatchNorm layers normalise with the batch, and
+    InstanceNorm layers with each frame. It gathers the statistics of all that it is called on.
+
+    Layers outside of the scope keep the network's statistics, so that what lies before the first
+    layer of a narrow scope is the same in both.
+
+    Args:
+        network: converted; it stays as it is.
+        scope: the normalisation layers whose statistics are gathered.
+        hint: what to do where a layer has too few values for statistics of its own.
+
+    Attributes:
+        network: the copy.
+        layout: of the copy.
+        layers: number of layers whose statistics are gathered.
+    """
+
+    def __init__(self, network: nn.Module, scope: str, hint: str) -> None:
+        self._original = AffineLayout(network)
+        self.network = copy_network(network)
+        self.layout = AffineLayout(self.network)
+        self._gathered: list[RunningStatistics] = []
+        names = self.layout.names
+        for name, is_chosen in zip(names, in_scope(scope, names), strict=True):
+            layer = cast(Any, self.network.get_submodule(name))
+            keeps_statistics = layer.segunc_site.kind == "batch" and hasattr(
+                layer, "reset_running_stats"
+            )
+            if is_chosen and keeps_statistics:
+                self._gathered.append(RunningStatistics.of(layer, hint))
+
+    @property
+    def layers(self) -> int:
+        return len(self._gathered)
+
+    def corrections(self) -> tuple[Tensor, Tensor]:
+        """Return what exchanges the network's statistics for those that were gathered.
+
+        Returns:
+            ``rescale`` and ``reshift`` ``[T]``: affine parameters ``gamma rescale`` and ``beta +
+            gamma reshift`` on the network's statistics act as gamma and beta on the gathered ones.
+
+        Raises:
+            InputError: a layer saw too few values.
+        """
+        for statistics in self._gathered:
+            statistics.store()
+        copied = AffineLayout(self.network)
+        rescale = copied.inverse / self._original.inverse
+        reshift = (self._original.mean - copied.mean) * copied.inverse
+        return rescale, reshift
 
 
 class RunningStatistics(ABC):
     """Gathers what a layer sees over all of its calls; a network may call it more than once."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, hint: str) -> None:
         self.layer = layer
+        self.hint = hint  # what to do where the layer sees too few values
         self.count = 0  # how many values a channel, or frames, the sums are over
         layer.register_forward_pre_hook(self._before, with_kwargs=True)
         layer.train()
 
     @staticmethod
-    def of(layer: nn.Module) -> RunningStatistics:
+    def of(layer: nn.Module, hint: str) -> RunningStatistics:
         """Return the statistics of a layer as the layer itself keeps them, and put the layer into
         training mode.
         """
         if isinstance(layer, _InstanceNorm):
-            return StatisticsOfFrames(layer)
-        return StatisticsOfBatches(layer)
+            return StatisticsOfFrames(layer, hint)
+        return StatisticsOfBatches(layer, hint)
 
     def _before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         x, _ = layer_input(args, kwargs)
@@ -63,8 +118,8 @@ class RunningStatistics(ABC):
 class StatisticsOfBatches(RunningStatistics):
     """Mean and variance of a channel over all frames and places, as BatchNorm keeps them."""
 
-    def __init__(self, layer: Any) -> None:
-        super().__init__(layer)
+    def __init__(self, layer: Any, hint: str) -> None:
+        super().__init__(layer, hint)
         self._sum = torch.zeros_like(layer.running_mean, dtype=torch.float64)
         self._squares = torch.zeros_like(layer.running_mean, dtype=torch.float64)
 
@@ -83,7 +138,7 @@ class StatisticsOfBatches(RunningStatistics):
             message = (
                 f"a {name} behind a pooling to 1 x 1 has statistics of one frame, and needs two"
             )
-            raise InputError(message, hint=f"give more frames, or {HINT}")
+            raise InputError(message, hint=f"give more frames, or {self.hint}")
         mean = self._sum / self.count
         return mean, self._squares / self.count - mean.square()
 
@@ -93,8 +148,8 @@ class StatisticsOfFrames(RunningStatistics):
     InstanceNorm keeps them.
     """
 
-    def __init__(self, layer: Any) -> None:
-        super().__init__(layer)
+    def __init__(self, layer: Any, hint: str) -> None:
+        super().__init__(layer, hint)
         self._means = torch.zeros_like(layer.running_mean, dtype=torch.float64)
         self._variances = torch.zeros_like(layer.running_mean, dtype=torch.float64)
 
@@ -103,7 +158,7 @@ class StatisticsOfFrames(RunningStatistics):
         if values.shape[2] < 2:
             name = type(self.layer).__name__
             message = f"a {name} behind a pooling to 1 x 1 has no variance within a frame"
-            raise InputError(message, hint=HINT)
+            raise InputError(message, hint=self.hint)
         self._means += values.mean(2).sum(0)
         self._variances += values.var(2).sum(0)
         self.count += len(values)

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -302,7 +302,7 @@ class LoaderData:
         return [float(share) for share in of_classes / of_classes.sum()]
 
 
-@dataclass(frozen=True)
+@dataclass
 class GivenImages:
     """Images without labels of a program: each is held out in turn, and the others are ``train``.
 
@@ -316,6 +316,7 @@ class GivenImages:
     seed: int = 0
     size: tuple[int, int] | None = None
     validation: str = "leave-frame-out"
+    has_labels: ClassVar[bool] = False
 
     @cached_property
     def samples(self) -> list[FrameName]:

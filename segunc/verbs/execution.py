@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
@@ -40,7 +41,7 @@ from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
-from segunc.posteriors.abnn import ABNNPosterior
+from segunc.posteriors.abnn import ABNNPosterior, alpha_words
 from segunc.posteriors.map_records import component_thresholds, model_record, sampler_record
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import FrameProcess
@@ -105,11 +106,13 @@ def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
     return sampler_record(sampler, model.used(sampler.scores))
 
 
-def _check_alpha(alpha: float, own_alpha: float, model: Model, scores: Sequence[str]) -> None:
-    """Raise InputError for a noise scale other than the model's own where what is used was fitted
-    on its draws. A calibration always is.
+def _check_alpha(
+    alpha: float, own_alpha: float | Tensor, model: Model, scores: Sequence[str]
+) -> None:
+    """Raise InputError for a noise scale other than the model's own, or for one in the place of
+    those of the layers, where what is used was fitted on its draws. A calibration always is.
     """
-    if alpha == own_alpha:
+    if not isinstance(own_alpha, Tensor) and alpha == own_alpha:
         return
     used = list(model.used(scores))
     if "calibration" in model.attachments:
@@ -117,7 +120,7 @@ def _check_alpha(alpha: float, own_alpha: float, model: Model, scores: Sequence[
     for attachment in used:
         if "posterior_sha256" in attachment.bound_by:
             message = (
-                f"{attachment.file} was fitted on draws of alpha {own_alpha:g}, "
+                f"{attachment.file} was fitted on draws of {alpha_words(own_alpha)}, "
                 f"and --alpha {alpha:g} makes others"
             )
             hint = "leave --alpha out, or fit it again on a model of that alpha"

@@ -303,7 +303,7 @@ def _read_settings(
         hint = "give a YAML file or its keys as --key VALUE; see configs/"
         raise InputError(
             f"--method {method.name} needs a configuration or data, but there is neither",
-            hint=getattr(method.config, "without_data", hint),
+            hint=getattr(method.config(), "without_data", hint),
         )
     config = parse_config(
         kind,

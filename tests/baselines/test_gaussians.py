@@ -301,6 +301,7 @@ MODULES = {
     "swag": "swag",
     "variational": "variational",
     "mc-dropout": "mc_dropout",
+    "mcbn": "mcbn",
     "ensemble": "mixtures",
     "tta": "mixtures",
     "temperature": "temperature",

@@ -81,6 +81,7 @@ METHODS: list[Any] = [
     [segunc.ABNN(), DENSITY, (segunc.Anomaly(), [blocks(4, 9).tensors])],
     segunc.TTA(),
     segunc.MCDropout(),
+    segunc.MCBN(batches=2, batch_size=2),
     segunc.SWAG(epochs=1, burn_in=0, collect_every=1),
     segunc.Laplace(),
     segunc.Variational(epochs=1),

@@ -125,13 +125,15 @@ def posterior_of(kind: str) -> tuple[nn.Module, AnyPosterior | None]:
             Branch(other_network, other_abnn, networks=2, index=1),
         ]
         return network, EnsemblePosterior(branches)
+    if kind == "layers":
+        return network, abnn.with_alpha(torch.linspace(0.1, 0.3, len(AffineLayout(network).names)))
     if kind == "dropout":
         return network, OwnDropout(convert_dropout(network))
     return network, abnn
 
 
 @pytest.mark.parametrize(
-    "kind", ["deterministic", "calibrated", "augmented", "ensemble", "dropout"]
+    "kind", ["deterministic", "calibrated", "layers", "augmented", "ensemble", "dropout"]
 )
 def test_every_posterior_is_one_graph(kind: str) -> None:
     network, posterior = posterior_of(kind)

@@ -119,6 +119,7 @@ def test_what_a_record_says_cannot_change_unnoticed(
     "change",
     [
         {"alpha": -1},
+        {"alpha": "by layer"},
         {"format": 3},
         {"method": "temperature"},
         {"method": "ensemble", "parts": [{"folder": "../x"}]},

@@ -18,6 +18,7 @@ from segunc.baselines.chains import HMC, SGLD
 from segunc.baselines.class_sets import PredictionSets
 from segunc.baselines.features import FeatureDensity
 from segunc.baselines.laplace import Laplace
+from segunc.baselines.mcbn import MCBN
 from segunc.baselines.swag import SWAG
 from segunc.baselines.temperature import Temperature
 from segunc.baselines.variational import Variational
@@ -67,6 +68,7 @@ TRAINED = [
     SWAG(epochs=2, burn_in=0, collect_every=1, rank=2),
     Variational(epochs=1),
     Laplace(images=6, samples=8),
+    MCBN(batches=2, batch_size=2),
 ]
 CHAINS = [
     SGLD(cycles=1, cycle_steps=4, states_per_cycle=2),
@@ -261,6 +263,9 @@ def test_fits_in_memory_add_up(tmp_path: Path) -> None:
         (Temperature(), [(torch.rand(1, 3, 8, 8), torch.full((1, 8, 8), 300))], "label 300"),
         (segunc.ABNN(epochs=1), [(torch.rand(1, 3, 8, 8), torch.full((1, 8, 8), 7))], "7"),
         (SWAG(epochs=1, burn_in=0, collect_every=1), iter(batches()), "gone through once"),
+        (SWAG(), [np.zeros((4, 4, 3), np.uint8)], "the method swag needs labels, and a list"),
+        (segunc.ABNN(), [np.zeros((4, 4, 3), np.uint8)], "the method abnn needs labels"),
+        (SGLD(), [np.zeros((4, 4, 3), np.uint8)], "the method sgld needs labels"),
     ],
 )
 def test_data_that_do_not_fit_are_refused(settings: Any, data: Any, said: str) -> None:

@@ -15,6 +15,7 @@ import segunc
 from segunc.baselines.distil import Student
 from segunc.baselines.features import FeatureDensity
 from segunc.baselines.mc_dropout import MCDropout
+from segunc.baselines.mcbn import MCBN
 from segunc.baselines.mixtures import TTA, Ensemble
 from segunc.baselines.temperature import Temperature
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
@@ -68,6 +69,7 @@ MODELS: dict[str, Callable[[], segunc.Model]] = {
     "deterministic": wrapped,
     "abnn": lambda: segunc.ABNN(members=2).fit(wrapped(), batches()),
     "mc-dropout": lambda: MCDropout(p=0.2).fit(wrapped()),
+    "mcbn": lambda: MCBN(batches=2, batch_size=2).fit(wrapped(), batches()),
     "temperature": lambda: Temperature(draws=2).fit(segunc.ABNN().fit(wrapped()), batches()),
     "features": lambda: FeatureDensity(layers=["body.1"], bank=50).fit(wrapped(), batches()),
     "tta": lambda: TTA().fit(segunc.ABNN().fit(wrapped())),

@@ -15,6 +15,7 @@ from segunc.affine.posterior import Posterior, Prior
 from segunc.baselines.chains import HMCPosterior, SGHMCPosterior, SGLDPosterior
 from segunc.baselines.laplace import LaplacePosterior
 from segunc.baselines.mc_dropout import ChannelDropout
+from segunc.baselines.mcbn import MCBNPosterior
 from segunc.baselines.swag import SWAGPosterior
 from segunc.baselines.variational import MeanField
 from segunc.core.errors import InputError
@@ -61,16 +62,19 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
     for kind in (SGLDPosterior, SGHMCPosterior, HMCPosterior)
 }
 """They have other promises about their draws, which tests/baselines/test_chains.py holds."""
+STATES = CHAINS | {"mcbn": lambda scope: MCBNPosterior(rand(6, 16) + 0.5, rand(6, 16), scope)}
+"""Likewise; the draws are a few that are stored, and tests/baselines/test_mcbn.py holds the others.
+"""
 
 
 def test_every_stored_posterior_is_tested() -> None:
     others = {"ensemble", "tta", "distil", "temperature", "features", "anomaly", "class-sets"}
-    assert set(MAKE) | set(CHAINS) | others == set(METHODS)
+    assert set(MAKE) | set(STATES) | others == set(METHODS)
 
 
-@pytest.mark.parametrize("name", MAKE | CHAINS)
+@pytest.mark.parametrize("name", MAKE | STATES)
 def test_it_restores_itself_from_its_file(name: str) -> None:
-    posterior = (MAKE | CHAINS)[name]("decoder")
+    posterior = (MAKE | STATES)[name]("decoder")
     restore = METHODS[name].restore
     assert restore is not None
     again = restore(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))

@@ -22,6 +22,7 @@ from tests.verbs.test_interrupted import kill_when
 SETTINGS = {
     "laplace": "images: 8, samples: 1, prior_scale: 0.02",
     "mc-dropout": "sites: own, p: 0.02",
+    "mcbn": "batches: 2, batch_size: 6",
     "swag": "epochs: 3, burn_in: 0, collect_every: 1, rank: 4",
     "variational": "epochs: 1",
 }
@@ -29,13 +30,15 @@ SETTINGS = {
 OWN = {
     "laplace": "prior_scale 0.3",
     "mc-dropout": "p 0.1",
+    "mcbn": "batch_size 1",
     "swag": "scale 20.0",
     "variational": "initial_sigma 0.1",
 }
-"""The method's own parameter, larger than in that run."""
+"""The method's own parameter, with which the draws differ more than in that run."""
 RECORDED: dict[str, tuple[str, Any]] = {
     "laplace": ("prior_scale", 0.02),
     "mc-dropout": ("where", "own"),
+    "mcbn": ("batches", 2),
     "swag": ("scale", 1),
     "variational": ("scope", "all"),
 }

@@ -26,6 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "hmc": {"frames": 1, "chains": 1, "samples": 2, "warmup": 1, "trajectory": 0.001},
     "laplace": {"images": 8, "samples": 2},
     "mc-dropout": {"p": 0.1},
+    "mcbn": {"batches": 2, "batch_size": 3},
     "sghmc": {"frames": 4, "cycles": 1, "cycle_steps": 4, "states_per_cycle": 2},
     "sgld": {"frames": 4, "cycles": 1, "cycle_steps": 4, "states_per_cycle": 2},
     "swag": {"epochs": 2, "burn_in": 0, "collect_every": 1, "rank": 2},
@@ -74,13 +75,8 @@ def data_of(job: Job) -> dict[str, Any]:
     }
 
 
-def settings_of(method: str) -> MethodSettings:
-    made: MethodSettings = METHODS[method].config(**SETTINGS[method])
-    return made
-
-
-def words_of(method: str, job: Job) -> list[str]:
-    values = {f"{METHODS[method].key}.{name}": value for name, value in SETTINGS[method].items()}
+def words_of(method: str, settings: Mapping[str, Any], job: Job) -> list[str]:
+    values = {f"{METHODS[method].key}.{name}": value for name, value in settings.items()}
     if METHODS[method].data:
         values |= {f"data.{name}": value for name, value in data_of(job).items()}
     if trains_with_lightning(method):
@@ -101,20 +97,31 @@ def trains_with_lightning(method: str) -> bool:
 def test_a_fit_and_the_command_make_the_same_model(
     overconfident: Job, tmp_path: Path, method: str
 ) -> None:
-    job = overconfident
+    assert_the_same_model(overconfident, tmp_path, method, SETTINGS[method])
+
+
+def test_scales_of_layers_are_those_of_the_command(overconfident: Job, tmp_path: Path) -> None:
+    settings = {"alpha_by": "layer", "alpha_frames": 2, "alpha_steps": 2}
+    assert_the_same_model(overconfident, tmp_path, "abnn", settings)
+
+
+def assert_the_same_model(
+    job: Job, tmp_path: Path, method: str, settings: Mapping[str, Any]
+) -> None:
     succeed(
         f"finetune --device cpu --method {method} --base",
         job.base,
         "--out",
         tmp_path / "command",
-        *words_of(method, job),
+        *words_of(method, settings, job),
     )
     options: dict[str, Any] = {"device": "cpu"}
     if trains_with_lightning(method):
         options["trainer"] = {"precision": "32-true"}
     before = torch.random.get_rng_state()
     data = data_of(job) if METHODS[method].data else None
-    fitted = settings_of(method).fit(segunc.load(job.base), data, **options)
+    made: MethodSettings = METHODS[method].config(**settings)
+    fitted = made.fit(segunc.load(job.base), data, **options)
     assert torch.equal(torch.random.get_rng_state(), before), "the caller's random numbers stay"
     fitted.save(tmp_path / "python")
     by_command = contents(tmp_path / "command")
@@ -188,7 +195,7 @@ def test_settings_of_one_method_under_the_name_of_another_are_refused(
 
 @pytest.mark.parametrize("method", sorted(SETTINGS))
 def test_settings_are_saved_and_loaded(tmp_path: Path, method: str) -> None:
-    settings = settings_of(method)
+    settings: MethodSettings = METHODS[method].config(**SETTINGS[method])
     settings.save(tmp_path / "settings.yaml")
     assert type(settings).load(tmp_path / "settings.yaml") == settings
 
