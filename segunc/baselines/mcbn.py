@@ -134,22 +134,22 @@ def finetune_mcbn(run: FinetuneRun[MCBN]) -> Model:
             hint="--method abnn draws every kind of normalisation layer",
         )
     data = frames_of(run)
-    chosen = random_batches(
-        len(data.dataset("train")), options.batches, options.batch_size, options.seed
-    )
-    if options.batches * options.batch_size > len(data.dataset("train")):
-        run.say(f"{len(data.dataset('train'))} frames: some are in several batches")
-    frames = chosen_as_seen(run, data, "train", np.concatenate(chosen).tolist())
+    count = len(data.dataset("train"))
+    chosen = random_batches(count, options.batches, options.batch_size, options.seed)
+    if options.batches * options.batch_size > count:
+        run.say(f"{count} frames: some are in several batches")
     rescales = []
     reshifts = []
     names = []
-    for _ in chosen:
-        batch = [next(frames) for _ in range(options.batch_size)]
-        rescale, reshift = statistics_of(run, batch)
-        rescales.append(rescale.cpu())
-        reshifts.append(reshift.cpu())
-        names.append([frame.name for frame in batch])
-    frames.close()
+    batch: list[SeenFrame] = []
+    for frame in chosen_as_seen(run, data, "train", [index for part in chosen for index in part]):
+        batch.append(frame)
+        if len(batch) == options.batch_size:
+            rescale, reshift = statistics_of(run, batch)
+            rescales.append(rescale.cpu())
+            reshifts.append(reshift.cpu())
+            names.append([seen.name for seen in batch])
+            batch = []
     run.measured["frames"] = names
     posterior = MCBNPosterior(torch.stack(rescales), torch.stack(reshifts), options.scope)
     of_frames = counted(options.batch_size, "frame")

@@ -161,9 +161,11 @@ def _descend(
     progress = ConsoleProgress(label="alpha", quiet=quiet)
     for step in progress.follow(range(steps)):
         posterior = posterior_of(log_alpha.exp())
-        optimizer.zero_grad()
         image = images[step % len(images)]
-        add_nll_gradients(network, layout, posterior, image, DRAWS, mix_seed(seed, step))
+        noise = mix_seed(seed, step)
+        log_alpha.grad = nll_gradient(
+            network, layout, posterior, log_alpha, image, draws=DRAWS, seed=noise
+        )
         optimizer.step()
         with torch.no_grad():
             log_alpha.clamp_(start + math.log(SMALLEST_FACTOR), start + math.log(LARGEST_FACTOR))
@@ -172,15 +174,17 @@ def _descend(
     return (total / (steps - steps // 2)).exp()
 
 
-def add_nll_gradients(
+def nll_gradient(
     network: nn.Module,
     layout: AffineLayout,
     posterior: Posterior,
+    parameter: Tensor,
     image: LabelledImage,
+    *,
     draws: int,
     seed: int,
-) -> None:
-    """Add the gradients of the NLL of the mean over draws to what the posterior is made of.
+) -> Tensor:
+    """Return the gradient of the NLL of the mean over draws in what the posterior is made of.
 
     With ``p_s`` the probability of a label under draw s, the gradient of ``-ln sum_s p_s`` is that
     of ``-sum_s w_s ln p_s`` with the constants ``w_s = p_s / sum_t p_t``. So each draw runs twice,
@@ -189,7 +193,8 @@ def add_nll_gradients(
     Args:
         network: converted, its parameters without gradients.
         layout: of the network.
-        posterior: differentiable in what gets the gradients.
+        posterior: differentiable in ``parameter``.
+        parameter: the gradient has its shape.
         image: a frame with labels.
         draws: number of draws.
         seed: of their noise.
@@ -201,15 +206,16 @@ def add_nll_gradients(
         log_likelihood = _log_likelihoods(network, layout, gamma, beta, image)
     labelled = image.labels != IGNORE
     weights = log_likelihood.softmax(0) * labelled / labelled.sum()
-    gamma.requires_grad_()
-    beta.requires_grad_()
+    slopes = []
     for draw in range(draws):
         row = slice(draw, draw + 1)
-        of_draw = _log_likelihoods(network, layout, gamma[row], beta[row], image)
-        (-weights[row] * of_draw).sum().backward()
-    for values, leaf in ((made.weight, gamma), (made.bias, beta)):
-        if values.requires_grad:
-            values.backward(leaf.grad, retain_graph=True)
+        affine = (gamma[row].requires_grad_(), beta[row].requires_grad_())
+        of_draw = _log_likelihoods(network, layout, *affine, image)
+        loss = -(weights[row] * of_draw).sum()
+        slopes.append(torch.stack(torch.autograd.grad(loss, affine)))
+    outputs = torch.stack([made.weight, made.bias])
+    (gradient,) = torch.autograd.grad(outputs, parameter, torch.cat(slopes, 1))
+    return gradient
 
 
 @torch.no_grad()
