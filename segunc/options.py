@@ -999,8 +999,11 @@ class OverlayOptions(DeviceOptions, TruthOptions):
             scores in 0..1, the range of all frames for unbounded scores)
         flag (A=X,B=Y|JSON): outline pixels whose score is at or above a value, or what a
             threshold.json flags; the legend names it
-        format: png is lossless (default), jpg is smaller
-        video: also make a WebM video (VP8) of the pictures
+        format: png is lossless (default), jpg is smaller; pdf and svg are pages for print, 8 cm
+            wide, whose legend is text of 7 points
+        video: also make a video of the pictures
+        video_format: webm (VP8, default) is played by every browser, mp4 (H.264) by most other
+            players
         fps (N): frame rate of that video (default: as recorded)
     """
 
@@ -1011,8 +1014,9 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     images: str | None = None
     ranges: ScoreRanges = option({}, flags=("--range",))
     flag: Names | Mapping[str, float] = option([])
-    format: Literal["png", "jpg"] = "png"
+    format: Literal["png", "jpg", "pdf", "svg"] = "png"
     video: bool = False
+    video_format: Literal["webm", "mp4"] = "webm"
     fps: PositiveFloat | None = None
 
 

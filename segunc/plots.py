@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -20,17 +19,14 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_file, write_json
 from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.parts import Pooled, Selective
+from segunc.figure_style import FAINT, WIDTH, styled
 from segunc.metrics import counting
 from segunc.metrics.counting import DetectionCurve, Floats, detection_curve
 from segunc.metrics.prediction import BINS, RiskCoverage, aurc, risk_coverage
 from segunc.scores import title_of
 
-WIDTH = 3.15  # of a figure in inches: 8 cm, one column of a two-column page
 PANEL = 2.35  # height of a panel in inches, without the legend
 LEGEND_ROW = 0.155  # height of a row of the legend in inches
-INK = "#1c1d21"
-FAINT = "#6b6e78"
-GRID = "#dcdde2"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on
 white."""
@@ -53,40 +49,6 @@ REFERENCE: dict[str, Any] = {
     "linestyle": (0, (2, 2)),
     "zorder": 1,
 }
-LOOK: dict[str, Any] = {
-    "font.size": 7.5,
-    # Comes with matplotlib, so that a figure is the same on every machine.
-    "font.family": "DejaVu Sans",
-    "axes.labelsize": 7.5,
-    "axes.titlesize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.title_fontsize": 7,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.3,
-    "pdf.fonttype": 42,  # text stays text that can be searched and edited
-    "svg.fonttype": "none",
-    "svg.hashsalt": "segunc",  # the same figure gives the same bytes
-}
-styled = style.context(["default", LOOK])
-"""Decorates a function to run in the common look, whatever the settings of the process or of its
-user are.
-"""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ PACKAGE = Path(segunc.__file__).parent
 FLOORS = (
     {"core"},
     {"scores", "uncertainty", "data", "networks"},
-    {"toyroads", "affine", "frames", "colours"},
+    {"toyroads", "affine", "frames", "colours", "figure_style"},
     {"sampling", "maps", "metrics"},
     {"decisions", "processing", "training"},
     {"posteriors"},

@@ -5,8 +5,8 @@ plays.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -302,39 +302,82 @@ def _upright(frame: av.VideoFrame) -> Image:
     return np.ascontiguousarray(picture, np.uint8)
 
 
+@dataclass(frozen=True)
+class VideoFormat:
+    """How videos of a suffix are written."""
+
+    name: str  # for users
+    container: str  # FFmpeg's name
+    encoders: tuple[str, ...]  # of FFmpeg, the first that this PyAV has is taken
+    settings: Mapping[str, str]  # of the encoder
+    colour_space: str  # of the frames, by PyAV's name
+    container_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+VIDEO_FORMATS = {
+    # VP8, which every browser plays, is in the colours of BT.601 by definition.
+    ".webm": VideoFormat("WebM (VP8)", "webm", ("libvpx",), VP8_SETTINGS, "ITU601"),
+    # Players that no browser is take H.264. The index stands first, so that a server can stream it.
+    ".mp4": VideoFormat(
+        "MP4 (H.264)",
+        "mp4",
+        ("libx264", "libopenh264"),
+        {"crf": "23", "preset": "veryfast"},
+        "ITU709",
+        {"movflags": "+faststart"},
+    ),
+}
+BT709 = 1  # FFmpeg's number of the colour space, its primaries and its transfer
+
+
 def encode_video(
-    path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]
+    path: Path,
+    frames: Iterable[tuple[float, Image]],
+    fps: float,
+    size: tuple[int, int],
+    suffix: str = ".webm",
 ) -> None:
-    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame.
+    """Write pictures as a video, each from its time on; the last one is shown for one frame.
 
     Args:
         path: the video.
         frames: seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``.
         fps: their mean rate.
         size: their height and width, both even.
+        suffix: a key of :data:`VIDEO_FORMATS`.
 
     Raises:
         InputError: there is no encoder.
         OSError: the file cannot be written.
     """
-    if "libvpx" not in av.codecs_available:
-        raise InputError("this PyAV has no encoder for WebM videos (libvpx)", hint="pip install av")
+    format = VIDEO_FORMATS[suffix]
+    encoders = [name for name in format.encoders if name in av.codecs_available]
+    if not encoders:
+        raise InputError(
+            f"this PyAV has no encoder for {format.name} ({' or '.join(format.encoders)})",
+            hint="pip install av",
+        )
     # 1001: the denominator of the rates of television, 30000/1001 for instance.
     rate = Fraction(fps).limit_denominator(1001) or Fraction(1, 1001)
     tick = Fraction(1, 1000)  # WebM tells milliseconds apart
-    with av.open(str(path), "w", format="webm") as container:
-        stream = container.add_stream("libvpx", rate=rate, options=VP8_SETTINGS)
+    with av.open(
+        str(path), "w", format=format.container, options=dict(format.container_settings)
+    ) as container:
+        stream = container.add_stream(encoders[0], rate=rate, options=dict(format.settings))
         assert isinstance(stream, av.VideoStream)
         stream.height, stream.width = size
         stream.pix_fmt = "yuv420p"
         stream.codec_context.time_base = tick
+        if suffix == ".mp4":  # what nobody names, each player guesses by the size of the picture
+            stream.codec_context.colorspace = BT709
+            stream.codec_context.color_primaries = BT709
+            stream.codec_context.color_trc = BT709
         # Without B-frames the last packet is the last frame.
         stream.codec_context.max_b_frames = 0
         stamp = -1
         for time, picture in frames:
-            # VP8 is in the colours of BT.601 by definition.
             frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(
-                format="yuv420p", dst_colorspace="ITU601"
+                format="yuv420p", dst_colorspace=format.colour_space
             )
             stamp = max(stamp + 1, round(Fraction(time) / tick))
             frame.pts = stamp

@@ -287,11 +287,6 @@ def draw_overlay(
     Raises:
         InputError: a label of another size than the image, or a picture that is too large.
     """
-    if anomaly is not None and anomaly.shape != image.shape[:2]:
-        raise InputError(
-            f"the anomaly label has {anomaly.shape[1]}x{anomaly.shape[0]} pixels for an image of "
-            f"{image.shape[1]}x{image.shape[0]}"
-        )
     factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
     height = image.shape[0] * factor
     width = image.shape[1] * factor
@@ -302,16 +297,48 @@ def draw_overlay(
             f"a picture of {width} x {whole_height} pixels is too large: "
             f"at most {MOST_PIXELS:,} are drawn"
         )
-    # Darkened, so that a white lane marking cannot be taken for a high score.
-    darkened = _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
-    grey = resize(image, width, height).astype(np.float32) @ darkened
-    picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
-    outlines = _outline(picture, anomaly, legend, values)
+    picture, outlines = draw_scores(image, values, legend, (width, height), anomaly)
     caption_lines = 1 if caption else 0
     lines = max(len(outlines), caption_lines)
     sheet = Sheet(height + round(size * (6.5 + 1.9 * lines)), width, picture)
     _write_legend(sheet, legend, outlines, caption, height, size)
     return sheet.pixels
+
+
+def draw_scores(
+    image: Image,
+    values: npt.NDArray[np.floating],
+    legend: Legend,
+    size: tuple[int, int],
+    anomaly: Mask | None,
+) -> tuple[Image, Outlines]:
+    """Draw a score map over its image without a legend strip, as :func:`draw_overlay` does.
+
+    Args:
+        image, values, legend, anomaly: those of :func:`draw_overlay`.
+        size: (width, height) of the picture in pixels.
+
+    Returns:
+        The picture, and the meaning and the strokes of each outline in it.
+
+    Raises:
+        InputError: a label of another size than the image.
+    """
+    if anomaly is not None and anomaly.shape != image.shape[:2]:
+        raise InputError(
+            f"the anomaly label has {anomaly.shape[1]}x{anomaly.shape[0]} pixels for an image of "
+            f"{image.shape[1]}x{image.shape[0]}"
+        )
+    # Darkened, so that a white lane marking cannot be taken for a high score.
+    darkened = _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
+    grey = resize(image, *size).astype(np.float32) @ darkened
+    picture = blend(grey, resize_nearest(levels(values, legend.shown), *size))
+    return picture, _outline(picture, anomaly, legend, values)
+
+
+def bar_colours() -> Image:
+    """Return the colours ``[256, 3]`` of the bar of a legend, from its low to its high end."""
+    return blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
 
 
 def _write_legend(
@@ -334,9 +361,7 @@ def _write_legend(
     for row, (meaning, strokes) in enumerate(outlines):
         baseline = third_line + round(1.9 * size * row)
         sheet.line_sample(meaning, strokes, middle, baseline, size, right_width)
-    mid_grey = np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32)
-    colours = blend(mid_grey, np.arange(256))
-    sheet.scale(colours, legend, middle, top + round(size * 0.8), right_width, size)
+    sheet.scale(bar_colours(), legend, middle, top + round(size * 0.8), right_width, size)
 
 
 def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Image:

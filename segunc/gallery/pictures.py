@@ -21,6 +21,7 @@ from segunc.decisions.flags import Threshold, check_promises
 from segunc.frames.video import encode_video
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.drawing import NO_LABELS, Legend, draw_overlay, frame_caption, resize
+from segunc.gallery.printing import draw_page
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.manifest import is_ours, read_manifest
@@ -28,8 +29,9 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
 from segunc.scores import first_shown
 
-VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
-# Wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more.
+PictureFormat = Literal["png", "jpg", "pdf", "svg"]
+PAGE_FORMATS = ("pdf", "svg")  # pages for print, of which no video is made
+# Wider pictures are scaled down: a video is encoded on one core, and a review needs no more.
 MAXIMUM_WIDTH = 1280
 CROP_WIDTH = 240  # pixels of each of the two views of a crop
 CROP_HEIGHT = 180
@@ -67,29 +69,38 @@ class PictureWriter:
     legends: Sequence[Legend]  # of the scores that are drawn
     labels: labelled.ReviewLabels
     out: Path
-    format: Literal["png", "jpg"]
+    format: PictureFormat
 
     def write(self, name: str, image: Image, caption: str, written: WrittenPictures) -> None:
         """Write the pictures of a frame and list them in ``written``; InputError where it cannot be
         drawn.
         """
-        encode = encode_png if self.format == "png" else encode_jpeg
-        for score, picture in self._draw(name, image, caption).items():
+        for score, content in self._draw(name, image, caption).items():
             path = inside(self.out, picture_name(score, name, self.format))
-            write_file(path, encode(picture))
+            write_file(path, content)
             written.pictures.setdefault(f"overlay-{score}", []).append(path)
 
-    def _draw(self, name: str, image: Image, caption: str) -> dict[str, Image]:
-        """Return the picture of each score."""
+    def _draw(self, name: str, image: Image, caption: str) -> dict[str, bytes]:
+        """Return the file of the picture of each score."""
         label = self.labels.anomaly(name)
         anomaly = None if label is None else label == 1
         maps = {legend.score: self.reader.read(name, legend.score) for legend in self.legends}
         pictures = {}
         for legend in self.legends:
-            pictures[legend.score] = draw_overlay(
-                image, maps[legend.score], legend, anomaly=anomaly, caption=caption
-            )
+            values = maps[legend.score]
+            pictures[legend.score] = self._encoded(image, values, legend, anomaly, caption)
         return pictures
+
+    def _encoded(
+        self, image: Image, values: Any, legend: Legend, anomaly: Any, caption: str
+    ) -> bytes:
+        """Return the file of a picture; its arguments are those of
+        :func:`segunc.gallery.drawing.draw_overlay`.
+        """
+        if self.format == "pdf" or self.format == "svg":
+            return draw_page(image, values, legend, self.format, anomaly=anomaly, caption=caption)
+        picture = draw_overlay(image, values, legend, anomaly=anomaly, caption=caption)
+        return encode_png(picture) if self.format == "png" else encode_jpeg(picture)
 
 
 def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
@@ -103,7 +114,7 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     images: str | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     flag: Mapping[str, Threshold] | None = None,
-    format: Literal["png", "jpg"] = "png",
+    format: PictureFormat = "png",
 ) -> WrittenPictures:
     """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``.
 
@@ -226,11 +237,12 @@ def write_video(
     *,
     on_whole: Callable[[Path], None] = lambda path: None,
 ) -> Path:
-    """Write pictures of one shape as a WebM video; it appears when complete.
+    """Write pictures of one shape as a video; it appears when complete.
 
     Args:
         pictures: files of one shape.
-        out: the video.
+        out: the video; its suffix says its format, see
+            :func:`segunc.frames.video.encode_video`.
         fps: frames a second, where a time is unknown.
         times: seconds of each picture; where all are known, the video keeps a variable rate.
         on_whole: is called with the whole video before it takes its place at ``out``.
@@ -248,7 +260,7 @@ def write_video(
     )
     try:
         with replacing(out) as file:
-            encode_video(Path(file.name), frames, fps, (height, width))
+            encode_video(Path(file.name), frames, fps, (height, width), out.suffix)
             on_whole(Path(file.name))
     except OSError as error:
         reason = error.strerror or one_line(error)
@@ -269,7 +281,7 @@ def _moments(count: int, fps: float, times: Sequence[float | None]) -> list[floa
 
 
 def _video_size(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return height and width of the video of pictures of a shape: even, as VP8 needs them."""
+    """Return height and width of the video of pictures of a shape: even, as encoders need them."""
     height, width = shape[:2]
     scale = min(1.0, MAXIMUM_WIDTH / width)
     return _even(height * scale), _even(width * scale)

@@ -10,7 +10,7 @@ from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
 from segunc.decisions.flags import read_thresholds
-from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
+from segunc.gallery.pictures import PAGE_FORMATS, frame_rate, write_pictures, write_video
 from segunc.options import OverlayOptions, takes
 from segunc.verbs.evaluate import label_sources
 
@@ -49,6 +49,11 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             f"--fps {options.fps:g} sets the frame rate of a video, but no video is made",
             hint="add --video",
         )
+    if options.video and options.format in PAGE_FORMATS:
+        raise InputError(
+            f"--format {options.format} makes pages, of which no video is made",
+            hint="--format png --video",
+        )
     maps = Path(options.maps)
     out = Path(options.out)
     rate = None
@@ -73,7 +78,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     if rate is not None:
         times = written.times if options.fps is None else []
         for folder, paths in pictures.items():
-            video = out / f"{folder.name}{VIDEO_SUFFIX}"
+            video = out / f"{folder.name}.{options.video_format}"
             videos[folder] = write_video(paths, video, rate, times)
     promises = [
         f"flagged by {threshold.source}: {threshold.statement}"

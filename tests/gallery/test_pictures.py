@@ -5,6 +5,7 @@ the source's rate.
 from pathlib import Path
 from typing import Any
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from segunc.colours import DisplayRange, colour_table, colourise, display_range, levels
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
+from segunc.frames.video import BT709
 from segunc.gallery import drawing
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.drawing import (
@@ -380,6 +382,38 @@ def test_a_video_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path
         assert frame.shape == (60, 80, 3)
         assert np.abs(frame.astype(int) - colour).max() <= 8
     assert names(tmp_path) == ["overlay.webm", *(f"overlay/{path.name}" for path in pictures)]
+
+
+def test_an_mp4_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path) -> None:
+    out = write_video(pictures, tmp_path / "overlay.mp4", 30000 / 1001)
+    times, frames = decoded(out)
+    assert [round(time * 30000 / 1001) for time in times] == list(range(5))
+    for frame, colour in zip(frames, COLOURS, strict=True):
+        assert frame.shape == (60, 80, 3)
+        assert np.abs(frame.astype(int) - colour).max() <= 8
+
+
+def test_an_mp4_keeps_the_times_of_its_frames(pictures: list[Path], tmp_path: Path) -> None:
+    out = write_video(pictures, tmp_path / "overlay.mp4", 4.0, SECONDS)
+    times, _ = decoded(out)
+    assert times == pytest.approx([0.0, 0.04, 0.5, 0.5, 1.2], abs=0.0011)
+
+
+def test_an_mp4_says_what_its_colours_are(pictures: list[Path], tmp_path: Path) -> None:
+    out = write_video(pictures, tmp_path / "overlay.mp4", 10)
+    with av.open(str(out)) as container:
+        codec = container.streams.video[0].codec_context
+        assert codec.name == "h264"
+        assert (codec.colorspace, codec.color_primaries, codec.color_trc) == (BT709, BT709, BT709)
+
+
+def test_a_missing_encoder_is_named(
+    pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(av, "codecs_available", {"libvpx"})
+    with pytest.raises(InputError, match=r"no encoder for MP4 \(H\.264\)"):
+        write_video(pictures, tmp_path / "overlay.mp4", 10)
+    assert not (tmp_path / "overlay.mp4").exists()
 
 
 def test_a_video_keeps_the_times_of_its_frames(pictures: list[Path], tmp_path: Path) -> None:

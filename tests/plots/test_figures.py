@@ -17,10 +17,11 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from segunc import plots
 from segunc.core.errors import InputError
 from segunc.evaluation.parts import Pooled
+from segunc.figure_style import WIDTH
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.counting import Counts, detection_curve
 from segunc.metrics.prediction import bin_counts, risk_coverage
-from segunc.plots import WIDTH, save_figure, thin
+from segunc.plots import save_figure, thin
 from segunc.scores import title_of
 from tests.support.oracles import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure

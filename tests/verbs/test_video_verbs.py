@@ -10,7 +10,6 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.gallery.pictures import VIDEO_SUFFIX
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
 from tests.support.videos import decoded
@@ -166,7 +165,7 @@ def test_overlays_and_their_video(thinned_maps: Path, tmp_path: Path) -> None:
         "000006.png",
         "000009.png",
     ]
-    video = out / f"overlay-epistemic{VIDEO_SUFFIX}"
+    video = out / "overlay-epistemic.webm"
     assert f"video: {video}" in done.stdout
     times, _ = decoded(video)
     assert [round(time, 2) for time in times] == [0.0, 0.24, 0.48, 0.72]
@@ -178,6 +177,13 @@ def test_overlays_of_one_frame_for_print(thinned_maps: Path, tmp_path: Path) -> 
     succeed("overlay --maps", thinned_maps, "--out", out, options)
     written = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.jpg"))
     assert written == ["overlay-entropy/000003.jpg", "overlay-epistemic/000003.jpg"]
+
+
+def test_a_video_of_pages_is_refused(thinned_maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    refusal = refuse("overlay --maps", thinned_maps, "--out", out, "--video --format pdf")
+    assert "--format pdf makes pages, of which no video is made" in refusal
+    assert not out.exists()
 
 
 @dataclass(frozen=True)

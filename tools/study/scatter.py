@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from segunc.plots import COLOURS, LEGEND_ROW, PANEL, WIDTH, styled
+from segunc.figure_style import WIDTH, styled
+from segunc.plots import COLOURS, LEGEND_ROW, PANEL
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 # Of a panel's span: what is nearer to a cheaper point is no better for a reader of a figure.
