@@ -364,6 +364,18 @@ def _check_parts(parts: Sequence[str]) -> None:
             )
 
 
+def _drivable_classes(run: FitRun[Anomaly]) -> tuple[int, ...]:
+    """Return the ids of the drivable classes; InputError where the model does not have one."""
+    classes = run.model.network.description.classes
+    unknown = set(run.settings.drivable).difference(classes)
+    if unknown:
+        raise InputError(
+            f"the model has no class '{min(unknown)}'",
+            hint=f"anomaly.drivable is of {', '.join(classes)}",
+        )
+    return tuple(classes.index(name) for name in run.settings.drivable)
+
+
 def measured_decades(decades: Tensor) -> float | None:
     """Return the decades that MIN_PIXELS_SEEN of the pixels reach, rounded down to a tenth; None
     for fewer pixels.
@@ -384,13 +396,7 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
     parts = check_scores(settings.parts)
     _check_parts(parts)
     weights = _checked_weights(settings, parts)
-    classes = run.model.network.description.classes
-    unknown = set(settings.drivable).difference(classes)
-    if unknown:
-        raise InputError(
-            f"the model has no class '{min(unknown)}'",
-            hint=f"anomaly.drivable is of {', '.join(classes)}",
-        )
+    drivable = _drivable_classes(run)
     if not run.source and not settings.images:
         return _packaged_sum(run)
     model = run.model
@@ -422,7 +428,7 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
         part_surprises=tuple(Surprise.of(score) for score in pixels.values),
         pixels=len(sums),
         measured_to=measured_decades(surprise(sums)),
-        drivable=tuple(classes.index(name) for name in settings.drivable),
+        drivable=drivable,
     )
     terms = []
     for weight, name in zip(weights, parts, strict=True):
@@ -464,8 +470,7 @@ def _packaged_sum(run: FitRun[Anomaly]) -> Model:
     bank = PackagedBank.load()
     standard = Standard(bank.knn["mean"], bank.knn["std"])
     surprise = Surprise(tuple(bank.knn["levels"]), bank.knn["excess"])
-    levels = tuple(float(standard(level)) for level in torch.tensor(surprise.levels).double())
-    classes = model.network.description.classes
+    levels = standard(torch.tensor(surprise.levels, dtype=torch.float64)).tolist()
     fitted_on = run.fitted_on("train")
     fitted_on.update(dataset=bank.source, size=None)
     fitted_on[PACKAGED] = bank.provenance()
@@ -473,7 +478,7 @@ def _packaged_sum(run: FitRun[Anomaly]) -> Model:
         parts=("knn",),
         weights=(1.0,),
         scales=(standard,),
-        surprise=Surprise(levels, surprise.excess / standard.std),
+        surprise=Surprise(tuple(levels), surprise.excess / standard.std),
         fitted_on=fitted_on,
         frames=len(bank.frames),
         draws=max(settings.draws, model.posterior.members),
@@ -481,7 +486,7 @@ def _packaged_sum(run: FitRun[Anomaly]) -> Model:
         part_surprises=(surprise,),
         pixels=bank.knn["pixels"],
         measured_to=bank.knn["measured_to"],
-        drivable=tuple(classes.index(name) for name in settings.drivable),
+        drivable=_drivable_classes(run),
     )
     note = (
         "no frames of normal scenes are given, so anomaly is knn alone, on the scale of the frames "

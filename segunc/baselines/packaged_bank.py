@@ -142,7 +142,7 @@ class PackagedBank:
             return SecondEncoder(self.encoder, self.mean, self.std, pretrained=True)
         except InputError as error:
             raise InputError(
-                f"the packaged bank needs {error.message}", hint=self._remedies(setting)
+                f"{error.message}, and the packaged bank needs them", hint=self._remedies(setting)
             ) from error
 
     def _remedies(self, setting: str) -> str:
