@@ -44,10 +44,11 @@ def in_names_of_timm(state: Mapping[str, Tensor], encoder: nn.Module) -> dict[st
 
     Args:
         state: tensors by their names in a file.
-        encoder: the network that will get them.
+        encoder: the network that will get them: timm's, or smp's wrapper ``tu-`` of it.
     """
-    stages = getattr(encoder, "blocks", None)
-    if STEM not in state or not hasattr(encoder, "conv_stem") or not isinstance(stages, nn.Module):
+    network = getattr(encoder, "model", encoder)
+    stages = getattr(network, "blocks", None)
+    if STEM not in state or not hasattr(network, "conv_stem") or not isinstance(stages, nn.Module):
         return dict(state)
     blocks = []
     for stage, modules in stages.named_children():

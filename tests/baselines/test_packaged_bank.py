@@ -272,12 +272,12 @@ def test_the_command_needs_a_base_alone(
     install(tmp_path / "installed", weights, monkeypatch)
     out = tmp_path / "model"
     shown = succeed("finetune --method anomaly --device cpu --base", folder, "--out", out)
-    assert shown.stderr.count("note: ") == 1
-    assert "--anomaly.images FOLDER takes the scale from frames of your road" in shown.stderr
+    assert shown.stdout.count("note: ") == 1
+    assert "--anomaly.images FOLDER takes the scale from frames of your road" in shown.stdout
     assert json.loads((out / "anomaly.json").read_text())["parts"] == ["knn"]
     assert json.loads((out / "features.json").read_text())["fitted_on"]["packaged"]
     again = succeed("finetune --method anomaly --device cpu --base", out, "--out", out)
-    assert "so anomaly is knn alone" in again.stderr  # its features are those of the package
+    assert "so anomaly is knn alone" in again.stdout  # its features are those of the package
 
 
 def test_the_hull_works_without_frames(base: Model, package: PackagedBank, weights: Path) -> None:

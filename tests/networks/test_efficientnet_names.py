@@ -38,6 +38,15 @@ def test_an_efficientnet_of_timm_takes_them(encoder: torch.nn.Module, tmp_path: 
         assert torch.equal(maps, encoder(images)[-1])
 
 
+def test_the_wrapper_of_smp_takes_them(encoder: torch.nn.Module, tmp_path: Path) -> None:
+    torch.save(encoder.state_dict(), tmp_path / "b0.pth")
+    ours = smp.encoders.get_encoder("tu-tf_efficientnet_b0", weights=None).eval()
+    load_encoder_weights(ours, "tu-tf_efficientnet_b0", str(tmp_path / "b0.pth"))
+    images = torch.rand(1, 3, 64, 64)
+    with torch.inference_mode():
+        assert torch.equal(ours(images)[-1], encoder(images)[-1])
+
+
 def test_an_efficientnet_of_another_depth_is_refused(
     encoder: torch.nn.Module, tmp_path: Path
 ) -> None:
