@@ -489,9 +489,9 @@ def _packaged_sum(run: FitRun[Anomaly]) -> Model:
         drivable=_drivable_classes(run),
     )
     note = (
-        "no frames of normal scenes are given, so anomaly is knn alone, on the scale of the frames "
-        "of the packaged bank; --anomaly.images FOLDER takes the scale from frames of your road, "
-        "and adds the network's own score"
+        "no frames of normal scenes are given, so anomaly is knn alone, on the scale of motorway "
+        "frames, which takes much of other roads for strange; --anomaly.images FOLDER takes the "
+        "scale from frames of your road, and adds the network's own score"
     )
     warnings.warn(note, NoteWarning, stacklevel=caller_level())
     return run.attach(total, f"anomaly is knn of the packaged bank of {len(bank.frames)} frames")

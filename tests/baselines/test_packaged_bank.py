@@ -22,6 +22,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256
 from segunc.posteriors.model import Model
 from tests.verbs.processes import succeed
+from tools import packaged_shares
 from tools.make_road_bank import ENCODER, LAYERS, evenly_spaced_frames, main
 
 FRAMES = 3
@@ -160,6 +161,20 @@ def test_the_scale_is_that_of_distances_to_other_frames(
     assert knn["std"] == pytest.approx(total.scales[0].std, rel=1e-3)
     expected = pytest.approx(total.part_surprises[0].levels, rel=1e-2, abs=1e-5)
     assert knn["levels"] == expected
+
+
+def test_shares_of_strange_pixels_are_counted(
+    package: PackagedBank, clip: Path, weights: Path, tmp_path: Path, capsys: Any
+) -> None:
+    _, images = evenly_spaced_frames(clip, FRAMES)
+    cv2.imwrite(str(tmp_path / "a.png"), images[0][..., ::-1])
+    words = [str(tmp_path / "*.png"), "--weights", str(weights), "--corruption", "noise:5"]
+    assert packaged_shares.main(words) == 0
+    clean, noisy = capsys.readouterr().out.splitlines()
+    assert clean.endswith("*.png clean, 1 frames: 0.000, 0.000")
+    assert "*.png noise:5, 1 frames: " in noisy
+    surprise = torch.tensor([0.0, 2.0, 2.5, 3.0])
+    assert packaged_shares.shares_of(surprise).tolist() == [0.75, 0.25]
 
 
 # Weights of the encoder
