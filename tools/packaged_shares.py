@@ -45,6 +45,8 @@ def main(words: Sequence[str] | None = None) -> int:
     corruptions = [None, *(Corruption.parse(text) for text in options.corruption)]
     for pattern in options.patterns:
         paths = [Path(path) for path in sorted(glob(pattern, recursive=True))]
+        if not paths:
+            parser.error(f"no image matches {pattern}")
         chosen = [paths[index] for index in spaced(len(paths), options.frames)]
         for name, corruption in zip(("", *options.corruption), corruptions, strict=True):
             shares = torch.zeros(len(DECADES))
@@ -54,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
                     image = corruption(image, path.stem)
                 evidence = distances(network_input([image]), distances.gives)
                 shares += shares_of(surprise(evidence[FEATURE_DISTANCE]))
-            text = ", ".join(f"{share:.3f}" for share in (shares / max(1, len(chosen))).tolist())
+            text = ", ".join(f"{share:.3f}" for share in (shares / len(chosen)).tolist())
             print(f"{pattern} {name or 'clean'}, {len(chosen)} frames: {text}", flush=True)
     return 0
 
@@ -62,9 +64,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def distances_of(bank: PackagedBank, weights: str) -> FeatureDistances:
     """Return what gives the distances of frames from the packaged bank."""
     tensors = bank.tensors()
-    banks = []
-    for index in range(len(bank.layers) * len(bank.sizes)):
-        banks.append(Neighbours(tensors[f"{index}.bank"]))
+    maps = range(len(bank.layers) * len(bank.sizes))
+    banks = [Neighbours(tensors[f"{index}.bank"]) for index in maps]
     extractor = FeatureExtractor(bank.open_encoder(weights, "--weights"), bank.layers, bank.sizes)
     return FeatureDistances(extractor, banks, whole=True)
 
