@@ -235,7 +235,11 @@ class FeatureDensity(MethodSettings):
         if self.extend != PACKAGED:
             return self
         bank = PackagedBank.load()
-        theirs = {"encoder": bank.encoder, "layers": [*bank.layers], "sizes": [*bank.sizes]}
+        theirs: dict[str, Any] = {
+            "encoder": bank.encoder,
+            "layers": [*bank.layers],
+            "sizes": [*bank.sizes],
+        }
         for name, value in theirs.items():
             asked = getattr(self, name)
             if asked not in (getattr(FeatureDensity(), name), value):

@@ -81,7 +81,7 @@ class PackagedBank:
             InputError: it is missing or damaged.
         """
         content = read_record((folder or FOLDER) / RECORD, "the record of a packaged bank")
-        values = {}
+        values: dict[str, Any] = {}
         for name in cls.__dataclass_fields__:
             value = content[name]
             values[name] = tuple(value) if isinstance(value, list) else value
