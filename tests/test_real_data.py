@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from segunc import ABNNPosterior, AffineLayout, NetworkDescription, Sampler, build_network, convert
+from segunc.baselines.feature_extractor import FeatureExtractor
+from segunc.baselines.packaged_bank import PackagedBank
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
@@ -19,6 +21,7 @@ from segunc.networks.weights import load_weights
 from segunc.sampling.sampler import network_input, sample_frames
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_difference
 from tools.identity_table import batch_difference
+from tools.make_road_bank import ENCODER, evenly_spaced_frames, features_of
 
 DATA = os.environ.get("SEGUNC_DATA")
 pytestmark = pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")
@@ -74,3 +77,21 @@ def test_chunks_and_order_within_one_code(
             )
             for name in SCORES:
                 assert np.abs(found[name] - reference[name][order]).max() <= 1, (chunk, order, name)
+
+
+@pytest.mark.slow
+def test_the_packaged_bank_is_of_the_clip_and_these_weights() -> None:
+    weights = Path(str(DATA)) / "bases" / f"{ENCODER}_imagenet.safetensors"
+    bank = PackagedBank.load()
+    encoder = bank.open_encoder(str(weights), "--anomaly.encoder_weights")
+    clip = Path(str(DATA)) / "video" / "solidWhiteRight.mp4"
+    names, images = evenly_spaced_frames(clip, len(bank.frames))
+    assert tuple(f"road_bank/{name}" for name in names) == bank.frames
+    with torch.inference_mode():
+        made = features_of(images[2:3], FeatureExtractor(encoder, bank.layers, bank.sizes))
+    stored = bank.tensors()
+    for index in range(len(bank.layers)):
+        of_frame = stored[f"{index}.origins"][:, 0] == 2
+        expected = stored[f"{index}.bank"][of_frame].float()
+        cosines = (made[f"{index}.bank"].float() * expected).sum(1)
+        assert cosines.min() > 0.999

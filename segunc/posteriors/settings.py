@@ -16,10 +16,12 @@ from segunc.training.config import load_settings, save_settings
 class MethodSettings(Settings):
     """The settings of a method, which make a model of another one.
 
-    ``method`` is its name in :data:`METHODS`.
+    ``method`` is its name in :data:`METHODS`. Where ``needs_data`` is False, a fit without data is
+    possible, too.
     """
 
     method: ClassVar[str]
+    needs_data: ClassVar[bool] = True
 
     def settled(self, *, has_data: bool) -> Self:
         """Return the settings of a fit, with a value for each default that depends on the data."""

@@ -306,7 +306,7 @@ def _data_values(
             named = {**recorded, **partly}
     if named is not None:
         return asdict(from_plain(DataConfig, named, DataConfig.section))
-    if needs:
+    if needs and getattr(settings, "needs_data", True):
         hint = "give --data.dataset NAME --data.root DIR, or data in --config"
         without_data = getattr(settings, "without_data", "")
         if without_data:

@@ -299,7 +299,8 @@ def _read_settings(
     file = Path(options.config) if options.config else None
     looks_at_data = method.data or not method.finished
     recorded = recorded_data(folder) if looks_at_data and folder is not None else None
-    if file is None and not options.settings and not recorded and looks_at_data:
+    needs_data = looks_at_data and getattr(method.config, "needs_data", True)
+    if file is None and not options.settings and not recorded and needs_data:
         hint = "give a YAML file or its keys as --key VALUE; see configs/"
         raise InputError(
             f"--method {method.name} needs a configuration or data, but there is neither",
