@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import cv2
 import numpy as np
@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
+from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_compared, frames_of
+from segunc.baselines.part_choice import (
+    KNN,
+    PastedObjects,
+    candidate_sums,
+    choose_parts,
+    partners,
+)
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
@@ -30,6 +37,7 @@ from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, SUM, check_scores
 from segunc.training.fit_data import LoaderData
 
+AUTO = "auto"  # parts that are chosen on frames with pasted objects
 DECADES = 3  # powers of ten of the share of pixels over which a surprise is measured
 LEVELS_PER_DECADE = 8
 MIN_PIXELS_SEEN = 10  # pixels that reach a value up to which a surprise counts as measured
@@ -152,6 +160,8 @@ class ScoreSum(Attachment):
     pixels: int | None = None  # of normal scenes, that all this was fitted on
     measured_to: float | None = None  # decades that MIN_PIXELS_SEEN pixels reach, a multiple of 0.1
     drivable: Sequence[int] = ()  # classes outside of whose hull the sum is 0; none: whole frame
+    # How the parts were chosen (segunc.baselines.part_choice); None where they were named.
+    choice: Mapping[str, Any] | None = None
 
     gives = frozenset({SUM})
 
@@ -212,8 +222,12 @@ class Anomaly(MethodSettings):
     was trained on all sequences has seen them.
 
     Args:
-        parts: names of the scores to add up; a weighted sum cannot be a part.
-        weights: weights of the parts, in their order; none for 1 each.
+        parts: names of the scores to add up, or auto. A weighted sum cannot be a part. auto chooses
+            among knn alone, deterministic-entropy + knn, deterministic-energy + knn and, for a
+            Bayesian model, entropy + knn: the sum that finds objects best that are pasted into
+            these frames. With fewer than three different frames it is knn alone.
+        weights: weights of the parts, in their order; none for 1 each, and with auto for 1 and 2
+            (knn).
         frames: number of evenly spaced frames of val or of each sequence (0: all).
         draws: number of draws of the posterior, if a part needs them.
         seed: random seed of the choice of pixels.
@@ -240,7 +254,7 @@ class Anomaly(MethodSettings):
     section = "anomaly"
     method = "anomaly"
     without_data: ClassVar[str] = "--anomaly.images FOLDER"
-    parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
+    parts: Literal["auto"] | list[str] = "auto"
     weights: list[PositiveFloat] | None = None
     frames: NonNegativeInt = 0
     draws: PositiveInt = 12
@@ -264,7 +278,7 @@ def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> Norm
     familiar.
 
     Raises:
-        InputError: no pixel is labelled, or a score is the same at every pixel.
+        InputError: no pixel is labelled.
     """
     model = run.model
     settings = run.settings
@@ -278,7 +292,7 @@ def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> Norm
             model.posterior if model.bayesian else None,
             draws=draws,
             scores=parts,
-            fitted=model.fitted(parts, _other_frames(model, fold)),
+            fitted=model.fitted(parts, frames_compared(model, fold)),
         )
         for frame in frames_as_seen(run, fold, "val", settings.frames):
             _check_new(model, fold, frame)
@@ -296,27 +310,21 @@ def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> Norm
             f"{len(values)} validation frames hold no labelled pixel",
             hint="check the labels of val",
         )
-    for name, score in zip(parts, pixels_of_all, strict=True):
-        if not score.max() > score.min():
+    return NormalPixels(pixels_of_all, len(values))
+
+
+def _is_constant(score: Tensor) -> bool:
+    return not score.max() > score.min()
+
+
+def _check_spread(parts: Sequence[str], values: Tensor) -> None:
+    """Raise InputError for a score that is the same at every pixel, of values ``[P, N]``."""
+    for name, score in zip(parts, values, strict=True):
+        if _is_constant(score):
             raise InputError(
                 f"score {name} is {float(score[0]):g} at every pixel of the validation frames",
                 hint="leave it out of anomaly.parts",
             )
-    return NormalPixels(pixels_of_all, len(values))
-
-
-def _other_frames(model: Model, fold: Any) -> set[str] | None:
-    """Return the names of the frames whose features those of a fold are compared with; None for all
-    in the bank.
-    """
-    if fold.validation == "val":
-        return None
-    train = {sample.name for sample in fold.dataset("train").samples}
-    held_out = {sample.name for sample in fold.dataset("val").samples}
-    features = model.attachments.get("features")
-    if features is not None:
-        train.update(features.frames)
-    return train - held_out
 
 
 def _check_new(model: Model, fold: Any, frame: SeenFrame) -> None:
@@ -363,6 +371,64 @@ def _measured_decades(decades: Tensor) -> float | None:
     return math.floor(10 * float(highest[-1])) / 10
 
 
+def _drivable_classes(run: FitRun[Anomaly]) -> tuple[int, ...]:
+    """Return the ids of the drivable classes; InputError for a class that the model has not."""
+    classes = run.model.network.description.classes
+    drivable = run.settings.drivable
+    unknown = set(drivable).difference(classes)
+    if unknown:
+        raise InputError(
+            f"the model has no class '{min(unknown)}'",
+            hint=f"anomaly.drivable is of {', '.join(classes)}",
+        )
+    return tuple(classes.index(name) for name in drivable)
+
+
+@dataclass(frozen=True)
+class MeasuredParts:
+    """The parts of a sum at random labelled pixels of normal scenes."""
+
+    parts: tuple[str, ...]
+    weights: tuple[float, ...]
+    values: Tensor  # float32 [P, N], of P parts at N pixels
+    frames: int  # that the pixels are of
+    choice: Mapping[str, Any] | None = None  # how the parts were chosen; None if they were named
+
+
+def _measure_named(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
+    """Measure the parts that the settings name."""
+    parts = check_scores(run.settings.parts)
+    _check_parts(parts)
+    weights = _checked_weights(run.settings, parts)
+    pixels = known_pixels(run, parts, draws)
+    _check_spread(parts, pixels.values)
+    return MeasuredParts(parts, weights, pixels.values, pixels.frames)
+
+
+def _measure_chosen(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
+    """Measure all scores that can be parts, and choose among them by pasted objects."""
+    drivable = _drivable_classes(run)
+    names = (*partners(run.model), KNN)
+    candidate_sums(names[:-1], run.settings.weights)  # checks the weights before the work
+    pixels = known_pixels(run, names, draws)
+    values = dict(zip(names, pixels.values, strict=True))
+    _check_spread([KNN], values[KNN][None])
+    dropped = [name for name in names if _is_constant(values[name])]
+    scales = {}
+    for name in names:
+        if name not in dropped:
+            scales[name] = Standard.of(values[name])
+    sums = candidate_sums([name for name in scales if name != KNN], run.settings.weights)
+    objects = PastedObjects(
+        run, sums, scales, draws, lambda prediction: drivable_hull(prediction, drivable)
+    )
+    choice = choose_parts(sums, list(objects.frames()), dropped)
+    run.say(choice.line)
+    parts, weights = choice.chosen
+    of_parts = torch.stack([values[name] for name in parts])
+    return MeasuredParts(parts, weights, of_parts, pixels.frames, choice.record)
+
+
 def fit_sum(run: FitRun[Anomaly]) -> Model:
     """Return the model with the weighted sum of the parts, which are measured on normal scenes.
 
@@ -371,42 +437,35 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
     """
     settings = run.settings
     model = run.model
-    parts = check_scores(settings.parts)
-    _check_parts(parts)
-    weights = _checked_weights(settings, parts)
+    drivable = _drivable_classes(run)
     draws = max(settings.draws, model.posterior.members)
-    classes = model.network.description.classes
-    unknown = set(settings.drivable).difference(classes)
-    if unknown:
-        raise InputError(
-            f"the model has no class '{min(unknown)}'",
-            hint=f"anomaly.drivable is of {', '.join(classes)}",
-        )
-    pixels = known_pixels(run, parts, draws)
-    scales = tuple(Standard.of(score) for score in pixels.values)
-    sums = weighted_sum(pixels.values, weights, scales)
+    measure = _measure_chosen if settings.parts == AUTO else _measure_named
+    measured = measure(run, draws)
+    scales = tuple(Standard.of(score) for score in measured.values)
+    sums = weighted_sum(measured.values, measured.weights, scales)
     surprise = Surprise.of(sums)
     hashes = model.hashes
-    if model.attachments.get("features") not in model.used(parts):
+    if model.attachments.get("features") not in model.used(measured.parts):
         hashes["features_sha256"] = None
     total = ScoreSum(
-        parts=parts,
-        weights=weights,
+        parts=measured.parts,
+        weights=measured.weights,
         scales=scales,
         surprise=surprise,
         fitted_on=run.fitted_on("val"),
-        frames=pixels.frames,
+        frames=measured.frames,
         draws=draws,
         **hashes,
-        part_surprises=tuple(Surprise.of(score) for score in pixels.values),
+        part_surprises=tuple(Surprise.of(score) for score in measured.values),
         pixels=len(sums),
         measured_to=_measured_decades(surprise(sums)),
-        drivable=tuple(classes.index(name) for name in settings.drivable),
+        drivable=drivable,
+        choice=measured.choice,
     )
     terms = []
-    for weight, name in zip(weights, parts, strict=True):
+    for weight, name in zip(measured.weights, measured.parts, strict=True):
         terms.append(name if weight == 1 else f"{weight:g} {name}")
-    return run.attach(total, f"anomaly is {' + '.join(terms)} on {pixels.frames} frames")
+    return run.attach(total, f"anomaly is {' + '.join(terms)} on {measured.frames} frames")
 
 
 METHOD = Method("anomaly", Anomaly, fit_sum, finished=True)

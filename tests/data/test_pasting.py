@@ -56,9 +56,7 @@ def test_only_marked_pixels_change(scene: Image, sources: list[Image], name: str
     assert (mask == 1).mean() <= MAX_OBJECTS * AREAS[1] * 2
 
 
-def test_ignored_pixels_stay_ignored_beside_the_objects(
-    scene: Image, sources: list[Image]
-) -> None:
+def test_ignored_pixels_stay_ignored_beside_the_objects(scene: Image, sources: list[Image]) -> None:
     ignored = np.full((192, 320), IGNORE, np.uint8)
     _, mask = paste_objects(scene, ignored, sources, "a")
     assert set(np.unique(mask)) == {1, IGNORE}
