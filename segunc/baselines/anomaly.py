@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import cv2
 import numpy as np
@@ -254,13 +254,21 @@ class Anomaly(MethodSettings):
     section = "anomaly"
     method = "anomaly"
     without_data: ClassVar[str] = "--anomaly.images FOLDER"
-    parts: Literal["auto"] | list[str] = "auto"
+    parts: list[str] | str = AUTO
     weights: list[PositiveFloat] | None = None
     frames: NonNegativeInt = 0
     draws: PositiveInt = 12
     seed: NonNegativeInt = 0
     images: str | None = None
     drivable: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parts != AUTO and not isinstance(self.parts, list):
+            raise InputError(
+                f"anomaly.parts {self.parts} is neither a list of scores nor auto",
+                hint=f"write a list, as in [{self.parts}]",
+            )
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""The choice of the parts of ``anomaly``: the rule on numbers alone, and whole fits on networks whose
-scores find pasted objects or do not.
+"""The choice of the parts of ``anomaly``: the rule on numbers alone, and whole fits on networks
+whose scores find pasted objects or do not.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import segunc
+from segunc.baselines.anomaly import ScoreSum
 from segunc.baselines.part_choice import (
     MAX_FPR95_RISE,
-    MAX_PASTED_FRAMES,
     MIN_FRAMES,
     PastedFrame,
     candidate_sums,
@@ -22,6 +23,8 @@ from segunc.baselines.part_choice import (
 from segunc.core.errors import InputError
 from segunc.data.images import Image
 from segunc.posteriors.model import Model
+from segunc.training.fit_data import content_name
+from tests.conftest import change_record
 
 ENTROPY = "deterministic-entropy"
 ENERGY = "deterministic-energy"
@@ -101,9 +104,11 @@ def test_the_record_holds_every_candidate_and_the_line_its_precision() -> None:
 
 
 class GreenNetwork(nn.Module):
-    """Two classes. Green pixels are surely the first one; what other pixels are is not known."""
+    """Two classes, and green frames. ``informed`` says which score finds what is not green:
+    the entropy, the energy alone (both logits are alike) or none.
+    """
 
-    def __init__(self, *, informed: bool) -> None:
+    def __init__(self, informed: str) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.features = nn.Conv2d(3, 4, 5, padding=2)
@@ -112,11 +117,11 @@ class GreenNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.norm(self.features(images))
-        green = images[:, 1:2] - images[:, :1]
-        if not self.informed:  # no colour matters, only the texture
-            green = images[:, 2:3] * (images[:, 2:3] * 997).sin()
-        sure = 30 * green.relu() + 0 * features[:, :1]
-        return torch.cat([sure, torch.zeros_like(sure)], 1)
+        green = 30 * (images[:, 1:2] - images[:, :1]).relu()
+        texture = 30 * (images[:, 2:] * 997).sin().relu() * images[:, 2:]
+        first = {"entropy": green, "energy": green, "nothing": texture}[self.informed]
+        second = first if self.informed == "energy" else torch.zeros_like(first)
+        return torch.cat([first, second], 1) + 0 * features[:, :1]
 
 
 def green_frames(number: int) -> list[Image]:
@@ -129,27 +134,124 @@ def green_frames(number: int) -> list[Image]:
     return frames
 
 
-def model_of(*, informed: bool, frames: list[Image], bayesian: bool = False) -> Model:
-    mean = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-    base = segunc.wrap(GreenNetwork(informed=informed), ("grass", "other"), **mean)
+FRAMES = green_frames(4)
+
+
+def model_of(informed: str, *, bayesian: bool = False) -> Model:
+    """A model with a bank of its own features of all frames."""
+    normalisation = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    base = segunc.wrap(GreenNetwork(informed), ("grass", "other"), **normalisation)
     if bayesian:
         base = segunc.ABNN(alpha=0.1).fit(base, device="cpu")
-    features = segunc.FeatureDensity(layers=["body.norm"])
-    return features.fit(base, frames, device="cpu")
+    return segunc.FeatureDensity(layers=["body.norm"]).fit(base, FRAMES, device="cpu")
 
 
-def fitted(model: Model, frames: list[Image], **settings: Any) -> tuple[Any, list[str]]:
-    """The sum that a model gets, and what the user is told."""
+@pytest.fixture(scope="module")
+def of_entropy() -> Model:
+    return model_of("entropy")
+
+
+def fitted(model: Model, frames: Sequence[Image] = FRAMES, **settings: Any) -> Model:
+    return segunc.Anomaly(**settings).fit(model, frames, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("informed", "parts"),
+    [
+        ("entropy", (ENTROPY, "knn")),
+        ("energy", (ENERGY, "knn")),
+        ("nothing", ("knn",)),
+    ],
+)
+def test_a_network_gets_the_score_that_finds_pasted_objects(
+    informed: str, parts: tuple[str, ...]
+) -> None:
+    made = fitted(model_of(informed))
+    total = made.attachments["anomaly"]
+    assert total.parts == parts
+    assert total.weights == ((1.0, 2.0) if len(parts) == 2 else (1.0,))
+    assert total.surprise.levels[-1] > total.surprise.levels[0]
+    assert made(FRAMES[0], scores=["anomaly"]).anomaly.shape == (64, 96)
+
+
+def test_a_score_that_is_the_same_everywhere_is_no_candidate() -> None:
+    choice = fitted(model_of("energy")).attachments["anomaly"].choice
+    assert choice["dropped"] == [ENTROPY]
+    assert [entry["parts"] for entry in choice["candidates"]] == [["knn"], [ENERGY, "knn"]]
+
+
+def test_the_entropy_of_draws_is_a_candidate_of_bayesian_models() -> None:
+    made = fitted(model_of("entropy", bayesian=True), draws=2)
+    total = made.attachments["anomaly"]
+    last = total.choice["candidates"][-1]
+    assert last["parts"] == ["entropy", "knn"]
+    assert last["average_precision"] > 0.9
+    assert total.parts == (ENTROPY, "knn")  # as good, and cheaper
+
+
+def test_the_user_is_told_of_the_choice(of_entropy: Model) -> None:
     said: list[str] = []
-    settings = {"draws": 2, **settings}
-    made = segunc.Anomaly(**settings).fit(model, frames, device="cpu", say=said.append)
-    return made.attachments["anomaly"], said
+    segunc.Anomaly().fit(of_entropy, FRAMES, device="cpu", say=said.append)
+    (line,) = [line for line in said if line.startswith("anomaly.parts auto")]
+    assert "deterministic-entropy + knn is chosen on 4 frames with pasted objects" in line
 
 
-def test_tmp() -> None:
-    frames = green_frames(4)
-    for informed in (True, False):
-        total, said = fitted(model_of(informed=informed, frames=frames), frames)
-        print(total.choice, said)
-    total, said = fitted(model_of(informed=True, frames=frames, bayesian=True), frames)
-    print(total.choice, said)
+def test_two_frames_are_too_few_and_knn_is_taken_alone(of_entropy: Model) -> None:
+    total = fitted(of_entropy, FRAMES[:2]).attachments["anomaly"]
+    assert total.parts == ("knn",)
+    assert total.choice["reason"].startswith("2 different frames with pasted objects are fewer")
+
+
+def test_equal_frames_are_one(of_entropy: Model) -> None:
+    batches = [(torch.zeros(4, 3, 64, 96), torch.zeros(4, 64, 96, dtype=torch.long))]
+    batches[0][0][:, 1] = torch.rand(64, 96, generator=torch.Generator().manual_seed(0))
+    total = fitted(of_entropy, batches).attachments["anomaly"]  # type: ignore[arg-type]
+    assert total.parts == ("knn",)
+    # A frame is no source of its own objects, so nothing is pasted.
+    assert total.choice["reason"].startswith("0 different frames")
+
+
+def test_named_parts_have_no_record_of_a_choice(of_entropy: Model) -> None:
+    assert fitted(of_entropy, parts=[ENERGY, "knn"]).attachments["anomaly"].choice is None
+
+
+def test_weights_are_those_of_the_score_and_of_knn(of_entropy: Model) -> None:
+    total = fitted(of_entropy, weights=[3.0, 1.0]).attachments["anomaly"]
+    assert total.weights == (3.0, 1.0)
+    with pytest.raises(InputError, match="has 1 numbers, but"):
+        fitted(of_entropy, weights=[3.0])
+
+
+@pytest.mark.parametrize("parts", ["knn", "Auto", ""])
+def test_a_text_other_than_auto_is_refused(parts: str) -> None:
+    with pytest.raises(InputError, match="is neither a list of scores nor auto") as refused:
+        segunc.Anomaly(parts=parts)
+    assert refused.value.hint == f"write a list, as in [{parts}]"
+
+
+def test_a_choice_comes_back_from_its_folder(of_entropy: Model, tmp_path: Path) -> None:
+    made = fitted(of_entropy)
+    made.save(tmp_path)
+    again = ScoreSum.load(tmp_path, made)
+    assert again == made.attachments["anomaly"]
+    change_record(tmp_path / "anomaly.json", without=["choice"])  # as of earlier versions
+    assert ScoreSum.load(tmp_path, made).choice is None
+
+
+def test_pixels_outside_of_the_drivable_hull_do_not_count(of_entropy: Model) -> None:
+    whole = fitted(of_entropy).attachments["anomaly"].choice
+    grass = fitted(of_entropy, drivable=["grass"]).attachments["anomaly"].choice
+    assert 0 < grass["pasted_pixels"] <= whole["pasted_pixels"]
+
+
+def test_objects_are_pasted_into_evenly_spaced_frames(
+    of_entropy: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segunc.baselines.part_choice.MAX_PASTED_FRAMES", 3)
+    choice = fitted(of_entropy).attachments["anomaly"].choice
+    assert choice["frames"] == [content_name(FRAMES[index]) for index in (0, 1, 3)]
+
+
+def test_a_choice_depends_on_the_frames_alone(of_entropy: Model) -> None:
+    first = fitted(of_entropy).attachments["anomaly"].choice
+    assert fitted(of_entropy).attachments["anomaly"].choice == first
