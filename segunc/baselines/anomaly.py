@@ -20,9 +20,11 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_compared, frames_of
 from segunc.baselines.part_choice import (
     KNN,
+    FewFrames,
     PastedObjects,
     candidate_sums,
     choose_parts,
+    few_frames,
     partners,
 )
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
@@ -279,11 +281,19 @@ class NormalPixels:
     frames: int  # that the pixels are of
 
 
-def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> NormalPixels:
+def known_pixels(
+    run: FitRun[Anomaly], parts: Sequence[str], draws: int, few: FewFrames | None = None
+) -> NormalPixels:
     """Return P scores at random labelled pixels of normal scenes.
 
     A frame is never compared with features of its own sequence, which would make it look too
     familiar.
+
+    Args:
+        run: the fit.
+        parts: names of the P scores.
+        draws: number of draws, if a score needs them.
+        few: frames to take; None for those of the settings.
 
     Raises:
         InputError: no pixel is labelled.
@@ -294,7 +304,9 @@ def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> Norm
     classes = model.network.description.classes
     drivable = [classes.index(name) for name in settings.drivable]
     values = []
-    for fold in frames_of(run).folds():
+    if few is None:
+        few = FewFrames(frames_of(run).folds(), settings.frames)
+    for fold in few.folds:
         sampler = Sampler(
             model.network,
             model.posterior if model.bayesian else None,
@@ -302,7 +314,7 @@ def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> Norm
             scores=parts,
             fitted=model.fitted(parts, frames_compared(model, fold)),
         )
-        for frame in frames_as_seen(run, fold, "val", settings.frames):
+        for frame in frames_as_seen(run, fold, "val", few.of_each):
             _check_new(model, fold, frame)
             sampled = sampler(frame.image, whole=[frame.original])
             labelled = torch.from_numpy(frame.labels < UNKNOWN)
@@ -414,12 +426,16 @@ def _measure_named(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
 
 
 def _measure_chosen(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
-    """Measure all scores that can be parts, and choose among them by pasted objects."""
+    """Choose among the scores that can be parts by pasted objects, and measure those chosen.
+
+    The choice looks at few frames, so that draws of the posterior are made for all frames only if
+    they are chosen.
+    """
     drivable = _drivable_classes(run)
     names = (*partners(run.model), KNN)
     candidate_sums(names[:-1], run.settings.weights)  # checks the weights before the work
-    pixels = known_pixels(run, names, draws)
-    values = dict(zip(names, pixels.values, strict=True))
+    few = few_frames(run)
+    values = dict(zip(names, known_pixels(run, names, draws, few).values, strict=True))
     _check_spread([KNN], values[KNN][None])
     dropped = [name for name in names if _is_constant(values[name])]
     scales = {}
@@ -430,11 +446,12 @@ def _measure_chosen(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
     objects = PastedObjects(
         run, sums, scales, draws, lambda prediction: drivable_hull(prediction, drivable)
     )
-    choice = choose_parts(sums, list(objects.frames()), dropped)
+    choice = choose_parts(sums, list(objects.frames(few)), dropped)
     run.say(choice.line)
     parts, weights = choice.chosen
-    of_parts = torch.stack([values[name] for name in parts])
-    return MeasuredParts(parts, weights, of_parts, pixels.frames, choice.record)
+    pixels = known_pixels(run, parts, draws)
+    _check_spread(parts, pixels.values)
+    return MeasuredParts(parts, weights, pixels.values, pixels.frames, choice.record)
 
 
 def fit_sum(run: FitRun[Anomaly]) -> Model:

@@ -82,6 +82,23 @@ class PartChoice:
     line: str  # for the user
 
 
+class FewFrames(NamedTuple):
+    """Frames of normal scenes by the fold that holds them out."""
+
+    folds: Sequence[Any]
+    of_each: int  # most evenly spaced frames of a fold; 0 for all
+
+
+def few_frames(run: FitRun[Any]) -> FewFrames:
+    """Return evenly spaced frames of a fit, at most :data:`MAX_PASTED_FRAMES`."""
+    folds = frames_of(run).folds()
+    chosen = [folds[index] for index in spaced(len(folds), MAX_PASTED_FRAMES)]
+    of_each = max(1, MAX_PASTED_FRAMES // len(chosen))
+    if run.settings.frames:
+        of_each = min(of_each, run.settings.frames)
+    return FewFrames(chosen, of_each)
+
+
 def partners(model: Model) -> tuple[str, ...]:
     """Return the scores of a model that may be added to ``knn``, from the cheapest on."""
     return (*ONE_PASS, *OF_DRAWS) if model.bayesian else ONE_PASS
@@ -129,21 +146,15 @@ class PastedObjects:
     draws: int
     counted: Callable[[Tensor], Tensor]
 
-    def frames(self) -> Iterator[PastedFrame]:
-        """Yield the numbers of evenly spaced frames that have pasted and normal pixels.
+    def frames(self, few: FewFrames) -> Iterator[PastedFrame]:
+        """Yield the numbers of the frames that have pasted and normal pixels.
 
-        As for the scale, no frame is compared with features of its own sequence.
+        No frame is compared with features of its own sequence.
         """
-        folds = list(frames_of(self.run).folds())
-        chosen = spaced(len(folds), MAX_PASTED_FRAMES)
-        limit = max(1, MAX_PASTED_FRAMES // len(chosen))
-        if self.run.settings.frames:
-            limit = min(limit, self.run.settings.frames)
-        for index in chosen:
-            fold = folds[index]
+        for fold in few.folds:
             sources = _sources(fold)
             sampler = self._sampler(fold)
-            for frame in frames_as_seen(self.run, fold, "val", limit):
+            for frame in frames_as_seen(self.run, fold, "val", few.of_each):
                 measured = self._measured(sampler, frame, sources)
                 if measured is not None:
                     yield measured
