@@ -86,7 +86,8 @@ def _island(side: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
     above_sea = (heights > np.quantile(heights, 0.7)).astype(np.uint8)
     islands = cv2.connectedComponents(above_sea)[1]
     inside = (islands == islands.flat[int(heights.argmax())]).astype(np.float32)
-    return cv2.GaussianBlur(inside, (0, 0), 0.7)[..., None]
+    blurred = np.asarray(cv2.GaussianBlur(inside, (0, 0), 0.7), np.float32)
+    return blurred[..., None]
 
 
 def _recoloured_patch(source: Image, side: int, random: np.random.Generator) -> Image:
@@ -98,4 +99,5 @@ def _recoloured_patch(source: Image, side: int, random: np.random.Generator) -> 
     lab = cv2.cvtColor(square, cv2.COLOR_RGB2LAB)
     inverted = random.random() < 0.5
     colours = 255 - lab[..., 1:] if inverted else lab[..., :0:-1]
-    return np.asarray(cv2.cvtColor(np.dstack([lab[..., 0], colours]), cv2.COLOR_LAB2RGB))
+    recoloured = np.dstack([lab[..., 0], colours])
+    return np.asarray(cv2.cvtColor(recoloured, cv2.COLOR_LAB2RGB), np.uint8)
