@@ -53,7 +53,7 @@ def paste_objects(
     pasted = image.copy()
     pasted_mask = mask.copy()
     for _ in range(random.integers(1, MAX_OBJECTS + 1)):
-        source = sources[random.integers(len(sources))]
+        source = sources[int(random.integers(len(sources)))]
         _paste(pasted, pasted_mask, source, random)
     return pasted, pasted_mask
 
