@@ -19,8 +19,17 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from segunc.baselines.features import PACKAGED, attach_packaged_bank, is_packaged_alone
-from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
+from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_compared, frames_of
 from segunc.baselines.packaged_bank import PackagedBank
+from segunc.baselines.part_choice import (
+    KNN,
+    FewFrames,
+    PastedObjects,
+    candidate_sums,
+    choose_parts,
+    few_frames,
+    partners,
+)
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import to_device
 from segunc.core.errors import InputError, NoteWarning
@@ -33,6 +42,7 @@ from segunc.sampling.sampler import Sampler, caller_level
 from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
 from segunc.training.fit_data import LoaderData
 
+AUTO = "auto"  # parts that are chosen on frames with pasted objects
 DECADES = 3  # powers of ten of the share of pixels over which a surprise is measured
 LEVELS_PER_DECADE = 8
 MIN_PIXELS_SEEN = 10  # pixels that reach a value up to which a surprise counts as measured
@@ -155,6 +165,8 @@ class ScoreSum(Attachment):
     pixels: int | None = None  # of normal scenes, that all this was fitted on
     measured_to: float | None = None  # decades that MIN_PIXELS_SEEN pixels reach, a multiple of 0.1
     drivable: Sequence[int] = ()  # classes outside of whose hull the sum is 0; none: whole frame
+    # How the parts were chosen (segunc.baselines.part_choice); None where they were named.
+    choice: Mapping[str, Any] | None = None
 
     gives = frozenset({SUM})
 
@@ -218,8 +230,12 @@ class Anomaly(MethodSettings):
     was trained on all sequences has seen them.
 
     Args:
-        parts: names of the scores to add up; a weighted sum cannot be a part.
-        weights: weights of the parts, in their order; none for 1 each.
+        parts: names of the scores to add up, or auto. A weighted sum cannot be a part. auto chooses
+            among knn alone, deterministic-entropy + knn, deterministic-energy + knn and, for a
+            Bayesian model, entropy + knn: the sum that finds objects best that are pasted into
+            these frames. With fewer than three different frames it is knn alone.
+        weights: weights of the parts, in their order; none for 1 each, and with auto for 1 and 2
+            (knn).
         frames: number of evenly spaced frames of val or of each sequence (0: all).
         draws: number of draws of the posterior, if a part needs them.
         seed: random seed of the choice of pixels.
@@ -249,7 +265,7 @@ class Anomaly(MethodSettings):
     section = "anomaly"
     method = "anomaly"
     without_data: ClassVar[str] = "--anomaly.images FOLDER"
-    parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
+    parts: list[str] | str = AUTO
     weights: list[PositiveFloat] | None = None
     frames: NonNegativeInt = 0
     draws: PositiveInt = 12
@@ -258,6 +274,14 @@ class Anomaly(MethodSettings):
     drivable: list[str] = field(default_factory=list)
     encoder_weights: str | None = None
     needs_data: ClassVar[bool] = False  # without data, the packaged bank has a scale
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parts != AUTO and not isinstance(self.parts, list):
+            raise InputError(
+                f"anomaly.parts {self.parts} is neither a list of scores nor auto",
+                hint=f"write a list, as in [{self.parts}]",
+            )
 
 
 @dataclass(frozen=True)
@@ -268,14 +292,22 @@ class NormalPixels:
     frames: int  # that the pixels are of
 
 
-def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> NormalPixels:
+def known_pixels(
+    run: FitRun[Anomaly], parts: Sequence[str], draws: int, few: FewFrames | None = None
+) -> NormalPixels:
     """Return P scores at random labelled pixels of normal scenes.
 
     A frame is never compared with features of its own sequence, which would make it look too
     familiar.
 
+    Args:
+        run: the fit.
+        parts: names of the P scores.
+        draws: number of draws, if a score needs them.
+        few: frames to take; None for those of the settings.
+
     Raises:
-        InputError: no pixel is labelled, or a score is the same at every pixel.
+        InputError: no pixel is labelled.
     """
     model = run.model
     settings = run.settings
@@ -283,15 +315,17 @@ def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> Norm
     classes = model.network.description.classes
     drivable = [classes.index(name) for name in settings.drivable]
     values = []
-    for fold in frames_of(run).folds():
+    if few is None:
+        few = FewFrames(frames_of(run).folds(), settings.frames)
+    for fold in few.folds:
         sampler = Sampler(
             model.network,
             model.posterior if model.bayesian else None,
             draws=draws,
             scores=parts,
-            fitted=model.fitted(parts, _other_frames(model, fold)),
+            fitted=model.fitted(parts, frames_compared(model, fold)),
         )
-        for frame in frames_as_seen(run, fold, "val", settings.frames):
+        for frame in frames_as_seen(run, fold, "val", few.of_each):
             _check_new(model, fold, frame)
             sampled = sampler(frame.image, whole=[frame.original])
             labelled = torch.from_numpy(frame.labels < UNKNOWN)
@@ -307,27 +341,21 @@ def known_pixels(run: FitRun[Anomaly], parts: Sequence[str], draws: int) -> Norm
             f"{len(values)} validation frames hold no labelled pixel",
             hint="check the labels of val",
         )
-    for name, score in zip(parts, pixels_of_all, strict=True):
-        if not score.max() > score.min():
+    return NormalPixels(pixels_of_all, len(values))
+
+
+def _is_constant(score: Tensor) -> bool:
+    return not score.max() > score.min()
+
+
+def _check_spread(parts: Sequence[str], values: Tensor) -> None:
+    """Raise InputError for a score that is the same at every pixel, of values ``[P, N]``."""
+    for name, score in zip(parts, values, strict=True):
+        if _is_constant(score):
             raise InputError(
                 f"score {name} is {float(score[0]):g} at every pixel of the validation frames",
                 hint="leave it out of anomaly.parts",
             )
-    return NormalPixels(pixels_of_all, len(values))
-
-
-def _other_frames(model: Model, fold: Any) -> set[str] | None:
-    """Return the names of the frames whose features those of a fold are compared with; None for all
-    in the bank.
-    """
-    if fold.validation == "val":
-        return None
-    train = {sample.name for sample in fold.dataset("train").samples}
-    held_out = {sample.name for sample in fold.dataset("val").samples}
-    features = model.attachments.get("features")
-    if features is not None:
-        train.update(features.frames)
-    return train - held_out
 
 
 def _check_new(model: Model, fold: Any, frame: SeenFrame) -> None:
@@ -364,18 +392,6 @@ def _check_parts(parts: Sequence[str]) -> None:
             )
 
 
-def _drivable_classes(run: FitRun[Anomaly]) -> tuple[int, ...]:
-    """Return the ids of the drivable classes; InputError where the model does not have one."""
-    classes = run.model.network.description.classes
-    unknown = set(run.settings.drivable).difference(classes)
-    if unknown:
-        raise InputError(
-            f"the model has no class '{min(unknown)}'",
-            hint=f"anomaly.drivable is of {', '.join(classes)}",
-        )
-    return tuple(classes.index(name) for name in run.settings.drivable)
-
-
 def measured_decades(decades: Tensor) -> float | None:
     """Return the decades that MIN_PIXELS_SEEN of the pixels reach, rounded down to a tenth; None
     for fewer pixels.
@@ -386,6 +402,69 @@ def measured_decades(decades: Tensor) -> float | None:
     return math.floor(10 * float(highest[-1])) / 10
 
 
+def _drivable_classes(run: FitRun[Anomaly]) -> tuple[int, ...]:
+    """Return the ids of the drivable classes; InputError for a class that the model has not."""
+    classes = run.model.network.description.classes
+    drivable = run.settings.drivable
+    unknown = set(drivable).difference(classes)
+    if unknown:
+        raise InputError(
+            f"the model has no class '{min(unknown)}'",
+            hint=f"anomaly.drivable is of {', '.join(classes)}",
+        )
+    return tuple(classes.index(name) for name in drivable)
+
+
+@dataclass(frozen=True)
+class MeasuredParts:
+    """The parts of a sum at random labelled pixels of normal scenes."""
+
+    parts: tuple[str, ...]
+    weights: tuple[float, ...]
+    values: Tensor  # float32 [P, N], of P parts at N pixels
+    frames: int  # that the pixels are of
+    choice: Mapping[str, Any] | None = None  # how the parts were chosen; None if they were named
+
+
+def _measure_named(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
+    """Measure the parts that the settings name."""
+    parts = check_scores(run.settings.parts)
+    _check_parts(parts)
+    weights = _checked_weights(run.settings, parts)
+    pixels = known_pixels(run, parts, draws)
+    _check_spread(parts, pixels.values)
+    return MeasuredParts(parts, weights, pixels.values, pixels.frames)
+
+
+def _measure_chosen(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
+    """Choose among the scores that can be parts by pasted objects, and measure those chosen.
+
+    The choice looks at few frames, so that draws of the posterior are made for all frames only if
+    they are chosen.
+    """
+    drivable = _drivable_classes(run)
+    names = (*partners(run.model), KNN)
+    candidate_sums(names[:-1], run.settings.weights)  # checks the weights before the work
+    few = few_frames(run)
+    values = dict(zip(names, known_pixels(run, names, draws, few).values, strict=True))
+    _check_spread([KNN], values[KNN][None])
+    dropped = [name for name in names if _is_constant(values[name])]
+    scales = {}
+    for name in names:
+        if name not in dropped:
+            scales[name] = Standard.of(values[name])
+    sums = candidate_sums([name for name in scales if name != KNN], run.settings.weights)
+    objects = PastedObjects(
+        run, sums, scales, draws, lambda prediction: drivable_hull(prediction, drivable)
+    )
+    choice = choose_parts(sums, list(objects.frames(few)), dropped)
+    run.say(choice.line)
+    parts, weights = choice.chosen
+    pixels = known_pixels(run, parts, draws)
+    _check_spread(parts, pixels.values)
+    return MeasuredParts(parts, weights, pixels.values, pixels.frames, choice.record)
+
+
 def fit_sum(run: FitRun[Anomaly]) -> Model:
     """Return the model with the weighted sum of the parts, which are measured on normal scenes.
 
@@ -393,47 +472,55 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
         InputError: a part is the same at every pixel.
     """
     settings = run.settings
-    parts = check_scores(settings.parts)
-    _check_parts(parts)
-    weights = _checked_weights(settings, parts)
+    if settings.parts != AUTO:
+        _check_parts(check_scores(settings.parts))
     drivable = _drivable_classes(run)
     if not run.source and not settings.images:
         return _packaged_sum(run)
-    model = run.model
-    if FEATURE_DISTANCE in model.needs(parts) and "features" not in model.attachments:
+    if _compares_features(run) and "features" not in run.model.attachments:
         run = _with_packaged_bank(run)
-        model = run.model
         note = (
             "the model has no features, so knn compares with the packaged bank of motorway frames; "
             "segunc finetune --method features makes a bank of frames of your own road"
         )
         warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    model = run.model
     draws = max(settings.draws, model.posterior.members)
-    pixels = known_pixels(run, parts, draws)
-    scales = tuple(Standard.of(score) for score in pixels.values)
-    sums = weighted_sum(pixels.values, weights, scales)
+    measure = _measure_chosen if settings.parts == AUTO else _measure_named
+    measured = measure(run, draws)
+    scales = tuple(Standard.of(score) for score in measured.values)
+    sums = weighted_sum(measured.values, measured.weights, scales)
     surprise = Surprise.of(sums)
     hashes = model.hashes
-    if model.attachments.get("features") not in model.used(parts):
+    if model.attachments.get("features") not in model.used(measured.parts):
         hashes["features_sha256"] = None
     total = ScoreSum(
-        parts=parts,
-        weights=weights,
+        parts=measured.parts,
+        weights=measured.weights,
         scales=scales,
         surprise=surprise,
         fitted_on=run.fitted_on("val"),
-        frames=pixels.frames,
+        frames=measured.frames,
         draws=draws,
         **hashes,
-        part_surprises=tuple(Surprise.of(score) for score in pixels.values),
+        part_surprises=tuple(Surprise.of(score) for score in measured.values),
         pixels=len(sums),
         measured_to=measured_decades(surprise(sums)),
         drivable=drivable,
+        choice=measured.choice,
     )
     terms = []
-    for weight, name in zip(weights, parts, strict=True):
+    for weight, name in zip(measured.weights, measured.parts, strict=True):
         terms.append(name if weight == 1 else f"{weight:g} {name}")
-    return run.attach(total, f"anomaly is {' + '.join(terms)} on {pixels.frames} frames")
+    return run.attach(total, f"anomaly is {' + '.join(terms)} on {measured.frames} frames")
+
+
+def _compares_features(run: FitRun[Anomaly]) -> bool:
+    """Return whether a part of the sum needs features; with auto each candidate does."""
+    settings = run.settings
+    return settings.parts == AUTO or FEATURE_DISTANCE in run.model.needs(
+        check_scores(settings.parts)
+    )
 
 
 def _with_packaged_bank(run: FitRun[Anomaly]) -> FitRun[Anomaly]:
@@ -450,7 +537,7 @@ def _packaged_sum(run: FitRun[Anomaly]) -> Model:
         InputError: other parts are asked for, or the model has features of other frames.
     """
     settings = run.settings
-    if settings.parts not in (Anomaly().parts, ["knn"]):
+    if settings.parts != AUTO and list(settings.parts) != [KNN]:
         raise InputError(
             f"anomaly.parts names {', '.join(settings.parts)}, and without frames of normal scenes "
             "only the scale of knn is known",
@@ -475,7 +562,7 @@ def _packaged_sum(run: FitRun[Anomaly]) -> Model:
     fitted_on.update(dataset=bank.source, size=None)
     fitted_on[PACKAGED] = bank.provenance()
     total = ScoreSum(
-        parts=("knn",),
+        parts=(KNN,),
         weights=(1.0,),
         scales=(standard,),
         surprise=Surprise(tuple(levels), surprise.excess / standard.std),

@@ -17,6 +17,7 @@ from segunc.data.corruptions import Corruption
 from segunc.data.images import Image, Labels, resize_nearest
 from segunc.networks.network import inference_size
 from segunc.posteriors.fit_run import FitRun
+from segunc.posteriors.model import Model
 from segunc.sampling.sampler import network_input
 from segunc.training.batches import spaced
 from segunc.training.fit_data import content_name
@@ -33,6 +34,20 @@ def frames_of(run: FitRun[Any]) -> Any:
     """Return the frames to fit on: the ``images`` of the settings, or else the data of the run."""
     images = getattr(run.settings, "images", None)
     return FRAMES["images"](images) if images else run.data
+
+
+def frames_compared(model: Model, fold: Any) -> set[str] | None:
+    """Return the names of the frames whose features those of a fold are compared with; None for all
+    in the bank.
+    """
+    if fold.validation == "val":
+        return None
+    train = {sample.name for sample in fold.dataset("train").samples}
+    held_out = {sample.name for sample in fold.dataset("val").samples}
+    features = model.attachments.get("features")
+    if features is not None:
+        train.update(features.frames)
+    return train - held_out
 
 
 class SeenFrame(NamedTuple):

@@ -26,6 +26,7 @@ from tests.support.fits import fit_folder
 from tests.verbs.processes import succeed
 
 LAYERS = ["body.encoder.features.3"]  # of stride 4
+PARTS = ["deterministic-energy", "knn"]
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,7 @@ def whole_frames(base: Path, road: Path, tmp_path: Path) -> Model:
 
 
 def test_a_sum_is_fitted_on_whole_frames(whole_frames: Model, road: Path, tmp_path: Path) -> None:
-    model = fit_folder(Anomaly(images=str(road)), tmp_path / "model", tmp_path / "sum")
+    model = fit_folder(Anomaly(images=str(road), parts=PARTS), tmp_path / "model", tmp_path / "sum")
     total = model.attachments["anomaly"]
     assert total.frames == 3
     assert total.fitted_on["dataset"] == str(road)
@@ -188,7 +189,7 @@ def test_outside_of_the_drivable_hull_nothing_is_an_anomaly(
     fitted(base, tmp_path / "model", road)
 
     def summed(*drivable: str) -> ScoreSum:
-        settings = Anomaly(images=str(road), drivable=list(drivable))
+        settings = Anomaly(images=str(road), parts=PARTS, drivable=list(drivable))
         made = fit_folder(settings, tmp_path / "model", tmp_path / "sum")
         total: ScoreSum = made.attachments["anomaly"]
         return total

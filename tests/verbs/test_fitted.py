@@ -18,7 +18,8 @@ from tests.verbs.processes import FAST, succeed
 SETTINGS = {
     "temperature": "--temperature.pixels 200 --temperature.draws 4",
     "features": "--features.frames 4 --features.layers [body.encoder.features.3]",
-    "anomaly": "--anomaly.draws 2 --anomaly.weights [2,1] --anomaly.frames 4",
+    "anomaly": "--anomaly.parts [deterministic-energy,knn] --anomaly.draws 2"
+    " --anomaly.weights [2,1] --anomaly.frames 4",
     "class-sets": "--class_sets.draws 4 --class_sets.level 0.25",
 }
 
