@@ -347,13 +347,13 @@ class Growth:
         """Return what a reviewer should know of the new bank."""
         frames = sum(bool(frame.false_alarms) for frame in judged.frames)
         sentences = [
-            f"{_counted(judged.false_alarms, 'false alarm')} on {_counted(frames, 'frame')} "
-            f"enter the bank, with {_counted(self.added, 'feature')}.",
+            f"Into the bank: {_counted(judged.false_alarms, 'false alarm')} on "
+            f"{_counted(frames, 'frame')}, with {_counted(self.added, 'feature')}.",
         ]
         if judged.to_find:
             sentences.append(
-                f"{_counted(judged.to_find, 'region')} called true or missed stay out; "
-                f"{_counted(self.removed, 'feature')} within them are removed."
+                f"Out of the bank: {_counted(judged.to_find, 'region')} called true or missed, "
+                f"with {_counted(self.removed, 'feature')} that it held."
             )
         held = [region for region in self.to_find if region.distance <= HELD_DISTANCE]
         if held:

@@ -21,11 +21,12 @@ from segunc.core.files import write_file
 from segunc.data.images import Image
 from segunc.gallery.pictures import CropWindow
 from segunc.maps.encoding import encode_jpeg
-from segunc.scores import title_of
+from segunc.scores import SCORES, title_of
 
 STYLE = "change_page.css"
 MAX_SHOWN = 30  # alarms of each kind
 QUALITY = 80
+GAP = 4  # pixels between two views of an alarm
 WORDS = {
     "false-alarm": ("False alarms", "called false; they enter the bank"),
     "true-alarm": ("True alarms", "called true or part of a miss; they stay out of the bank"),
@@ -79,9 +80,10 @@ class Changes:
         part = f"all {self.frames} frames with alarms"
         if self.frames < self.frames_with_alarms:
             part = f"{self.frames} of {self.frames_with_alarms} frames with alarms"
+        scale = " and its scale of before" if "scores" in SCORES[self.score].sources else ""
         return (
             f"Measured on {part}, with {title_of(self.score, capital=False)} at "
-            f"{self.threshold:g} and the scale of before."
+            f"{self.threshold:g}{scale}."
         )
 
 
@@ -114,7 +116,8 @@ def draw_change(
         cv2.rectangle(view, start, end, (0, 0, 0), thickness=4, lineType=cv2.LINE_AA)
         cv2.rectangle(view, start, end, (255, 255, 255), thickness=2, lineType=cv2.LINE_AA)
         views.append(view)
-    return encode_jpeg(np.hstack(views), QUALITY)
+    gap = np.full((views[0].shape[0], GAP, 3), 255, np.uint8)
+    return encode_jpeg(np.hstack([views[0], gap, views[1], gap, views[2]]), QUALITY)
 
 
 def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> None:

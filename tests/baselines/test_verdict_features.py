@@ -241,7 +241,9 @@ def test_a_frame_of_the_same_name_keeps_its_features(drive: Drive, tmp_path: Pat
     fit_folder(FeatureDensity(images=str(known), layers=LAYERS), drive.model.parent / "base", model)
     predict(model, drive.images, tmp_path / "maps")
     seen = Drive(model, drive.images, tmp_path / "maps")
-    verdicts = seen.write(tmp_path / "v.json", ("c", "true-alarm", other), ("a", "false-alarm", odd))
+    verdicts = seen.write(
+        tmp_path / "v.json", ("c", "true-alarm", other), ("a", "false-alarm", odd)
+    )
     learnt = seen.learn(tmp_path / "out", verdicts)
     assert learnt.attachments["features"].verdicts[0]["removed"] == 0
 
@@ -346,7 +348,9 @@ def test_a_false_alarm_on_a_whole_frame_has_no_place(drive: Drive, tmp_path: Pat
 
 def test_a_region_of_another_size_is_refused(drive: Drive, tmp_path: Path) -> None:
     (region,) = drive.regions("a")
-    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", {**region, "size": [128, 255]}))
+    verdicts = drive.write(
+        tmp_path / "v.json", ("a", "false-alarm", {**region, "size": [128, 255]})
+    )
     refused(drive, tmp_path / "out", verdicts, "was judged on 255 x 128 pixels")
 
 
@@ -411,14 +415,14 @@ def test_the_command_tells_what_goes_and_writes_a_page(drive: Drive, tmp_path: P
         *("--out", tmp_path / "out"),
     )
     text = done.stdout + done.stderr
-    assert "1 false alarm on 1 frame enter the bank" in text
+    assert "Into the bank: 1 false alarm on 1 frame, with" in text
     assert "1 of 1 false alarms go." in text
     assert "2 of 2 other alarms go." in text
     assert "0 of 1 alarms that were called true go." in text
     written = page.read_text()
     assert written.count("<img") == 4
     assert "<script" not in written
-    assert '<td>4</td><td>1</td>' in written
+    assert "<td>4</td><td>1</td>" in written
 
 
 def test_a_mask_is_that_of_its_runs() -> None:
