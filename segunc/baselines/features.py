@@ -21,8 +21,6 @@ from segunc.baselines.density import FeatureDistances, Neighbours, Sample, place
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
 from segunc.baselines.frame_choice import Choice, chosen_frames
-from segunc.baselines.verdict_changes import tell_changes
-from segunc.baselines.verdict_features import BankBefore, grow, read_judged
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
@@ -464,6 +462,9 @@ def _fit_verdicts(run: FitRun[FeatureDensity]) -> Model:
         InputError: the model has no bank; verdicts of another run or model; a frame without its
             image; or verdicts that change nothing.
     """
+    from segunc.baselines.verdict_changes import tell_changes
+    from segunc.baselines.verdict_features import BankBefore, grow, read_judged
+
     settings = run.settings
     model = run.model
     bank = model.attachments.get("features")

@@ -439,7 +439,9 @@
     learning.hidden = !page.bank || !enter;
     if (learning.hidden) return;
     const one = enter === 1;
-    const kept = stay ? ` ${stay} called true or part of a miss ${stay === 1 ? "stays" : "stay"} out.` : "";
+    const kept = stay
+      ? ` ${stay} called true or part of a miss ${stay === 1 ? "stays" : "stay"} out.`
+      : "";
     const words =
       `${enter} false ${one ? "alarm" : "alarms"} will enter the bank of features.${kept}` +
       " Export the verdicts as JSON; this command says which other alarms go:";
