@@ -261,6 +261,11 @@ class FeatureDensity(MethodSettings):
     def _check_verdicts(self) -> None:
         """Raise InputError for settings that do not go with verdicts, or not without them."""
         with_verdicts = bool(self.verdict_files())
+        if self.changes is not None and not self.compared:
+            raise InputError(
+                "features.changes shows alarms before and after, and features.compared is 0",
+                hint="leave --features.compared out",
+            )
         allowed = ("verdicts", "maps", "images", "compared", "changes")
         for setting in fields(self):
             changed = getattr(self, setting.name) != _default(setting)

@@ -58,7 +58,8 @@ def tell_changes(
         model, judged, settings.compared, settings.images, pictures=pictures, quiet=quiet
     )
     if isinstance(changes, str):
-        say(f"note: alarms before and after are not compared: {changes}")
+        missing = f", and {settings.changes} is not written" if pictures else ""
+        say(f"note: alarms before and after are not compared{missing}: {changes}")
         return
     for sentence in changes.sentences():
         say(sentence)

@@ -156,30 +156,47 @@ def read_judged(files: Sequence[Path], maps: str | None) -> JudgedRun:
     of_frames = sum(verdict.region is None and verdict.verdict != "" for verdict in verdicts)
     if of_frames:
         notes.append(f"{of_frames} verdicts are on whole frames, which have no place in the bank")
+    false_alarms = _regions(verdicts, [FALSE_ALARM])
+    to_find = _regions(verdicts, STAY_OUT)
+    disputed = false_alarms.keys() & to_find.keys()
+    if disputed:
+        notes.append(
+            f"{_counted(len(disputed), 'region')} called false by one reviewer and true or missed "
+            "by another: out of the bank"
+        )
+    for key in disputed:
+        del false_alarms[key]
     return JudgedRun(
         reader=reader,
         run=run,
         files={file.name: file_sha256(file) for file in files},
-        frames=_by_frame(verdicts),
+        frames=_by_frame(false_alarms, to_find),
         notes=tuple(notes),
     )
 
 
-def _by_frame(verdicts: Sequence[Verdict]) -> tuple[JudgedFrame, ...]:
-    """Return the judged regions of each frame that has one, in the order of the verdicts."""
-    false_alarms: dict[str, list[JudgedRegion]] = {}
-    to_find: dict[str, list[JudgedRegion]] = {}
+RegionKey = tuple[str, str | None, tuple[int, ...]]  # frame, score and box
+
+
+def _regions(verdicts: Sequence[Verdict], kinds: Sequence[str]) -> dict[RegionKey, JudgedRegion]:
+    """Return the regions with a verdict of some kinds, each once however many reviewers gave it."""
+    regions = {}
     for verdict in verdicts:
-        if verdict.region is None:
-            continue
-        if verdict.verdict == FALSE_ALARM:
-            false_alarms.setdefault(verdict.frame, []).append(verdict.region)
-        elif verdict.verdict in STAY_OUT:
-            to_find.setdefault(verdict.frame, []).append(verdict.region)
+        region = verdict.region
+        if region is not None and verdict.verdict in kinds:
+            regions[verdict.frame, region.score, region.box] = region
+    return regions
+
+
+def _by_frame(
+    false_alarms: Mapping[RegionKey, JudgedRegion], to_find: Mapping[RegionKey, JudgedRegion]
+) -> tuple[JudgedFrame, ...]:
+    """Return the judged regions of each frame that has one."""
     frames = []
-    for name in dict.fromkeys([*false_alarms, *to_find]):
-        regions = tuple(false_alarms.get(name, ()))
-        frames.append(JudgedFrame(name, regions, tuple(to_find.get(name, ()))))
+    for name in dict.fromkeys(key[0] for key in (*false_alarms, *to_find)):
+        of_frame = [region for key, region in false_alarms.items() if key[0] == name]
+        shown = [region for key, region in to_find.items() if key[0] == name]
+        frames.append(JudgedFrame(name, tuple(of_frame), tuple(shown)))
     return tuple(frames)
 
 

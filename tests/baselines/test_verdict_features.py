@@ -203,9 +203,42 @@ def test_a_true_alarm_stays_out(drive: Drive, tmp_path: Path) -> None:
     image = drive.images / "c.png"
     assert knn(after, image)[ODD].max() < THRESHOLD / 4
     assert knn(after, image)[OTHER].max() > THRESHOLD
-    _, _, column, _ = load_file(tmp_path / "out" / "features.safetensors")["0.origins"].T
     assert after.attachments["features"].verdicts[0]["to_find"] == 1
-    del column
+    frame, _, column, _ = load_file(tmp_path / "out" / "features.safetensors")["0.origins"].T
+    learnt = column[frame == 2] * 256
+    assert len(learnt)
+    assert ((learnt < OTHER[1].start - 4) | (learnt > OTHER[1].stop + 4)).all()
+
+
+def test_a_region_that_reviewers_dispute_stays_out(drive: Drive, tmp_path: Path) -> None:
+    odd, other = drive.regions("c")
+    ana = drive.write(tmp_path / "ana.json", ("c", "false-alarm", odd), ("c", "false-alarm", other))
+    ben = drive.write(tmp_path / "ben.json", ("c", "false-alarm", odd), ("c", "true-alarm", other))
+    ben.write_text(ben.read_text().replace("Ana", "Ben"))
+    said: list[str] = []
+    settings = FeatureDensity(verdicts=[str(ana), str(ben)], maps=str(drive.maps), compared=0)
+    model = settings.fit(load_model(drive.model), device="cpu", say=said.append)
+    assert "1 region called false by one reviewer and true or missed by another" in said[0]
+    (entry,) = model.attachments["features"].verdicts
+    assert entry["files"].keys() == {"ana.json", "ben.json"}
+    assert (entry["false_alarms"], entry["to_find"]) == (1, 1)
+    assert knn(model, drive.images / "c.png")[OTHER].max() > THRESHOLD
+
+
+def test_alarms_of_a_score_without_the_bank_are_not_compared(drive: Drive, tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    predict(drive.model, drive.images, maps, "deterministic-entropy,knn")
+    seen = Drive(drive.model, drive.images, maps)
+    (region,) = seen.regions("a")
+    by_entropy = {**region, "score": "deterministic-entropy"}
+    verdicts = seen.write(tmp_path / "v.json", ("a", "false-alarm", by_entropy))
+    said: list[str] = []
+    settings = FeatureDensity(
+        verdicts=str(verdicts), maps=str(maps), changes=str(tmp_path / "changes.html")
+    )
+    settings.fit(load_model(drive.model), device="cpu", say=said.append)
+    assert "changes.html is not written: the alarms are of deterministic-entropy" in said[-1]
+    assert not (tmp_path / "changes.html").exists()
 
 
 def bank_of_the_drive(drive: Drive, out: Path) -> Drive:
@@ -369,6 +402,7 @@ def test_a_model_without_a_bank_is_refused(drive: Drive, tmp_path: Path) -> None
         ({"verdicts": "a.json", "frames": 3}, "features.frames has no use"),
         ({"maps": "maps"}, "features.maps is given without verdicts"),
         ({"changes": "page.html"}, "features.changes is given without verdicts"),
+        ({"verdicts": "a.json", "changes": "a.html", "compared": 0}, "features.compared is 0"),
     ],
 )
 def test_settings_that_do_not_go_together(settings: dict[str, Any], said: str) -> None:
