@@ -245,6 +245,11 @@ class FeatureDensity(MethodSettings):
         self.kinds()
         if self.layers == []:
             raise InputError("features.layers is empty", hint="leave it out for the deepest map")
+        if self.choose != "even" and not self.frames:
+            raise InputError(
+                f"features.choose {self.choose} does not say how many frames to choose",
+                hint="--features.frames 5",
+            )
         self._check_verdicts()
 
     @property

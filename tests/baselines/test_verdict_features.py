@@ -400,6 +400,7 @@ def test_a_model_without_a_bank_is_refused(drive: Drive, tmp_path: Path) -> None
     [
         ({"verdicts": "a.json", "layers": LAYERS}, "features.layers has no use"),
         ({"verdicts": "a.json", "frames": 3}, "features.frames has no use"),
+        ({"choose": "farthest"}, "does not say how many frames"),
         ({"maps": "maps"}, "features.maps is given without verdicts"),
         ({"changes": "page.html"}, "features.changes is given without verdicts"),
         ({"verdicts": "a.json", "changes": "a.html", "compared": 0}, "features.compared is 0"),
