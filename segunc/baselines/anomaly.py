@@ -206,7 +206,10 @@ class ScoreSum(Attachment):
         content = cls.content(folder, model)
         path = folder / cls.file
         if content["features_sha256"] not in (None, model.hashes["features_sha256"]):
-            raise InputError(f"{path} was fitted with other features", hint="fit it again")
+            raise InputError(
+                f"{path} was fitted with other features",
+                hint=f"segunc finetune --method anomaly --base {folder} fits it again",
+            )
         if not all("mean" in numbers for numbers in content["scales"]):
             raise InputError(f"{path} was fitted by an earlier version", hint="fit it again")
         scales = tuple(Standard(**numbers) for numbers in content["scales"])

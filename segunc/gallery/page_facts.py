@@ -56,6 +56,7 @@ def facts_of(
             for score, shown in ranges.items()
         },
         "ranking": first_shown(ranges) or None,
+        "bank": bool(manifest.get("run", {}).get("features_sha256")),
         "second_encoder": manifest.get("model", {}).get("feature_encoder", "own") != "own",
         "colours": [
             int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()

@@ -109,7 +109,8 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
         ) from error
     if content.run != run:
         raise InputError(
-            f"{path} holds verdicts on the run {content.run}, not on {run}", hint="give its --maps"
+            f"{path} holds verdicts on the run {content.run}, not on {run}",
+            hint="give the maps folder of that run",
         )
     # A name may be composed otherwise in the file; where it is not, it is taken as it is.
     names = {composed(name): name for name in frames}

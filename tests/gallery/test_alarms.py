@@ -99,6 +99,33 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(
     visit.shown("#regions [aria-pressed=true]", "false")
 
 
+def test_the_list_says_what_verdicts_change_in_the_bank(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    maps = write_maps(scene.images, tmp_path / "maps", recorded={"features_sha256": "0" * 64})
+    page = visit.open(write_page(maps, tmp_path / "review"))
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    assert page.locator("#alarm-learning").is_hidden()
+    page.keyboard.press("s")
+    visit.shown("#alarm-learning", "1 false alarm will enter the bank of features. Export")
+    page.keyboard.press("a")
+    visit.shown("#alarm-learning", "1 called true or part of a miss stays out")
+    assert "segunc finetune --method features" in page.inner_text("#alarm-learning code")
+    page.set_viewport_size({"width": 390, "height": 844})
+    box = page.locator("#alarm-learning").bounding_box()
+    assert box["x"] + box["width"] <= 390
+
+
+def test_maps_without_a_bank_say_nothing_of_it(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"))
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    page.keyboard.press("s")
+    visit.shown("#alarm-list li:first-child .verdict", "false")
+    assert page.locator("#alarm-learning").is_hidden()
+
+
 def reasons_of(pixels: list[tuple[int, int]]) -> list[dict[str, Any]]:
     """Say why each pixel (x, y) is strange: weak in the upper half, strong in the lower."""
     reasons = []

@@ -1,6 +1,6 @@
 """A small maps folder with everything a review page can show, its page and its pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,19 @@ def write_maps(
     *,
     scores: Sequence[str] = SCORES,
     reasons: Any = None,
+    recorded: Mapping[str, Any] | None = None,
     **described: Any,
 ) -> Path:
-    """Write maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel."""
+    """Write maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel, and
+    ``recorded`` is what the run records beside the usual.
+    """
     source = open_source(images)
     run = {
         "input": str(source.path),
         "draws": 24,
         "seed": 0,
         "scope": "decoder",
+        **(recorded or {}),
     }
     model: dict[str, Any] = {
         "architecture": "FPN mobilenet_v2",

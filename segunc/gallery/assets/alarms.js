@@ -14,6 +14,7 @@
   const PAUSE = 250; // milliseconds without a change before the maps are read for a new threshold
   const list = element("ol", { id: "alarm-list", "aria-label": "Alarms" });
   const note = element("p", { class: "small", id: "alarm-note", role: "status" });
+  const learning = element("p", { id: "alarm-learning", role: "status", hidden: true });
   const controls = {};
   const { events } = page;
 
@@ -427,6 +428,29 @@
     }
   }
 
+  /* What the reviewer's verdicts on regions would change in the bank of features. */
+  function describeLearning() {
+    const mine = verdicts
+      .all()
+      .filter(({ region, reviewer }) => region && reviewer === verdicts.reviewer());
+    const count = (...kinds) => mine.filter(({ verdict }) => kinds.includes(verdict)).length;
+    const enter = count("false-alarm");
+    const stay = count("true-alarm", "missed");
+    learning.hidden = !page.bank || !enter;
+    if (learning.hidden) return;
+    const one = enter === 1;
+    const kept = stay
+      ? ` ${stay} called true or part of a miss ${stay === 1 ? "stays" : "stay"} out.`
+      : "";
+    const words =
+      `${enter} false ${one ? "alarm" : "alarms"} will enter the bank of features.${kept}` +
+      " Export the verdicts as JSON; this command says which other alarms go:";
+    const command =
+      "segunc finetune --method features --base MODEL --features.verdicts FILE " +
+      "--features.maps MAPS --features.changes changes.html --out NEW";
+    learning.replaceChildren(element("span", {}, words), element("code", {}, command));
+  }
+
   function showControls() {
     const { score, threshold } = listing;
     const known = score && table.recordedThreshold(score);
@@ -467,7 +491,7 @@
       controls.back,
       controls.onceLabel,
     );
-    document.getElementById("alarms-view").append(tools, note, list);
+    document.getElementById("alarms-view").append(tools, note, learning, list);
   }
 
   const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -Infinity, End: Infinity };
@@ -483,7 +507,11 @@
   function start() {
     build();
     list.addEventListener("keydown", onKey);
-    verdicts.onChange(() => [...list.children].forEach((item, i) => showVerdict(item, shown[i])));
+    verdicts.onChange(() => {
+      [...list.children].forEach((item, i) => showVerdict(item, shown[i]));
+      describeLearning();
+    });
+    describeLearning();
   }
 
   /* A slider that moves sets many thresholds; the maps are read for the last. */

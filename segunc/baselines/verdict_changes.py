@@ -1,0 +1,230 @@
+"""Which alarms of a run are left after verdicts entered the bank: the maps of its frames are made
+once more with the new bank, and alarms before and after are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.baselines.verdict_features import JudgedFrame, JudgedRun, images_of, pixels_of
+from segunc.core.progress import ConsoleProgress
+from segunc.data.images import Image
+from segunc.decisions.flags import SMALLEST_REGION
+from segunc.gallery.change_page import ChangedAlarm, Changes, draw_change, write_change_page
+from segunc.gallery.colours import page_ranges
+from segunc.maps.encoding import decode_compact, decode_unit, encode_compact, encode_score
+from segunc.maps.reader import MapsReader
+from segunc.maps.regions import (
+    MAX_LISTED_REGIONS,
+    StrongRegion,
+    regions_of,
+    strongest_regions,
+)
+from segunc.posteriors.model import Model
+from segunc.sampling.sampler import Sampler, sample_frames
+from segunc.scores import FEATURE_DISTANCE
+from segunc.training.batches import spaced
+
+Values = npt.NDArray[np.float32]
+
+
+def tell_changes(
+    model: Model,
+    judged: JudgedRun,
+    settings: Any,
+    lines: Sequence[str],
+    say: Callable[[str], None],
+    *,
+    quiet: bool,
+) -> None:
+    """Say which alarms are left, and write the page of them if the settings name one.
+
+    Args:
+        model: with the new bank, and with the sum of scores of before.
+        judged: the run and its verdicts.
+        settings: a :class:`segunc.baselines.features.FeatureDensity`.
+        lines: what entered the bank, in sentences.
+        say: receives each line.
+        quiet: whether no progress is shown.
+    """
+    pictures = settings.changes is not None
+    changes = compare_alarms(
+        model, judged, settings.compared, settings.images, pictures=pictures, quiet=quiet
+    )
+    if isinstance(changes, str):
+        missing = f", and {settings.changes} is not written" if pictures else ""
+        say(f"note: alarms before and after are not compared{missing}: {changes}")
+        return
+    for sentence in changes.sentences():
+        say(sentence)
+    say(changes.condition())
+    if pictures:
+        write_change_page(Path(settings.changes), changes, lines)
+        say(f"wrote {settings.changes}")
+
+
+def compare_alarms(
+    model: Model,
+    judged: JudgedRun,
+    limit: int,
+    images: str | None,
+    *,
+    pictures: bool = False,
+    quiet: bool = True,
+) -> Changes | str:
+    """Return the alarms of a run before and after, or a sentence that says why they cannot be
+    compared.
+
+    Alarms are the regions that the review page lists: the strongest of each frame.
+
+    Args:
+        model: with the new bank, and with the sum of scores of before.
+        judged: the run and its verdicts.
+        limit: most frames with alarms to compare; they are evenly spaced.
+        images: where the frames are now; None takes the place that the maps record.
+        pictures: whether each alarm gets a picture.
+        quiet: whether no progress is shown.
+    """
+    flagged_by = judged.flagged_by()
+    if flagged_by is None:
+        return "all regions were drawn by hand, so there is no threshold to count alarms at"
+    score, threshold = flagged_by
+    reader = judged.reader
+    if score not in reader.scores:
+        return f"the maps hold no {score}, which flagged the regions"
+    if "alpha" in judged.settings:
+        return "the maps were made with another --alpha than that of the model"
+    if FEATURE_DISTANCE not in model.needs([score]):
+        return (
+            f"the alarms are of {score}, which does not look at the bank; it changes knn and the "
+            "sums with it"
+        )
+    with_alarms = _frames_with_alarms(reader, score, threshold)
+    frames = {frame.name: frame for frame in judged.frames}
+    names = _frames_to_compare(with_alarms, frames, limit)
+    comparison = _Comparison(model, judged, score, threshold, pictures=pictures)
+    alarms: list[ChangedAlarm] = []
+    with ConsoleProgress(label="alarms before and after", quiet=quiet) as progress:
+        for done, (name, image) in enumerate(images_of(reader, names, images), 1):
+            alarms.extend(comparison.of_frame(name, image, frames.get(name)))
+            progress.count(done, len(names))
+    return Changes(score, threshold, len(names), len(with_alarms), tuple(alarms))
+
+
+class _Comparison:
+    """Compares the alarms of one frame after the other, before and after."""
+
+    def __init__(
+        self, model: Model, judged: JudgedRun, score: str, threshold: float, *, pictures: bool
+    ) -> None:
+        self.reader = judged.reader
+        self.size = judged.size
+        self.score = score
+        self.threshold = threshold
+        self.shown = page_ranges(self.reader, [score])[score] if pictures else None
+        self.sampler = Sampler(
+            model.network,
+            model.posterior if model.bayesian else None,
+            draws=judged.settings["draws"],
+            seed=judged.settings["seed"],
+            scores=[score],
+            fitted=model.fitted([score]),
+        )
+
+    def of_frame(
+        self, name: str, image: Image, judged: JudgedFrame | None
+    ) -> Iterator[ChangedAlarm]:
+        """Yield the alarms of a frame, of its image RGB uint8 ``[H, W, 3]``."""
+        before = self.reader.read(name, self.score)
+        sampled = sample_frames(self.sampler, [image], size=self.size)
+        after = _as_stored(self.reader, self.score, sampled.scores[self.score][0].cpu().numpy())
+        left = _flagged_regions(after, self.threshold)
+        verdicts = _verdicts(judged, before.shape)
+        for alarm in _alarms(before, self.threshold):
+            picture = b""
+            if self.shown is not None:
+                picture = draw_change(alarm.box, image, before, after, self.shown)
+            yield ChangedAlarm(
+                frame=name,
+                verdict=_verdict_on(alarm, verdicts),
+                before=float(alarm.pixels(before).max()),
+                after=float(alarm.pixels(after).max()),
+                stays=bool(alarm.pixels(left).any()),
+                picture=picture,
+            )
+
+
+def _frames_with_alarms(reader: MapsReader, score: str, threshold: float) -> list[str]:
+    """Return the names of the frames with an alarm."""
+    names = []
+    for name in reader.frames:
+        values = reader.read(name, score) if reader.has(name, score) else None
+        if values is not None and _alarms(values, threshold):
+            names.append(name)
+    return names
+
+
+def _frames_to_compare(
+    with_alarms: Sequence[str], judged: Mapping[str, JudgedFrame], limit: int
+) -> list[str]:
+    """Return the frames with alarms that were judged, and evenly spaced others, up to a limit."""
+    chosen = {name for name in with_alarms if name in judged}
+    others = [name for name in with_alarms if name not in judged]
+    room = limit - len(chosen)
+    if room > 0:
+        chosen.update(others[place] for place in spaced(len(others), room))
+    return [name for name in with_alarms if name in chosen]
+
+
+def _alarms(values: Values, threshold: float) -> list[StrongRegion]:
+    """Return the alarms of a map ``[H, W]`` that the review page lists."""
+    return strongest_regions(values, threshold, smallest=SMALLEST_REGION, most=MAX_LISTED_REGIONS)
+
+
+def _flagged_regions(values: Values, threshold: float) -> npt.NDArray[np.bool_]:
+    """Return the pixels of all regions that are large enough for an alarm, bool ``[H, W]``."""
+    numbers, boxes, _ = regions_of(values, threshold)
+    large = np.flatnonzero(boxes[:, cv2.CC_STAT_AREA] >= SMALLEST_REGION) + 1
+    return np.isin(numbers, large)
+
+
+def _as_stored(reader: MapsReader, score: str, values: Values) -> Values:
+    """Return a map ``[H, W]`` with the rounding of its stored form, and 0 where a mask leaves
+    pixels out.
+    """
+    stored = encode_score(score, values)
+    if (reader.manifest or {})["run"].get("compact"):
+        height, width = values.shape
+        codes = encode_compact(stored)
+        stored = decode_compact(codes, height, width, floats=stored.dtype == np.float16)
+    if reader.region is not None:
+        stored = reader.region.clear({score: stored})[score]
+    decoded = decode_unit(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
+    return np.asarray(decoded, np.float32)
+
+
+def _verdicts(
+    judged: JudgedFrame | None, shape: tuple[int, ...]
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return the pixels ``[H, W]`` of the regions with each verdict, the gravest first."""
+    if judged is None:
+        return {}
+    size = (shape[0], shape[1])
+    return {
+        "true-alarm": pixels_of(judged.to_find, size),
+        "false-alarm": pixels_of(judged.false_alarms, size),
+    }
+
+
+def _verdict_on(alarm: StrongRegion, verdicts: Mapping[str, npt.NDArray[np.bool_]]) -> str:
+    """Return the gravest verdict on a pixel of an alarm; empty where there is none."""
+    for verdict, pixels in verdicts.items():
+        if alarm.pixels(pixels).any():
+            return verdict
+    return ""

@@ -1,0 +1,191 @@
+"""One page that shows what verdicts change: alarms of a run before and after, with their pictures.
+
+The page is a single file. It loads nothing and runs no script.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.colours import DisplayRange, colourise
+from segunc.core.files import write_file
+from segunc.data.images import Image
+from segunc.gallery.pictures import CropWindow
+from segunc.maps.encoding import encode_jpeg
+from segunc.scores import SCORES, title_of
+
+STYLE = "change_page.css"
+MAX_SHOWN = 30  # alarms of each kind
+QUALITY = 80
+GAP = 4  # pixels between two views of an alarm
+WORDS = {
+    "false-alarm": ("False alarms", "called false; they enter the bank"),
+    "true-alarm": ("True alarms", "called true or part of a miss; they stay out of the bank"),
+    "": ("Other alarms", "of the same run, which nobody judged"),
+}
+"""Verdict on an alarm -> heading and what it means here."""
+
+
+@dataclass(frozen=True)
+class ChangedAlarm:
+    """An alarm of a run, and what became of it."""
+
+    frame: str
+    verdict: str  # false-alarm, true-alarm (also of a missed object), or empty
+    before: float  # largest value of the score within it
+    after: float
+    stays: bool  # whether an alarm is left there
+    picture: bytes = b""  # JPEG; empty without one
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Alarms of a run before and after verdicts entered the bank."""
+
+    score: str
+    threshold: float
+    frames: int  # on which alarms were compared
+    frames_with_alarms: int  # of the run
+    alarms: tuple[ChangedAlarm, ...]
+
+    def of(self, verdict: str) -> list[ChangedAlarm]:
+        """Return the alarms with a verdict; empty stands for none."""
+        return [alarm for alarm in self.alarms if alarm.verdict == verdict]
+
+    def sentences(self) -> list[str]:
+        """Return what changes, for a reader: first what goes, then what would be lost."""
+        others = self.of("")
+        false_alarms = self.of("false-alarm")
+        to_find = self.of("true-alarm")
+        sentences = [
+            f"{_gone(false_alarms)} of {len(false_alarms)} false alarms go.",
+            f"{_gone(others)} of {len(others)} other alarms go.",
+        ]
+        if to_find:
+            lost = _gone(to_find)
+            sentences.append(f"{lost} of {len(to_find)} alarms that were called true go.")
+        return sentences
+
+    def condition(self) -> str:
+        """Return under which condition the numbers hold."""
+        part = f"all {self.frames} frames with alarms"
+        if self.frames < self.frames_with_alarms:
+            part = f"{self.frames} of {self.frames_with_alarms} frames with alarms"
+        scale = " and its scale of before" if "scores" in SCORES[self.score].sources else ""
+        return (
+            f"Measured on {part}, with {title_of(self.score, capital=False)} at "
+            f"{self.threshold:g}{scale}."
+        )
+
+
+def _gone(alarms: Sequence[ChangedAlarm]) -> int:
+    return sum(not alarm.stays for alarm in alarms)
+
+
+def draw_change(
+    box: Sequence[int],
+    image: Image,
+    before: npt.NDArray[np.float32],
+    after: npt.NDArray[np.float32],
+    shown: DisplayRange,
+) -> bytes:
+    """Draw the surroundings of an alarm: image, score before and score after, as a JPEG.
+
+    Args:
+        box: left, top, width and height in pixels.
+        image: RGB uint8 ``[H, W, 3]``.
+        before, after: maps ``[H, W]`` of the score.
+        shown: the range of its colours.
+    """
+    left, top, width, height = box
+    window = CropWindow.around(box, image.shape)
+    start = window.place(left, top)
+    end = window.place(left + width, top + height)
+    views = []
+    for picture in (image, colourise(before, shown), colourise(after, shown)):
+        view = window.view(picture)
+        cv2.rectangle(view, start, end, (0, 0, 0), thickness=4, lineType=cv2.LINE_AA)
+        cv2.rectangle(view, start, end, (255, 255, 255), thickness=2, lineType=cv2.LINE_AA)
+        views.append(view)
+    gap = np.full((views[0].shape[0], GAP, 3), 255, np.uint8)
+    return encode_jpeg(np.hstack([views[0], gap, views[1], gap, views[2]]), QUALITY)
+
+
+def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> None:
+    """Write the page.
+
+    Args:
+        path: of the HTML file; one that is there is replaced.
+        changes: alarms before and after.
+        lines: what entered the bank, in sentences.
+    """
+    style = (resources.files("segunc.gallery") / STYLE).read_text(encoding="utf-8")
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'; img-src data:\">",
+        f"<title>What the verdicts change</title><style>{style}</style></head><body><main>",
+        "<h1>What the verdicts change</h1>",
+    ]
+    parts.extend(_summary(changes))
+    parts.extend(f"<p>{html.escape(line)}</p>" for line in lines)
+    parts.append(f'<p class="small">{html.escape(changes.condition())}</p>')
+    parts.append('<p class="small">Pictures: the image, the score before, the score after.</p>')
+    for verdict in WORDS:
+        parts.extend(_section(changes, verdict))
+    parts.append("</main></body></html>\n")
+    write_file(path, "\n".join(parts).encode())
+
+
+def _summary(changes: Changes) -> list[str]:
+    """Return the table of alarms before and after, by verdict."""
+    rows = []
+    for verdict, (heading, meaning) in WORDS.items():
+        alarms = changes.of(verdict)
+        if not alarms and verdict == "true-alarm":
+            continue
+        left = len(alarms) - _gone(alarms)
+        rows.append(
+            f'<tr><th scope="row">{heading}<span>{meaning}</span></th>'
+            f"<td>{len(alarms)}</td><td>{left}</td></tr>"
+        )
+    total = len(changes.alarms)
+    left = total - _gone(changes.alarms)
+    rows.append(f'<tr class="total"><th scope="row">All</th><td>{total}</td><td>{left}</td></tr>')
+    head = (
+        '<tr><th scope="col">Alarms</th><th scope="col">before</th><th scope="col">after</th></tr>'
+    )
+    return [f"<table><thead>{head}</thead><tbody>", *rows, "</tbody></table>"]
+
+
+def _section(changes: Changes, verdict: str) -> list[str]:
+    """Return the pictures of the alarms with a verdict, those that go first."""
+    alarms = sorted(changes.of(verdict), key=lambda alarm: (alarm.stays, -alarm.before))
+    if not alarms:
+        return []
+    parts = [f"<h2>{WORDS[verdict][0]}</h2>"]
+    if len(alarms) > MAX_SHOWN:
+        parts.append(f'<p class="small">{MAX_SHOWN} of {len(alarms)} are shown.</p>')
+    parts.append("<ul>")
+    for alarm in alarms[:MAX_SHOWN]:
+        picture = ""
+        if alarm.picture:
+            data = base64.b64encode(alarm.picture).decode()
+            picture = f'<img alt="" src="data:image/jpeg;base64,{data}">'
+        badge = '<b class="stays">stays</b>' if alarm.stays else '<b class="goes">goes</b>'
+        parts.append(
+            f"<li>{picture}<p>{badge} <span>{html.escape(alarm.frame)}</span> "
+            f"{alarm.before:.2f} → {alarm.after:.2f}</p></li>"
+        )
+    parts.append("</ul>")
+    return parts

@@ -1,0 +1,501 @@
+"""Verdicts change a bank of features: false alarms enter it, what should be found stays out, and
+verdicts that belong elsewhere are refused in one sentence.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from segunc import build_network, save_network
+from segunc.baselines.anomaly import Anomaly
+from segunc.baselines.features import FeatureDensity
+from segunc.baselines.frame_choice import farthest_frames
+from segunc.baselines.verdict_features import mask_of
+from segunc.core.errors import InputError
+from segunc.data.images import load_image
+from segunc.gallery.review_page import run_id
+from segunc.maps.labelled import open_maps
+from segunc.maps.regions import strongest_regions
+from segunc.maps.verdicts import JudgedRegion
+from segunc.networks.description import NetworkDescription
+from segunc.posteriors.model import load_model
+from tests.conftest import change_record
+from tests.support.fits import fit_folder
+from tests.verbs.processes import succeed
+
+LAYERS = ["body.encoder.features.3"]  # of stride 4
+ODD = (slice(40, 72), slice(40, 72))  # of every frame of the drive
+OTHER = (slice(40, 72), slice(180, 212))  # of the frame c of the drive
+THRESHOLD = 0.05
+
+
+@dataclass(frozen=True)
+class Drive:
+    """A model with a bank of two frames, and maps of three frames of another drive."""
+
+    model: Path
+    images: Path
+    maps: Path
+
+    def regions(self, frame: str) -> list[dict[str, Any]]:
+        """What the threshold flags in a frame, as a review page exports it: the left first."""
+        values = open_maps(self.maps).read(frame, "knn")
+        exported = []
+        for region in strongest_regions(values, THRESHOLD, smallest=50, most=5):
+            mask = np.zeros(values.shape, bool)
+            left, top, width, height = region.box
+            mask[top : top + height, left : left + width] = region.inside
+            exported.append(
+                {
+                    "box": list(region.box),
+                    "area": region.area,
+                    "size": list(values.shape),
+                    "mask": runs_of(mask),
+                    "score": "knn",
+                    "threshold": THRESHOLD,
+                    "value": float(values[mask].max()),
+                }
+            )
+        return sorted(exported, key=lambda region: region["box"][0])
+
+    def write(self, path: Path, *verdicts: tuple[str, str, Any], **changes: Any) -> Path:
+        """Write a file of verdicts (frame, verdict, region)."""
+        entries = []
+        for frame, verdict, region in verdicts:
+            entries.append(
+                {
+                    "frame": frame,
+                    "verdict": verdict,
+                    "note": "",
+                    "time": "2026-01-01T00:00:00Z",
+                    "reviewer": "Ana",
+                    "region": region,
+                }
+            )
+        content = {
+            "format": "segunc-verdicts",
+            "version": 2,
+            "run": run_id(open_maps(self.maps)),
+            "verdicts": entries,
+        }
+        path.write_text(json.dumps(content | changes))
+        return path
+
+    def learn(self, out: Path, verdicts: Path, **settings: Any) -> Any:
+        given = {"maps": str(self.maps), "compared": 0, **settings}
+        return fit_folder(FeatureDensity(verdicts=str(verdicts), **given), self.model, out)
+
+
+def runs_of(mask: Any) -> list[int]:
+    flat = np.concatenate([[0], mask.flatten().astype(int), [0]])
+    steps = np.diff(flat)
+    starts = np.flatnonzero(steps == 1)
+    ends = np.flatnonzero(steps == -1)
+    return np.stack([starts, ends - starts], 1).flatten().tolist()
+
+
+def write_images(folder: Path, images: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True)
+    for name, image in images.items():
+        cv2.imwrite(str(folder / f"{name}.png"), image)
+    return folder
+
+
+def road(number: int) -> Any:
+    """A grey picture, each a little brighter than the one before."""
+    return np.full((128, 256, 3), 110 + number, np.uint8)
+
+
+def textured(seed: int) -> Any:
+    """Coarse squares of two colours."""
+    squares = np.random.default_rng(seed).integers(0, 2, (8, 8, 1))
+    colours = squares * np.array([255, 20, 60]) + (1 - squares) * np.array([10, 240, 20])
+    return colours.repeat(4, 0).repeat(4, 1).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("drive")
+    description = NetworkDescription("FPN", "mobilenet_v2", ("road", "sky"), inference_size=None)
+    save_network(build_network(description), folder / "base")
+    known = write_images(folder / "known", {"0": road(0), "1": road(1)})
+    settings = FeatureDensity(images=str(known), layers=LAYERS)
+    fit_folder(settings, folder / "base", folder / "model")
+    images = {}
+    for name, number in {"a": 0, "b": 1, "c": 0}.items():
+        images[name] = road(number)
+        images[name][ODD] = textured(0)
+    images["c"][OTHER] = 255 - textured(5)
+    drive = Drive(folder / "model", write_images(folder / "images", images), folder / "maps")
+    predict(drive.model, drive.images, drive.maps)
+    return drive
+
+
+def predict(model: Path, images: Path, maps: Path, scores: str = "knn") -> None:
+    succeed(
+        "predict --device cpu --precision float32 --draws 1",
+        *("--model", model, "--input", images, "--scores", scores, "--out", maps),
+    )
+
+
+def knn(model: Any, image: Path) -> Any:
+    return model(load_image(image), scores=["knn"]).knn
+
+
+def test_a_false_alarm_enters_and_goes_on_other_frames(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "ana.json", ("a", "false-alarm", region))
+    learnt = drive.learn(tmp_path / "out", verdicts)
+    before = load_model(drive.model)
+    after = load_model(tmp_path / "out")
+    other = drive.images / "b.png"
+    assert knn(before, other)[ODD].max() > THRESHOLD
+    assert knn(after, other)[ODD].max() < THRESHOLD / 4
+    bank = after.attachments["features"]
+    assert bank.frames == ("0", "1", "a")
+    (entry,) = bank.verdicts
+    assert entry["files"].keys() == {"ana.json"}
+    assert entry["false_alarms"] == 1
+    assert entry["added"] > 64
+    stored = load_file(tmp_path / "out" / "features.safetensors")
+    origins = stored["0.origins"]
+    assert (origins[:, 0] == 2).sum() == entry["added"]
+    assert len(stored["0.bank"]) == len(origins)
+    assert learnt.summary == f"knn, with {entry['added']} features of 1 false alarms"
+
+
+def test_only_places_of_the_region_enter(drive: Drive, tmp_path: Path) -> None:
+    region = drive.regions("c")[0]
+    verdicts = drive.write(tmp_path / "ana.json", ("c", "false-alarm", region))
+    drive.learn(tmp_path / "out", verdicts)
+    origins = load_file(tmp_path / "out" / "features.safetensors")["0.origins"]
+    _, row, column, train_id = origins[origins[:, 0] == 2].T
+    left, top, width, height = region["box"]
+    place = 4  # pixels of a place
+    assert (row * 128 > top - place).all()
+    assert (row * 128 < top + height + place).all()
+    assert (column * 256 < left + width + place).all()
+    assert (train_id == 255).all()
+    after = load_model(tmp_path / "out")
+    assert knn(after, drive.images / "c.png")[OTHER].max() > THRESHOLD
+
+
+def test_a_true_alarm_stays_out(drive: Drive, tmp_path: Path) -> None:
+    odd, other = drive.regions("c")
+    # Another reviewer called a region false that covers both.
+    whole = np.zeros((128, 256), bool)
+    whole[36:76, 36:216] = True
+    both = {**odd, "mask": runs_of(whole), "box": [36, 36, 180, 40], "area": int(whole.sum())}
+    verdicts = drive.write(
+        tmp_path / "ana.json", ("c", "true-alarm", other), ("c", "false-alarm", both)
+    )
+    drive.learn(tmp_path / "out", verdicts)
+    after = load_model(tmp_path / "out")
+    image = drive.images / "c.png"
+    assert knn(after, image)[ODD].max() < THRESHOLD / 4
+    assert knn(after, image)[OTHER].max() > THRESHOLD
+    assert after.attachments["features"].verdicts[0]["to_find"] == 1
+    frame, _, column, _ = load_file(tmp_path / "out" / "features.safetensors")["0.origins"].T
+    learnt = column[frame == 2] * 256
+    assert len(learnt)
+    assert ((learnt < OTHER[1].start - 4) | (learnt > OTHER[1].stop + 4)).all()
+
+
+def test_a_region_that_reviewers_dispute_stays_out(drive: Drive, tmp_path: Path) -> None:
+    odd, other = drive.regions("c")
+    ana = drive.write(tmp_path / "ana.json", ("c", "false-alarm", odd), ("c", "false-alarm", other))
+    ben = drive.write(tmp_path / "ben.json", ("c", "false-alarm", odd), ("c", "true-alarm", other))
+    ben.write_text(ben.read_text().replace("Ana", "Ben"))
+    said: list[str] = []
+    settings = FeatureDensity(verdicts=[str(ana), str(ben)], maps=str(drive.maps), compared=0)
+    model = settings.fit(load_model(drive.model), device="cpu", say=said.append)
+    assert "1 region called false by one reviewer and true or missed by another" in said[0]
+    (entry,) = model.attachments["features"].verdicts
+    assert entry["files"].keys() == {"ana.json", "ben.json"}
+    assert (entry["false_alarms"], entry["to_find"]) == (1, 1)
+    assert knn(model, drive.images / "c.png")[OTHER].max() > THRESHOLD
+
+
+def test_alarms_of_a_score_without_the_bank_are_not_compared(drive: Drive, tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    predict(drive.model, drive.images, maps, "deterministic-entropy,knn")
+    seen = Drive(drive.model, drive.images, maps)
+    (region,) = seen.regions("a")
+    by_entropy = {**region, "score": "deterministic-entropy"}
+    verdicts = seen.write(tmp_path / "v.json", ("a", "false-alarm", by_entropy))
+    said: list[str] = []
+    settings = FeatureDensity(
+        verdicts=str(verdicts), maps=str(maps), changes=str(tmp_path / "changes.html")
+    )
+    settings.fit(load_model(drive.model), device="cpu", say=said.append)
+    assert "changes.html is not written: the alarms are of deterministic-entropy" in said[-1]
+    assert not (tmp_path / "changes.html").exists()
+
+
+def bank_of_the_drive(drive: Drive, out: Path) -> Drive:
+    """The same drive, seen by a model whose bank holds its frames."""
+    model = out / "model"
+    settings = FeatureDensity(images=str(drive.images), layers=LAYERS)
+    fit_folder(settings, drive.model.parent / "base", model)
+    maps = out / "maps"
+    predict(model, drive.images, maps)
+    return Drive(model, drive.images, maps)
+
+
+def test_features_of_the_bank_within_a_missed_object_are_removed(
+    drive: Drive, tmp_path: Path
+) -> None:
+    (_, other) = drive.regions("c")
+    seen = bank_of_the_drive(drive, tmp_path)
+    drawn = {**other, "score": None, "threshold": None, "value": None}
+    image = drive.images / "c.png"
+    assert knn(load_model(seen.model), image)[OTHER].max() < THRESHOLD
+    verdicts = seen.write(tmp_path / "ana.json", ("c", "missed", drawn))
+    seen.learn(tmp_path / "out", verdicts)
+    after = load_model(tmp_path / "out")
+    assert knn(after, image)[OTHER].max() > THRESHOLD
+    assert after.attachments["features"].verdicts[0]["removed"] >= 64
+
+
+def test_a_frame_of_the_same_name_keeps_its_features(drive: Drive, tmp_path: Path) -> None:
+    (_, other) = drive.regions("c")
+    (odd,) = drive.regions("a")
+    known = write_images(tmp_path / "known", {"c": road(3), "1": road(4)})
+    model = tmp_path / "model"
+    fit_folder(FeatureDensity(images=str(known), layers=LAYERS), drive.model.parent / "base", model)
+    predict(model, drive.images, tmp_path / "maps")
+    seen = Drive(model, drive.images, tmp_path / "maps")
+    verdicts = seen.write(
+        tmp_path / "v.json", ("c", "true-alarm", other), ("a", "false-alarm", odd)
+    )
+    learnt = seen.learn(tmp_path / "out", verdicts)
+    assert learnt.attachments["features"].verdicts[0]["removed"] == 0
+
+
+def test_a_bank_that_holds_what_should_be_found_is_told(drive: Drive, tmp_path: Path) -> None:
+    (odd,) = drive.regions("a")
+    seen = bank_of_the_drive(drive, tmp_path)
+    # Frame a is called true, and the same object in the frames b and c is in the bank.
+    drawn = {**odd, "score": None, "threshold": None, "value": None}
+    verdicts = seen.write(tmp_path / "ana.json", ("a", "missed", drawn))
+    said: list[str] = []
+    settings = FeatureDensity(verdicts=str(verdicts), maps=str(seen.maps), compared=0)
+    settings.fit(load_model(seen.model), device="cpu", say=said.append)
+    (told,) = [line for line in said if "holds what should be found" in line]
+    assert "first on frame a" in told
+
+
+def test_two_rounds_follow_each_other(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    first = drive.write(tmp_path / "one.json", ("a", "false-alarm", region))
+    drive.learn(tmp_path / "first", first)
+    predict(tmp_path / "first", drive.images, tmp_path / "maps")
+    second = Drive(tmp_path / "first", drive.images, tmp_path / "maps")
+    (left,) = second.regions("c")
+    verdicts = second.write(tmp_path / "two.json", ("c", "false-alarm", left))
+    second.learn(tmp_path / "second", verdicts)
+    rounds = load_model(tmp_path / "second").attachments["features"].verdicts
+    assert [list(entry["files"]) for entry in rounds] == [["one.json"], ["two.json"]]
+    assert knn(load_model(tmp_path / "second"), drive.images / "c.png").max() < THRESHOLD
+
+
+def refused(drive: Drive, out: Path, verdicts: Path, said: str, **settings: Any) -> str:
+    with pytest.raises(InputError, match=said) as error:
+        drive.learn(out, verdicts, **settings)
+    assert not out.exists()
+    return error.value.hint
+
+
+def test_verdicts_of_another_run_are_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region), run="0" * 16)
+    hint = refused(drive, tmp_path / "out", verdicts, "holds verdicts on the run 0000000000000000")
+    assert "maps" in hint
+
+
+def test_maps_of_another_bank_are_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    drive.learn(tmp_path / "first", verdicts)
+    learnt = Drive(tmp_path / "first", drive.images, drive.maps)
+    hint = refused(learnt, tmp_path / "out", verdicts, "maps made with the feature bank")
+    assert "--base" in hint
+
+
+def test_maps_of_another_network_are_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    torch.manual_seed(1)
+    description = NetworkDescription("FPN", "mobilenet_v2", ("road", "sky"), inference_size=None)
+    save_network(build_network(description), tmp_path / "base")
+    settings = FeatureDensity(images=str(drive.model.parent / "known"), layers=LAYERS)
+    fit_folder(settings, tmp_path / "base", tmp_path / "model")
+    other = Drive(tmp_path / "model", drive.images, drive.maps)
+    hint = refused(other, tmp_path / "out", verdicts, "holds maps of the network")
+    assert "--base" in hint
+
+
+def test_a_missing_frame_is_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    images = tmp_path / "images"
+    shutil.copytree(drive.images, images)
+    (images / "a.png").unlink()
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    said = "1 frames with verdicts have no image, first 'a'"
+    hint = refused(drive, tmp_path / "out", verdicts, said, images=str(images))
+    assert "--features.images" in hint
+
+
+def test_another_image_of_the_same_name_is_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    images = write_images(tmp_path / "images", {"a": road(77)})
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    said = "is not the image that was predicted"
+    refused(drive, tmp_path / "out", verdicts, said, images=str(images))
+
+
+@pytest.mark.parametrize("verdict", ["true-alarm", "unsure"])
+def test_verdicts_without_a_false_alarm_are_refused(
+    drive: Drive, tmp_path: Path, verdict: str
+) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "v.json", ("a", verdict, region))
+    said = "v.json holds no region that was called a false alarm"
+    hint = refused(drive, tmp_path / "out", verdicts, said)
+    assert "key s" in hint
+
+
+def test_a_false_alarm_on_a_whole_frame_has_no_place(drive: Drive, tmp_path: Path) -> None:
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", None))
+    refused(drive, tmp_path / "out", verdicts, "no region that was called a false alarm")
+
+
+def test_a_region_of_another_size_is_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(
+        tmp_path / "v.json", ("a", "false-alarm", {**region, "size": [128, 255]})
+    )
+    refused(drive, tmp_path / "out", verdicts, "was judged on 255 x 128 pixels")
+
+
+def test_a_model_without_a_bank_is_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    bare = Drive(drive.model.parent / "base", drive.images, drive.maps)
+    hint = refused(bare, tmp_path / "out", verdicts, "the base has no bank of features")
+    assert "--features.images" in hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"verdicts": "a.json", "layers": LAYERS}, "features.layers has no use"),
+        ({"verdicts": "a.json", "frames": 3}, "features.frames has no use"),
+        ({"choose": "farthest"}, "does not say how many frames"),
+        ({"maps": "maps"}, "features.maps is given without verdicts"),
+        ({"changes": "page.html"}, "features.changes is given without verdicts"),
+        ({"verdicts": "a.json", "changes": "a.html", "compared": 0}, "features.compared is 0"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        FeatureDensity(**settings)
+
+
+def test_verdicts_without_maps_are_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    refused(drive, tmp_path / "out", verdicts, "says nothing of the run", maps=None)
+
+
+def test_a_sum_of_the_earlier_bank_is_removed_and_refused(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    settings = Anomaly(images=str(drive.model.parent / "known"), parts=["knn"])
+    with_sum = tmp_path / "sum"
+    fit_folder(settings, drive.model, with_sum)
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    said: list[str] = []
+    learning = FeatureDensity(verdicts=str(verdicts), maps=str(drive.maps), compared=0)
+    model = learning.fit(load_model(with_sum), device="cpu", say=said.append)
+    removed = model.write(tmp_path / "out")
+    assert "with a former feature bank" in removed[0]
+    assert "segunc finetune --method anomaly" in said[-1]
+    assert load_model(tmp_path / "out").attachments.keys() == {"features"}
+    shutil.copy(with_sum / "anomaly.json", tmp_path / "out")
+    with pytest.raises(InputError, match="was fitted with other features") as error:
+        load_model(tmp_path / "out")
+    assert "segunc finetune --method anomaly" in error.value.hint
+
+
+def test_the_command_tells_what_goes_and_writes_a_page(drive: Drive, tmp_path: Path) -> None:
+    (region,) = drive.regions("a")
+    other = drive.regions("c")[1]
+    verdicts = drive.write(
+        tmp_path / "v.json", ("a", "false-alarm", region), ("c", "true-alarm", other)
+    )
+    page = tmp_path / "changes.html"
+    done = succeed(
+        "finetune --method features --device cpu",
+        *("--base", drive.model, "--features.verdicts", verdicts),
+        *("--features.maps", drive.maps, "--features.changes", page),
+        *("--out", tmp_path / "out"),
+    )
+    text = done.stdout + done.stderr
+    assert "Into the bank: 1 false alarm on 1 frame, with" in text
+    assert "1 of 1 false alarms go." in text
+    assert "2 of 2 other alarms go." in text
+    assert "0 of 1 alarms that were called true go." in text
+    written = page.read_text()
+    assert written.count("<img") == 4
+    assert "<script" not in written
+    assert "<td>4</td><td>1</td>" in written
+
+
+def test_a_mask_is_that_of_its_runs() -> None:
+    region = JudgedRegion(box=(1, 0, 2, 2), area=4, size=(3, 4), mask=(1, 2, 5, 2))
+    expected = np.zeros((3, 4), bool)
+    expected[:2, 1:3] = True
+    np.testing.assert_array_equal(mask_of(region), expected)
+
+
+def test_farthest_frames_are_spread() -> None:
+    angles = torch.tensor([0.0, 0.01, 0.02, 0.03, 1.5, 3.0])
+    means = torch.stack([angles.cos(), angles.sin()], 1)
+    assert farthest_frames(means, 1) == [3]
+    assert farthest_frames(means, 2) == [3, 5]
+    assert farthest_frames(means, 3) == [3, 4, 5]
+    assert farthest_frames(means, 9) == [0, 1, 2, 3, 4, 5]
+
+
+def test_equal_frames_are_chosen_in_their_order() -> None:
+    assert farthest_frames(torch.ones(4, 3), 2) == [0, 1]
+
+
+def test_a_bank_of_the_farthest_frames(drive: Drive, tmp_path: Path) -> None:
+    images = {str(number): road(number) for number in range(4)}
+    images["3"] = np.full((128, 256, 3), 250, np.uint8)
+    folder = write_images(tmp_path / "images", images)
+    base = drive.model.parent / "base"
+    settings = {"images": str(folder), "layers": LAYERS, "frames": 2}
+    chosen = {}
+    for choose in ("even", "farthest"):
+        fit_folder(FeatureDensity(choose=choose, **settings), base, tmp_path / choose)
+        chosen[choose] = load_model(tmp_path / choose).attachments["features"].frames
+    assert chosen["even"] == ("0", "3")
+    assert len(chosen["farthest"]) == 2
+    assert "3" in chosen["farthest"]
+
+
+def test_a_record_of_an_earlier_version_has_no_verdicts(drive: Drive, tmp_path: Path) -> None:
+    shutil.copytree(drive.model, tmp_path / "model")
+    change_record(tmp_path / "model" / "features.json", without=["verdicts"])
+    assert load_model(tmp_path / "model").attachments["features"].verdicts == ()
