@@ -258,9 +258,10 @@ class FeatureDistances:
         """Return mean distances ``[n, H, W]`` relative to what is usual at each place, smoothed."""
         relative: Tensor = distances
         if self.levels:
-            level = torch.stack(list(self.levels)).mean(0)[None, None]
+            grid = torch.stack(list(self.levels)).mean(0)[None, None]
             size = relative.shape[-2:]
-            relative = relative - F.interpolate(level, size, mode="bilinear", align_corners=False)[0]
+            level = F.interpolate(grid, size, mode="bilinear", align_corners=False)
+            relative = relative - level[0]
         if self.smoothing:
             relative = smoothed(relative, self.smoothing)
         if self.levels:

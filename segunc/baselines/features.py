@@ -181,7 +181,6 @@ class FeatureBank(Attachment):
             )
         return {name: tensor[chosen] for name, tensor in bank.items()}
 
-
     def _usual(self, usual: Tensor, frames: Collection[str] | None) -> Tensor:
         """Return the usual distances ``[M, 4]`` of features of some training frames alone (None: of
         all).
