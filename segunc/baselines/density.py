@@ -1,10 +1,12 @@
 """How unlike the training frames the features of a frame are: evidence that no draw of the network
 gives. The distance of each feature map is computed at its places, upsampled to the frame, and
-averaged over layers and sizes.
+averaged over layers and sizes. On request it is taken relative to what is usual at its place of the
+frame, and smoothed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
@@ -23,6 +25,12 @@ from segunc.scores import FEATURE_DISTANCE, NEAREST
 # Places, and features of a bank, that are multiplied at a time. On a CPU their cosines stay in the
 # cache, however large the bank.
 BLOCK = {"cpu": 512, "cuda": 8192}
+# Of the training frames: features of each map whose distances say what is usual at a place.
+USUAL_FEATURES = 7_500
+PLACE_GRID = 12  # rows and columns of the grid of places of a frame
+# A cell of the grid counts as if it held this many more distances, all of them the mean of all
+# cells, so that few distances do not decide.
+PLACE_PRIOR = 20
 
 
 class Neighbours:
@@ -103,19 +111,104 @@ def nearest_frames(
     return [min(candidates) for candidates in zip(*nearest, strict=True)]
 
 
+def usual_distances(features: Tensor, origins: Tensor) -> Tensor:
+    """Return how far features of the training frames are from the nearest feature of another
+    training frame, and where they are.
+
+    Args:
+        features: of the bank, ``[N, D]`` in random order; at most the first USUAL_FEATURES are
+            taken.
+        origins: frame number, row and column of each, ``[N, 3]`` or more columns.
+
+    Returns:
+        ``[M, 4]`` float32: frame number, row and column as shares 0..1, and distance 0..2.
+
+    Raises:
+        InputError: all features are of one frame.
+    """
+    frames = origins[:, 0]
+    if len(frames.unique()) < 2:
+        raise InputError(
+            "features.by_place compares frames of the bank with each other, and it holds one alone",
+            hint="give more frames, or --features.by_place false",
+        )
+    unit = F.normalize(features.float(), dim=1)
+    distances = []
+    for block in torch.arange(min(len(unit), USUAL_FEATURES)).split(BLOCK["cpu"]):
+        cosines = unit[block] @ unit.T
+        cosines[frames[block, None] == frames] = -1.0
+        distances.append((1.0 - cosines.amax(1)).clamp(0.0, 2.0))
+    usual = torch.cat(distances)
+    return torch.cat([origins[: len(usual), :3].float(), usual[:, None]], 1)
+
+
+def place_levels(usual: Tensor) -> Tensor:
+    """Return by how much distances at each place of the frame are usually above their mean.
+
+    Args:
+        usual: what :func:`usual_distances` returns, ``[M, 4]``.
+
+    Returns:
+        ``[PLACE_GRID, PLACE_GRID]`` float32 on the device of ``usual``; cells are equal parts of
+        the frame's height and width.
+
+    >>> import torch
+    >>> top = torch.tensor([[0, 0.04, 0.04, 0.5]]).repeat(20, 1)
+    >>> bottom = torch.tensor([[0, 0.96, 0.04, 0.1]]).repeat(20, 1)
+    >>> levels = place_levels(torch.cat([top, bottom]))
+    >>> [round(level, 3) for level in levels[:, 0].tolist()[::11]]
+    [0.1, -0.1]
+    """
+    mean = usual[:, 3].sum() / max(1, len(usual))
+    rows, columns = (usual[:, 1:3] * PLACE_GRID).long().clamp(0, PLACE_GRID - 1).unbind(1)
+    cells = rows * PLACE_GRID + columns
+    size = PLACE_GRID * PLACE_GRID
+    excess = torch.zeros(size, device=usual.device).index_add_(0, cells, usual[:, 3] - mean)
+    levels = excess / (cells.bincount(minlength=size) + PLACE_PRIOR)
+    return levels.view(PLACE_GRID, PLACE_GRID)
+
+
+def smoothed(maps: Tensor, deviation: float) -> Tensor:
+    """Return maps ``[n, H, W]`` after a Gaussian filter whose standard deviation is in pixels. The
+    edge of a map is continued beyond it.
+    """
+    radius = math.ceil(3 * deviation)
+    steps = torch.arange(-radius, radius + 1, dtype=maps.dtype, device=maps.device)
+    weights = torch.softmax(-0.5 * (steps / deviation) ** 2, dim=0)
+    padded = F.pad(maps[:, None], (radius, radius, radius, radius), mode="replicate")
+    rows = F.conv2d(padded, weights.view(1, 1, 1, -1))
+    return F.conv2d(rows, weights.view(1, 1, -1, 1))[:, 0]
+
+
 class FeatureDistances:
-    """How far the features of frames are from those of the training frames; ``whole`` asks for
-    frames at their own size.
+    """How far the features of frames are from those of the training frames.
+
+    Args:
+        extractor: makes the maps.
+        banks: a bank for each map.
+        whole: asks for frames at their own size.
+        levels: for each map, what is subtracted from its distances at each place of the frame
+            (:func:`place_levels`); empty subtracts nothing.
+        smoothing: standard deviation in pixels of the Gaussian filter of the mean distance; 0
+            filters nothing.
     """
 
     gives = frozenset({FEATURE_DISTANCE})
 
     def __init__(
-        self, extractor: FeatureExtractor, banks: Sequence[Neighbours], *, whole: bool = False
+        self,
+        extractor: FeatureExtractor,
+        banks: Sequence[Neighbours],
+        *,
+        whole: bool = False,
+        levels: Sequence[Tensor] = (),
+        smoothing: float = 0.0,
     ) -> None:
         self.extractor = extractor
         self.banks = banks
         self.whole = whole
+        self.levels = levels
+        self.smoothing = smoothing
 
     @torch.inference_mode()
     @full_float32()
@@ -151,7 +244,7 @@ class FeatureDistances:
             coarse = bank(unit_features(features)).view(len(images), 1, *features.shape[2:])
             covered = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
             distances.append(covered[:, 0, :height, :width] / len(maps))
-        evidence: dict[str, Any] = {FEATURE_DISTANCE: sum(distances)}
+        evidence: dict[str, Any] = {FEATURE_DISTANCE: self._relative(sum(distances))}
         if all(bank.frames for bank in self.banks):
             shares = [(rows / height, columns / width) for rows, columns in extents]
             nearest = []
@@ -160,6 +253,20 @@ class FeatureDistances:
                 nearest.append(partial(nearest_frames, frame))
             evidence[NEAREST] = nearest
         return evidence
+
+    def _relative(self, distances: Any) -> Tensor:
+        """Return mean distances ``[n, H, W]`` relative to what is usual at each place, smoothed."""
+        relative: Tensor = distances
+        if self.levels:
+            grid = torch.stack(list(self.levels)).mean(0)[None, None]
+            size = relative.shape[-2:]
+            level = F.interpolate(grid, size, mode="bilinear", align_corners=False)
+            relative = relative - level[0]
+        if self.smoothing:
+            relative = smoothed(relative, self.smoothing)
+        if self.levels:
+            relative = relative.clamp(0.0, 2.0)
+        return relative
 
 
 def unit_features(maps: Tensor) -> Tensor:

@@ -17,12 +17,20 @@ import torch.nn.functional as F
 from safetensors.torch import load as load_tensors, save
 from torch import Tensor, nn
 
-from segunc.baselines.density import FeatureDistances, Neighbours, Sample, places_of, unit_features
+from segunc.baselines.density import (
+    FeatureDistances,
+    Neighbours,
+    Sample,
+    place_levels,
+    places_of,
+    unit_features,
+    usual_distances,
+)
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
 from segunc.baselines.frame_choice import Choice, chosen_frames
 from segunc.baselines.packaged_bank import PackagedBank
-from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
+from segunc.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
 from segunc.data.corruptions import Corruption
@@ -44,6 +52,8 @@ ENCODER = "witness."  # prefix of the names of the second encoder's weights
 # 4]`` the frame's number, row and column as shares of its height and width, and train id (255 for
 # none).
 BANK = ("bank", "origins")
+# Tensor of a map with ``features.by_place``: ``[M, 4]`` of :func:`usual_distances`.
+USUAL = "usual"
 SCORES = ("knn",)
 MIN_FEATURES = 10  # of each map, on normal pixels of one's own frames
 PACKAGED = "packaged"  # the bank that the package holds; also the key of its record
@@ -75,6 +85,8 @@ class FeatureBank(Attachment):
     resolution: Resolution = "network"
     # Of each round of verdicts: hashes of its files, and how many regions, frames and features.
     verdicts: tuple[Mapping[str, Any], ...] = ()
+    by_place: bool = False  # whether distances are relative to what is usual at their place
+    smoothing: float = 0.0  # standard deviation of the Gaussian filter, in pixels
 
     gives = frozenset({FEATURE_DISTANCE})
 
@@ -106,6 +118,7 @@ class FeatureBank(Attachment):
         tensors, extractor = self.opened(model)
         device = next(model.network.parameters()).device
         banks = []
+        levels = []
         for index in range(len(self.layers) * len(self.sizes)):
             bank = {}
             for name in BANK:
@@ -118,7 +131,17 @@ class FeatureBank(Attachment):
             if "origins" in bank:
                 names = [self.frames[number] for number in bank["origins"][:, 0].long().tolist()]
             banks.append(Neighbours(bank["bank"], names))
-        return [FeatureDistances(extractor, banks, whole=self.resolution == "frame")]
+            if self.by_place:
+                usual = self._usual(tensors[f"{index}.{USUAL}"].to(device), frames)
+                levels.append(place_levels(usual))
+        distances = FeatureDistances(
+            extractor,
+            banks,
+            whole=self.resolution == "frame",
+            levels=levels,
+            smoothing=self.smoothing,
+        )
+        return [distances]
 
     def opened(self, model: Model) -> tuple[dict[str, Tensor], FeatureExtractor]:
         """Return the tensors beside the model and the extractor of the features, on the device of
@@ -172,6 +195,15 @@ class FeatureBank(Attachment):
             )
         return {name: tensor[chosen] for name, tensor in bank.items()}
 
+    def _usual(self, usual: Tensor, frames: Collection[str] | None) -> Tensor:
+        """Return the usual distances ``[M, 4]`` of features of some training frames alone (None: of
+        all).
+        """
+        if frames is None:
+            return usual
+        wanted = torch.tensor([name in frames for name in self.frames], device=usual.device)
+        return usual[wanted[usual[:, 0].long()]]
+
 
 @dataclass(frozen=True)
 class FeatureDensity(MethodSettings):
@@ -195,6 +227,13 @@ class FeatureDensity(MethodSettings):
         corruptions: corruptions NAME:STRENGTH, e.g. noise:2. Features of corrupted frames are
             stored too, so that such corruptions count as normal.
         seed: random seed of the sample.
+        by_place: whether a distance counts relative to what is usual at its place of the frame.
+            What is usual is measured by comparing the training frames with each other, on a grid of
+            12 x 12 places. It finds more objects on the road and has fewer false alarms beside it,
+            if all frames come from cameras that are mounted alike.
+        smoothing: standard deviation, in pixels of the frames that the encoder sees before sizes,
+            of a Gaussian filter over the distances; 0 filters nothing. 12 suits frames of about
+            2000 x 1000 pixels.
         images ([DATASET:]FOLDER): frames of your own road instead of the training set; they need no
             labels. If there are anomaly labels, places that they mark are left out. They come from
             the data set, or from a folder labels or labels_masks beside the frames (0 normal, 1
@@ -246,6 +285,8 @@ class FeatureDensity(MethodSettings):
     maps: str | None = None
     compared: NonNegativeInt = 100
     changes: str | None = None
+    by_place: bool = False
+    smoothing: NonNegativeFloat = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -426,6 +467,9 @@ class TrainingFeatures:
         for index, sample in enumerate(self.maps):
             tensors[f"{index}.bank"] = sample.rows[:, :-4].half().contiguous()
             tensors[f"{index}.origins"] = sample.rows[:, -4:].contiguous()
+            if self.settings.by_place:
+                usual = usual_distances(sample.rows[:, :-4], sample.rows[:, -4:])
+                tensors[f"{index}.{USUAL}"] = usual
         return {**tensors, **_stored_encoder(self.encoder)}
 
 
@@ -513,6 +557,8 @@ def fit_features(run: FitRun[FeatureDensity]) -> Model:
         base_sha256=model.sha256,
         tensors_sha256=hashlib.sha256(content).hexdigest(),
         resolution=settings.resolution,
+        by_place=settings.by_place,
+        smoothing=settings.smoothing,
     )
     layers = ", ".join(features.layers)
     count = f"{features.count:,} features of {len(names)} frames"

@@ -25,7 +25,7 @@ import segunc
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
-from segunc.baselines.density import FeatureDistances, Neighbours
+from segunc.baselines.density import PLACE_GRID, FeatureDistances, Neighbours
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
@@ -297,7 +297,12 @@ def feature_sampler(drivable: list[int] | None) -> Sampler:
     network, posterior = bayesian()
     # So that some probabilities are 0, whose part of an entropy is 0.
     network.get_parameter("last.2.weight").data.mul_(3e3)
-    density = FeatureDistances(FeatureExtractor(network, ["stem"]), [Neighbours(torch.rand(40, 8))])
+    density = FeatureDistances(
+        FeatureExtractor(network, ["stem"]),
+        [Neighbours(torch.rand(40, 8))],
+        levels=[0.1 * torch.randn(PLACE_GRID, PLACE_GRID)],
+        smoothing=1.5,
+    )
     scales = (Standard(-1.0, 1.0), Standard(0.1, 0.1))
     surprise = Surprise.of(torch.randn(10_000))
     total = ScoreSum(
