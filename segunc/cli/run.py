@@ -182,6 +182,7 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
     )
     for control, risk in result.price.items():
         yield f"  {RISKS[control]}: {risk:.3g} on these units"
+    yield f"  false regions: {result.regions:.3g} a frame, of at least {threshold.smallest} pixels"
     for group, record in threshold.groups.items():
         value = f"{record['value']:.6g}"
         yield f"  group {group}: {threshold.score} >= {value}, from {record['units']} units"

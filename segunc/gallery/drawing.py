@@ -16,6 +16,7 @@ from segunc.colours import DisplayRange, colour_table, levels
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.decisions.flags import Threshold
+from segunc.decisions.preparation import AS_IT_IS, Prediction, Preparation
 from segunc.frames.source import format_time
 from segunc.maps.encoding import is_flagged
 from segunc.maps.labelled import LabelSources
@@ -129,7 +130,12 @@ class Sheet:
             share = index / (len(shown.ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
             self.write(tick, x, baseline, size, width, FAINT)
-        if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
+        is_on_scale = legend.preparation.level == "none"
+        if (
+            legend.threshold is not None
+            and is_on_scale
+            and shown.low <= legend.threshold <= shown.high
+        ):
             x = left + round(float(shown.share(np.float32(legend.threshold))) * width)
             thickness = max(4, size // 4)
             margin = size // 3
@@ -145,10 +151,10 @@ class Sheet:
 
 
 def _outline(
-    picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]
+    picture: Image, anomaly: Mask | None, legend: Legend, prepared: npt.NDArray[np.floating]
 ) -> Outlines:
-    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly,
-    in light lines with dark edges, visible on any colour.
+    """Outline in a picture what a legend flags of a prepared map of the same view, and a labelled
+    anomaly, in light lines with dark edges, visible on any colour.
 
     Returns:
         The meaning and the strokes of each outline.
@@ -156,7 +162,7 @@ def _outline(
     outlined: list[tuple[Mask, str, Strokes]] = []
     if legend.threshold is not None:
         words = f"Flagged: {legend.flagged}"
-        outlined.append((is_flagged(values, legend.threshold), words, FLAGGED_STROKES))
+        outlined.append((is_flagged(prepared, legend.threshold), words, FLAGGED_STROKES))
     if anomaly is not None:
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED_STROKES))
     thickness = outline_thickness(picture.shape[1])
@@ -195,6 +201,7 @@ class Legend:
     threshold: float | None = None  # at or above which pixels are flagged; None where none are
     promise: str = ""  # what is promised of the threshold, in few words
     source: str = ""  # name of the file of the threshold
+    preparation: Preparation = AS_IT_IS  # of a map, before it is compared with the threshold
 
     @classmethod
     def of(
@@ -210,14 +217,23 @@ class Legend:
         if flag is None:
             return legend
         promise = flag.short if flag.claims((manifest or {}).get("run", {})) else ""
-        return replace(legend, threshold=flag.value, promise=promise, source=flag.source)
+        return replace(
+            legend,
+            threshold=flag.value,
+            promise=promise,
+            source=flag.source,
+            preparation=flag.preparation,
+        )
 
     @property
     def flagged(self) -> str:
         """What a flagged pixel is: the promise, or else the threshold and its file."""
         if self.promise or self.threshold is None:
             return self.promise
-        words = f"{title_of(self.score, capital=False)} >= {self.threshold:g}"
+        title = title_of(self.score, capital=False)
+        if self.preparation.level == "frame":
+            title = f"rarity of {title} in its frame"
+        words = f"{title} >= {self.threshold:g}"
         return f"{words} ({self.source})" if self.source else words
 
     @property
@@ -264,6 +280,8 @@ def draw_overlay(
     legend: Legend,
     *,
     anomaly: Mask | None = None,
+    prediction: Prediction | None = None,
+    kept: Mask | None = None,
     caption: str = "",
 ) -> Image:
     """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
@@ -278,6 +296,8 @@ def draw_overlay(
             flags is outlined.
         legend: of the score.
         anomaly: labelled pixels ``[H, W]`` to outline.
+        prediction: class ids ``[h, w]``, for a legend that flags a surface alone.
+        kept: which pixels of the map count, ``[h, w]``; None for all.
         caption: a line on the frame.
 
     Returns:
@@ -305,7 +325,10 @@ def draw_overlay(
     darkened = _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
     grey = resize(image, width, height).astype(np.float32) @ darkened
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
-    outlines = _outline(picture, anomaly, legend, values)
+    prepared = values
+    if legend.threshold is not None and legend.preparation:
+        prepared = legend.preparation(values, prediction, kept)
+    outlines = _outline(picture, anomaly, legend, prepared)
     caption_lines = 1 if caption else 0
     lines = max(len(outlines), caption_lines)
     sheet = Sheet(height + round(size * (6.5 + 1.9 * lines)), width, picture)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,8 +150,11 @@ class FrameFiles:
         values: Values | None = row.attempt(self.reader.read, row.name, score)
         if values is None:
             return None
-        self._write_map(row, score, values)
         row.statistics[score] = self._statistics(row.name, score, values)
+        values = row.attempt(self._prepared, row.name, score, values)
+        if values is None:
+            return None
+        self._write_map(row, score, values)
         threshold = self._threshold(score)
         if threshold is not None:
             self._describe_strongest(row, score, values, threshold)
@@ -159,6 +163,15 @@ class FrameFiles:
         small = np.nan_to_num(shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
         self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
         return values
+
+    def _prepared(self, name: str, score: str, values: Values) -> Values:
+        """Return the map of a score as its threshold sees it, float32 ``[H, W]``."""
+        threshold = self.flag.get(score)
+        if threshold is None:
+            return values
+        kept = self.reader.kept(values.shape)
+        prediction = partial(self.reader.prediction_of, name)
+        return threshold.prepared(values, prediction, kept).astype(np.float32, copy=False)
 
     def _statistics(self, name: str, score: str, values: Values) -> dict[str, float]:
         """Return the statistics of a map as its run recorded them, or else measured; empty where

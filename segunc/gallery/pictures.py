@@ -86,8 +86,17 @@ class PictureWriter:
         maps = {legend.score: self.reader.read(name, legend.score) for legend in self.legends}
         pictures = {}
         for legend in self.legends:
+            prediction = None
+            if legend.preparation.place_ids:
+                prediction = self.reader.prediction_of(name)
             pictures[legend.score] = draw_overlay(
-                image, maps[legend.score], legend, anomaly=anomaly, caption=caption
+                image,
+                maps[legend.score],
+                legend,
+                anomaly=anomaly,
+                prediction=prediction,
+                kept=self.reader.kept(maps[legend.score].shape),
+                caption=caption,
             )
         return pictures
 

@@ -257,9 +257,8 @@ def _follow_score(
         events, crowded = find_events(
             reader,
             score,
-            threshold.value,
+            threshold,
             times,
-            smallest=threshold.smallest,
             masks=masks,
             first=first,
         )
