@@ -129,9 +129,9 @@ def test_a_threshold_that_prepares_nothing_gives_the_map_itself() -> None:
 def test_classes_of_a_place_are_found_by_name_or_by_number() -> None:
     assert classes_of_place(["tree"], ["road", "tree"]) == (1,)
     assert classes_of_place(["0", "3"], None) == (0, 3)
-    with pytest.raises(InputError, match="place. car: the maps have no such class"):
+    with pytest.raises(InputError, match=r"place. car: the maps have no such class"):
         classes_of_place(["car"], ["road", "tree"])
-    with pytest.raises(InputError, match="place. car: these maps do not name their classes"):
+    with pytest.raises(InputError, match=r"place. car: these maps do not name their classes"):
         classes_of_place(["car"], None)
 
 
