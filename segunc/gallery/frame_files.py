@@ -36,6 +36,7 @@ ANOMALY = "label/anomaly"
 TRUTH = "label/truth"
 THUMBNAIL_WIDTH = 320
 IMAGE_QUALITY = 80  # of JPEG
+LOWEST = np.finfo(np.float32).min  # what -inf becomes in a table of the page
 
 
 def labelled_objects(
@@ -216,7 +217,9 @@ class FrameFiles:
         threshold = self.flag.get(score)
         share = Threshold.found_share if threshold is None else threshold.found_share
         up_to = found_up_to(values[objects.number > 0], objects, share)
-        row.found[score] = [float(value) for value in up_to[counted]]
+        # No threshold finds an object outside of the place, and JSON holds no infinity.
+        finite = np.maximum(up_to[counted], LOWEST)
+        row.found[score] = [float(value) for value in finite]
 
     def _find_alarms(self, row: FrameRow, maps: Mapping[str, Values]) -> None:
         """List the alarms of the score that ranks the frames."""
@@ -228,8 +231,9 @@ class FrameFiles:
             return
         prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
         peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
+        finite_maps = {score: np.maximum(values, LOWEST) for score, values in maps.items()}
         row.alarms = find_alarms(
-            maps, ranking, threshold, prediction, self._smallest_region(ranking), peaks
+            finite_maps, ranking, threshold, prediction, self._smallest_region(ranking), peaks
         )
 
     def _threshold(self, score: str) -> float | None:

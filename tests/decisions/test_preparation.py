@@ -5,6 +5,7 @@ and the promise of prepared maps against a count by hand.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -437,8 +438,10 @@ def test_maps_and_model_flag_the_same_prepared_pixels(predicted: Job, tmp_path: 
     )
     numbers = of_maps.numbers["flagged"]["entropy"]
     assert numbers["risk"] == content["risk"]
-    assert of_model.numbers["flagged"]["entropy"]["risk"] == numbers["risk"]
-    assert of_model.numbers["flagged"]["entropy"]["normal_share"] == numbers["normal_share"]
+    # Rounding of the network may swap the ranks of two pixels.
+    found = of_model.numbers["flagged"]["entropy"]
+    assert found["risk"] == pytest.approx(numbers["risk"], abs=1e-3)
+    assert found["normal_share"] == pytest.approx(numbers["normal_share"], abs=1e-3)
 
 
 def flagged_pixels(job: Job, made: Any) -> dict[str, np.ndarray]:
@@ -518,6 +521,23 @@ def test_the_review_page_shows_the_prepared_map(predicted: Job, tmp_path: Path) 
         numbers, _ = ndimage.label(mask, np.ones((3, 3)))
         areas.append(int(np.bincount(numbers.ravel(), minlength=2)[1:].max()))
     assert any(f'\\"area\\":{area}' in rows for area in areas)
+
+
+def test_the_page_counts_objects_outside_of_the_place_as_not_found(
+    data: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+    result = calibrate(data["calibration"], out, place=["0"], smallest=4)
+    maps, masks = data["calibration"]
+    page = segunc.review(
+        maps=maps, anomaly_labels=masks, out=tmp_path / "review", flag=[str(out)]
+    ).page
+    assert page is not None
+    text = (page.parent / "data" / "frames.js").read_text()
+    found = [json.loads(part) for part in re.findall(r'\\"other\\":(\[[^\]]*\])', text)]
+    values = [value for of_frame in found for value in of_frame]
+    (note,) = [note for note in result.notes if "lie outside of the surface" in note]
+    assert sum(value < -1e38 for value in values) == int(note.split()[0])
 
 
 def test_an_exported_file_takes_no_prepared_threshold(predicted: Job, tmp_path: Path) -> None:
