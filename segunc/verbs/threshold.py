@@ -108,11 +108,13 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     units = _UnitLosses(calibration, options, levels)
     units.count()
     choice = _Choice(units, levels, method)
+    identities = calibration.identities()
+    note_on_copies = _check_copies(identities, choice.minimum_units, calibration.unit)
     key = choice.common_key(options.control)
     groups, notes_on_groups = choice.by_group(options.control)
-    made = _record(options, choice, key, groups, confidence)
+    made = _record(options, choice, key, groups, confidence, identities)
     write_json(Path(options.out), asdict(made))
-    notes = [calibration.note_on_unit, *units.notes(key), *notes_on_groups]
+    notes = [calibration.note_on_unit, note_on_copies, *units.notes(key), *notes_on_groups]
     return ThresholdResult(
         path=Path(options.out),
         threshold=made,
@@ -226,6 +228,33 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         unit=unit,
         note_on_unit=note,
         preparation=preparation,
+    )
+
+
+def _check_copies(identities: Mapping[str, str], needed: int, unit: str) -> str:
+    """Return a note on frames that are copies of others; empty where there is none.
+
+    Args:
+        identities: hash of each calibration frame by its name.
+        needed: the fewest units with which all levels can be had.
+        unit: what is exchangeable.
+
+    Raises:
+        InputError: each frame is a unit, and too few differ from each other.
+    """
+    different = len(set(identities.values()))
+    copies = len(identities) - different
+    if not copies:
+        return ""
+    if unit == "frame" and different < needed:
+        raise InputError(
+            f"only {different} of these {len(identities)} frames differ from each other, and "
+            f"{needed} different ones are needed; copies say nothing of frames to come",
+            hint="label other frames, or raise --level",
+        )
+    return (
+        f"{copies} of these {len(identities)} frames have the bytes of another one, and each "
+        "counts as independent; leave copies out with --frames"
     )
 
 
@@ -615,8 +644,12 @@ def _record(
     key: int,
     groups: Mapping[str, Mapping[str, float]],
     confidence: float | None,
+    identities: Mapping[str, str],
 ) -> GuaranteedThreshold:
-    """Return what ``threshold.json`` records of the threshold at a key."""
+    """Return what ``threshold.json`` records of the threshold at a key.
+
+    ``identities`` are the hashes of the calibration frames by their names.
+    """
     units = choice.units
     calibration = units.calibration
     promises = []
@@ -653,7 +686,7 @@ def _record(
         condition=_condition(number_of_units, calibration.preparation),
         model=model_of(calibration.run),
         settings=settings_of(calibration.run, calibration.score),
-        frames=calibration.identities(),
+        frames=identities,
         command=recorded_command("threshold", options),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         segunc=full_version(),

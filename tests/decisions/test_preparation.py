@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -380,6 +381,30 @@ def test_no_object_on_the_surface_is_refused(tmp_path: Path) -> None:
 def test_too_few_frames_name_the_number_that_is_needed(data: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"30 units are too few .* of 0.02, which needs 49"):
         calibrate(data["calibration"], tmp_path / "t.json", margin=1, level=0.02)
+
+
+def copy_first_frame(folders: tuple[Path, Path], copies: int) -> None:
+    """Write the first frame once more under other names."""
+    maps, masks = folders
+    for number in range(copies):
+        name = FRAMES[1]
+        shutil.copy(maps / "other" / f"{name}.npy", maps / "other" / f"day/copy{number:02d}.npy")
+        shutil.copy(masks / f"{name}.png", masks / f"day/copy{number:02d}.png")
+
+
+def test_a_set_of_copies_promises_nothing(tmp_path: Path) -> None:
+    folders = write_set(tmp_path, FRAMES[:3])
+    copy_first_frame(folders, 17)
+    message = "only 3 of these 20 frames differ from each other, and 4 different ones are needed"
+    with pytest.raises(InputError, match=message):
+        calibrate(folders, tmp_path / "t.json")
+
+
+def test_copies_among_enough_frames_are_a_note(tmp_path: Path) -> None:
+    folders = write_set(tmp_path, FRAMES[:12])
+    copy_first_frame(folders, 2)
+    result = calibrate(folders, tmp_path / "t.json")
+    assert any("2 of these 14 frames have the bytes of another one" in n for n in result.notes)
 
 
 def test_a_file_of_an_earlier_version_prepares_nothing(data: Any, tmp_path: Path) -> None:
