@@ -143,7 +143,7 @@ def measure(
             continue
         for control, values in losses.items():
             assert values is not None
-            rows[control].append(monotone(values, control).astype(np.float32))
+            rows[control].append(monotone(values, control))
     return Prices(np.stack(rows[CONTROLS[0]]), np.stack(rows[CONTROLS[1]]), outside, number)
 
 

@@ -91,15 +91,20 @@ class Preparation(Settings):
 
         Args:
             scores: of the frame, as values or as they are stored ``[H, W]``.
-            counted: which pixels count, bool ``[H, W]``; None for all. The others change nothing
-                in their neighbours.
+            counted: which pixels count, bool ``[H, W]``; None for all. The others, and scores that
+                are not finite, change nothing in their neighbours.
         """
+        if not self:
+            return scores
+        finite = np.isfinite(scores)
+        if not finite.all():  # only where no label counts, in maps of another tool
+            counted = counted_pixels(finite, counted)
         if self.level == "frame":
             scores = rarity(scores, counted)
         if not self.margin:
             return scores
-        if counted is not None:
-            scores = np.where(counted, scores, scores.min())
+        if counted is not None and counted.any():
+            scores = np.where(counted, scores, scores[counted].min())
         return dilated(scores, self.margin)
 
     def inside(self, prediction: Prediction | None, shape: tuple[int, ...]) -> Mask | None:
@@ -122,6 +127,14 @@ class Preparation(Settings):
                 f"map {shape[0]} x {shape[1]}"
             )
         return surface_hull(prediction, self.place_ids)
+
+    def name_of(self, score: str) -> str:
+        """Return what the numbers of a prepared map of a score are called.
+
+        >>> Preparation(level="frame").name_of("entropy")
+        'rarity of entropy in its frame'
+        """
+        return f"rarity of {score} in its frame" if self.level == "frame" else score
 
     @property
     def words(self) -> str:
@@ -186,8 +199,8 @@ def dilated(scores: Array, margin: int) -> Array:
 
 
 def counted_pixels(inside: Mask | None, kept: Mask | None) -> Mask | None:
-    """Return the pixels that lie in the place and are of the region of interest, ``[H, W]``; None
-    for all.
+    """Return the pixels of both masks ``[H, W]``, as of a place and of the region of interest; None
+    stands for all pixels.
     """
     if inside is None:
         return kept

@@ -230,10 +230,10 @@ class Legend:
         """What a flagged pixel is: the promise, or else the threshold and its file."""
         if self.promise or self.threshold is None:
             return self.promise
-        title = title_of(self.score, capital=False)
-        if self.preparation.level == "frame":
-            title = f"rarity of {title} in its frame"
+        title = self.preparation.name_of(title_of(self.score, capital=False))
         words = f"{title} >= {self.threshold:g}"
+        if self.preparation.margin:
+            words += f", {self.preparation.margin} pixels wider"
         return f"{words} ({self.source})" if self.source else words
 
     @property

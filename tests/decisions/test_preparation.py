@@ -98,6 +98,21 @@ def test_pixels_that_do_not_count_are_not_widened() -> None:
     assert not Preparation(margin=2)(values, kept=kept).any()
 
 
+@pytest.mark.parametrize("level", ["none", "frame"])
+def test_a_score_that_is_not_finite_is_not_widened(level: Any) -> None:
+    values = scores(8)
+    values[5, 5] = np.nan
+    wide = Preparation(level=level, margin=2).ranked(values)
+    values[5, 5] = values[np.isfinite(values)].min()
+    expected = dilated(values, 2)
+    assert np.isfinite(wide).all()
+    np.testing.assert_array_equal(
+        np.argsort(wide[0], kind="stable"), np.argsort(expected[0], kind="stable")
+    )
+    if level == "none":
+        np.testing.assert_array_equal(wide, expected)
+
+
 def test_outside_of_the_place_no_value_flags() -> None:
     values = scores(4)
     prediction = np.full(values.shape, TREE, np.uint8)
