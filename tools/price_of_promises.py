@@ -56,10 +56,7 @@ class Prices:
 def main(words: Sequence[str] | None = None) -> None:
     asked = read_options(words)
     reader = open_maps(Path(asked.maps))
-    options = EvaluateOptions(
-        maps=asked.maps, anomaly_labels=asked.anomaly_labels, dataset=asked.dataset
-    )
-    labels = label_sources(options).find(reader, reader.frames)
+    labels = labels_of(asked, reader)
     print(
         "| preparation | frames | objects outside | missed objects | flagged normal pixels "
         "| false regions |\n|---|---:|---:|---:|---:|---:|"
@@ -92,6 +89,14 @@ def read_options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--found-share", type=float, default=0.5)
     parser.add_argument("--smallest-object", type=int, default=10)
     return parser.parse_args(words)
+
+
+def labels_of(asked: argparse.Namespace, reader: MapsReader) -> ReviewLabels:
+    """Return the labels of the frames of the maps."""
+    options = EvaluateOptions(
+        maps=asked.maps, anomaly_labels=asked.anomaly_labels, dataset=asked.dataset
+    )
+    return label_sources(options).find(reader, reader.frames)
 
 
 def preparations(asked: argparse.Namespace, names: Sequence[str] | None) -> Iterator[Preparation]:

@@ -34,6 +34,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import surface_hull
 from tests.conftest import Job
 from tests.decisions.test_threshold import FRAMES, write_set
+from tools import price_of_promises
 from tools.simulate_guarantees import LEVEL, population, simulate
 
 ROAD = 0
@@ -481,7 +482,6 @@ def test_maps_and_model_flag_the_same_prepared_pixels(predicted: Job, tmp_path: 
     # Rounding of the network may swap the ranks of two pixels.
     found = of_model.numbers["flagged"]["entropy"]
     assert found["risk"] == pytest.approx(numbers["risk"], abs=1e-3)
-    assert found["normal_share"] == pytest.approx(numbers["normal_share"], abs=1e-3)
 
 
 def flagged_pixels(job: Job, made: Any) -> dict[str, np.ndarray]:
@@ -595,3 +595,31 @@ def test_an_exported_file_takes_no_prepared_threshold(predicted: Job, tmp_path: 
             draws=4,
             size=(64, 96),
         )
+
+
+def test_the_tool_for_prices_counts_as_the_verb_does(
+    data: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps, masks = data["calibration"]
+    words = ["--maps", str(maps), "--anomaly-labels", str(masks), "--score", "other"]
+    words += ["--place", "0", "--margins", "1", "--splits", "4", "--level", "0.2"]
+    price_of_promises.main(words)
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 4, "with and without a place, with and without levelled frames"
+    asked = price_of_promises.read_options(words)
+    reader = MapsReader(maps)
+    labels = price_of_promises.labels_of(asked, reader)
+    for preparation in price_of_promises.preparations(asked, None):
+        prices = price_of_promises.measure(reader, labels, preparation, asked)
+        key = price_of_promises.threshold_of(prices.missed, 0.2)
+        made = calibrate(
+            data["calibration"],
+            tmp_path / "t.json",
+            margin=1,
+            place=preparation.place or None,
+            level_frames=preparation.level == "frame",
+        )
+        assert len(prices.missed) == made.threshold.units
+        assert prices.missed[:, key].mean() == pytest.approx(made.threshold.risk)
+        if not preparation.place:
+            assert prices.flagged[:, key].mean() == pytest.approx(made.price["flagged-pixels"])
