@@ -850,6 +850,13 @@ class ThresholdOptions(Options, ClassTruthOptions):
             regions are not counted (default 50)
         smallest_object (N): smallest size of a labelled object, in pixels. Smaller labelled regions
             are left out, but only if their frame has a larger one (default 10)
+        place (A,B): classes of the surface that is promised, e.g. road,sidewalk. Outside the convex
+            hull of the pixels that are predicted as these classes, nothing is flagged and nothing
+            is promised (default: the whole frame)
+        margin (PIXELS): pixels by which everything that is flagged is widened to each side, 0 to
+            256 (default 0)
+        level_frames: replace each score by how rare it is within its frame, so that the threshold
+            flags about the same share of every frame
     """
 
     maps: Folder
@@ -872,6 +879,9 @@ class ThresholdOptions(Options, ClassTruthOptions):
     found_share: UnitInterval = 0.5
     smallest: PositiveInt = 50
     smallest_object: NonNegativeInt = 10
+    place: Names | None = None
+    margin: Annotated[int, Bound(least=0, most=256)] = 0
+    level_frames: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 threshold is known.
 
     python tools/simulate_guarantees.py [--draws 1000] [--population 2000]
+        [--margin PIXELS] [--level-frames]
 
 A population of small frames is made once; its mean loss is the risk. Each draw takes n of its
 frames with replacement, which are exchangeable with the next one, and calibrates by the package's
-own functions. Printed as one Markdown table, a row for each control and method: of each n the mean
-risk over the draws, and the share of draws whose risk is above the level.
+own functions. With --margin or --level-frames, maps are prepared first. Printed as one Markdown
+table, a row for each control and method: of each n the mean risk over the draws, and the share of
+draws whose risk is above the level.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.decisions.guarantee import MethodName
+from segunc.decisions.preparation import AS_IT_IS, Preparation
 from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene, monotone
 
 CONTROLS = ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept")
@@ -32,7 +35,7 @@ SIZE, CODES, SMALLEST = (
 Losses = npt.NDArray[np.float64]
 
 
-def scene(random: np.random.Generator) -> Scene:
+def scene(random: np.random.Generator, preparation: Preparation = AS_IT_IS) -> Scene:
     """Make a frame: smooth normal ground of its own difficulty, one to four objects of which some
     look like it, and wrong predictions that are more frequent where the score is high.
     """
@@ -44,17 +47,23 @@ def scene(random: np.random.Generator) -> Scene:
         scores[top : top + side, left : left + side] += random.gamma(3.0, 35.0)
     stored = np.clip(np.rint(scores), 0, 255).astype(np.uint8)
     wrong = random.random(SIZE) < 1 / (1 + np.exp((110 - scores - 25 * random.normal()) / 25))
-    return Scene(stored, anomaly, np.zeros(SIZE, np.uint8), wrong.astype(np.uint8))
+    prepared = preparation.ranked(stored)
+    if preparation.level == "frame":
+        # As codes, too: 60 of them a decade.
+        prepared = np.clip(np.rint(60 * prepared), 0, 255).astype(np.uint8)
+    return Scene(prepared, anomaly, np.zeros(SIZE, np.uint8), wrong.astype(np.uint8))
 
 
-def population(frames: int, seed: int = 0) -> dict[str, Losses]:
+def population(
+    frames: int, seed: int = 0, preparation: Preparation = AS_IT_IS
+) -> dict[str, Losses]:
     """Return the monotone losses of each frame at each threshold, float64 ``[N, 257]``,
     by control.
     """
     random = np.random.default_rng(seed)
     rows: dict[str, list[Losses]] = {control: [] for control in CONTROLS}
     for _ in range(frames):
-        frame = scene(random)
+        frame = scene(random, preparation)
         for control in CONTROLS:
             unit, counts = Pool(control), frame.counts(control, smallest=SMALLEST)
             assert counts is not None
@@ -90,13 +99,16 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--population", type=int, default=2000)
+    parser.add_argument("--margin", type=int, default=0, metavar="PIXELS")
+    parser.add_argument("--level-frames", action="store_true")
     asked = parser.parse_args(words)
+    preparation = Preparation("frame" if asked.level_frames else "none", asked.margin)
     columns = [f"n = {n}: mean risk, draws above {LEVEL:g}" for n in UNITS]
     print(
         f"| control | method | {' | '.join(columns)} |\n| --- | --- |"
         f" {' | '.join(['---:'] * len(UNITS))} |"
     )
-    for control, units in population(asked.population).items():
+    for control, units in population(asked.population, preparation=preparation).items():
         for name in get_args(MethodName):
             method = Method(name, None if name == "conformal" else CONFIDENCE)
             risks = [simulate(units, control, method, n, asked.draws) for n in UNITS]

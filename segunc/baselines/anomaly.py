@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -34,6 +33,7 @@ from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import to_device
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.labels import UNKNOWN
+from segunc.maps.regions import surface_hull
 from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
@@ -49,7 +49,6 @@ MIN_PIXELS_SEEN = 10  # pixels that reach a value up to which a surprise counts 
 # Labelled pixels that are taken from each frame. Neighbours hold the same information, and the
 # values of a thousand frames must fit into memory.
 MAX_PIXELS_PER_FRAME = 20_000
-MIN_SURFACE_SHARE = 0.01  # of a frame, that a connected piece of drivable surface covers
 
 
 @dataclass(frozen=True)
@@ -121,16 +120,8 @@ def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
     Returns:
         bool ``[H, W]``; all True where no piece is large.
     """
-    surface = np.isin(prediction.cpu().numpy(), classes).astype(np.uint8)
-    _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
-    areas = statistics[1:, cv2.CC_STAT_AREA]  # 0 is what is not drivable
-    large = np.flatnonzero(areas >= MIN_SURFACE_SHARE * surface.size) + 1
-    if not len(large):
-        return to_device(torch.ones(surface.shape, dtype=torch.bool), prediction.device)
-    points = cv2.findNonZero(np.isin(pieces, large).astype(np.uint8))
-    hull = np.zeros_like(surface)
-    cv2.fillConvexPoly(hull, cv2.convexHull(points), 1)
-    return to_device(torch.from_numpy(hull > 0), prediction.device)
+    hull = surface_hull(prediction.cpu().numpy(), classes)
+    return to_device(torch.from_numpy(hull), prediction.device)
 
 
 @dataclass(frozen=True)

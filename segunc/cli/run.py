@@ -176,15 +176,17 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
     threshold = result.threshold
     yield threshold.promise
     yield threshold.condition
+    score = threshold.preparation.name_of(threshold.score)
     yield (
-        f"threshold: {threshold.score} >= {threshold.value:.6g}, from {threshold.units} units"
+        f"threshold: {score} >= {threshold.value:.6g}, from {threshold.units} units"
         f" ({threshold.method}; {threshold.minimum_units} are the fewest)"
     )
     for control, risk in result.price.items():
         yield f"  {RISKS[control]}: {risk:.3g} on these units"
+    yield f"  false regions: {result.regions:.3g} a frame, of at least {threshold.smallest} pixels"
     for group, record in threshold.groups.items():
         value = f"{record['value']:.6g}"
-        yield f"  group {group}: {threshold.score} >= {value}, from {record['units']} units"
+        yield f"  group {group}: {score} >= {value}, from {record['units']} units"
     yield f"wrote {result.path}; give it to --flag"
 
 

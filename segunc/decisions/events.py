@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from scipy.optimize import linear_sum_assignment
 
 from segunc.core.files import csv_text, flat, write_file, write_json
 from segunc.core.progress import ConsoleProgress
+from segunc.decisions.flags import Threshold
 from segunc.maps.encoding import Array
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.regions import Mask, StrongRegion, strongest_regions
+from segunc.maps.regions import StrongRegion, strongest_regions
 
 # Of two boxes of one event: flagged regions change their outline more than objects do.
 MIN_OVERLAP = 0.1
@@ -168,9 +170,8 @@ class Event:
 def find_events(
     reader: MapsReader,
     score: str,
-    threshold: float,
+    threshold: Threshold,
     times: Sequence[float | None],
-    smallest: int = 1,
     masks: bool = False,
     first: int = 1,
 ) -> tuple[list[Event], int]:
@@ -179,9 +180,8 @@ def find_events(
     Args:
         reader: of the maps.
         score: that is flagged.
-        threshold: the smallest value that is flagged.
+        threshold: of the score, with the pixels of the smallest region that is followed.
         times: seconds of each frame in its video.
-        smallest: pixels of the smallest region that is followed.
         masks: whether to keep the mask of each region.
         first: number of the first event.
 
@@ -195,11 +195,13 @@ def find_events(
     frames = ConsoleProgress(label="events").follow(reader.frames)
     for name, time in zip(frames, times, strict=True):
         values = reader.read(name, score)
+        kept = reader.kept(values.shape)
+        values = threshold.prepared(values, partial(reader.prediction_of, name), kept)
         regions = strongest_regions(
             values,
-            threshold,
-            smallest=smallest,
-            kept=_kept_pixels(reader, values),
+            threshold.value,
+            smallest=threshold.smallest,
+            kept=kept,
             most=MAX_FOLLOWED_REGIONS + 1,
         )
         crowded += len(regions) > MAX_FOLLOWED_REGIONS
@@ -214,7 +216,7 @@ def find_events(
                 events[number] = Event(
                     id=number + first,
                     score=score,
-                    threshold=threshold,
+                    threshold=threshold.value,
                     start=moment,
                     end=moment,
                     peak={},
@@ -223,14 +225,6 @@ def find_events(
             if masks:
                 events[number].masks.append(_coco_mask(region, values))
     return list(events.values()), crowded
-
-
-def _kept_pixels(reader: MapsReader, values: Array) -> Mask | None:
-    """Return which pixels of a frame count, bool ``[H, W]``; None where all do."""
-    if reader.region is None:
-        return None
-    height, width = values.shape
-    return reader.region.at(height, width)
 
 
 def _highest(region: StrongRegion, values: Array) -> float:

@@ -18,6 +18,9 @@ from segunc.decisions.guarantee import (
     read_threshold,
     source_of,
 )
+from segunc.decisions.preparation import AS_IT_IS, Prediction, Preparation
+from segunc.maps.encoding import Array
+from segunc.maps.regions import Mask
 from segunc.metrics.objects import SMALLEST_OBJECT
 from segunc.scores import SCORES
 
@@ -49,6 +52,33 @@ class Threshold:
         if self.guarantee is None:
             return ""
         return f"{self.promise} {self.guarantee.condition}"
+
+    @property
+    def preparation(self) -> Preparation:
+        """What is done with a map before it is compared with the value."""
+        return AS_IT_IS if self.guarantee is None else self.guarantee.preparation
+
+    def prepared(
+        self,
+        scores: Array,
+        prediction: Callable[[], Prediction | None],
+        kept: Mask | None = None,
+    ) -> Array:
+        """Return the map that is compared with the value, ``[H, W]``; -inf where nothing is flagged
+        at any value.
+
+        Args:
+            scores: of a frame, floats ``[H, W]``.
+            prediction: returns the class ids of the frame ``[H, W]``; called if they are needed.
+            kept: which pixels count, bool ``[H, W]``; None for all.
+
+        Raises:
+            InputError: the prediction is needed, and there is none.
+        """
+        preparation = self.preparation
+        if not preparation:
+            return scores
+        return preparation(scores, prediction() if preparation.place_ids else None, kept)
 
     def claims(self, run: Mapping[str, Any]) -> bool:
         """Return whether the promise may be claimed for the frames of a run without its condition.

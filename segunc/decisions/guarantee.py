@@ -14,6 +14,7 @@ from typing import Any, Literal
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
 from segunc.core.files import differing_keys, json_sha256, read_result
+from segunc.decisions.preparation import AS_IT_IS, Preparation
 from segunc.scores import SCORES
 
 ControlName = Literal[
@@ -52,7 +53,7 @@ FITTED = {
     "constant": ("class_sets",),
 }
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
-LATER_KEYS = {"source", "smallest_object"}
+LATER_KEYS = {"source", "smallest_object", "preparation"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _HINT_CALIBRATE = "calibrate on maps like these: segunc threshold --maps MAPS"
 
@@ -62,7 +63,7 @@ class GuaranteedThreshold(Settings):
     """A threshold and what is promised of it."""
 
     score: str
-    value: float  # a pixel is flagged where its score is at or above it
+    value: float  # a pixel is flagged where its prepared score is at or above it
     form: str  # stored form of the maps, as evaluate records it
     control: ControlName
     method: MethodName
@@ -89,6 +90,8 @@ class GuaranteedThreshold(Settings):
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     source: str = ""  # see :func:`source_of`; empty where it is not known
     smallest_object: int = 0  # pixels; earlier versions counted labelled regions of any size
+    # What is done with a map before it is compared with the value; nothing in earlier versions.
+    preparation: Preparation = AS_IT_IS
     kind: str = "segunc threshold"
     version: int = 1
 
@@ -109,7 +112,7 @@ class GuaranteedThreshold(Settings):
         elif self.control == "false-alarms":
             bound = f"<= {self.level:g} a {_alarm_period(self.unit)}"
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
-        return f"{RISKS[self.control]} {bound}{sure}"
+        return f"{RISKS[self.control]}{_on_place(self.preparation.place)} {bound}{sure}"
 
     def check_run(self, run: Mapping[str, Any], source: str) -> None:
         """Check that the threshold belongs to the maps of a run.
@@ -173,7 +176,7 @@ def calibration_frames(
     return matched
 
 
-def promise_of(
+def promise_of(  # noqa: PLR0913  each is a part of the sentence
     control: str,
     level: float,
     *,
@@ -183,6 +186,7 @@ def promise_of(
     found_share: float,
     smallest: int,
     smallest_object: int,
+    place: Sequence[str] = (),
 ) -> str:
     """Return the promise of a control as one sentence.
 
@@ -195,20 +199,23 @@ def promise_of(
         found_share: share of an object's pixels that must be flagged for it to be found.
         smallest: pixels of the smallest flagged region that is a false alarm.
         smallest_object: pixels of the smallest labelled object.
+        place: names of the classes of the surface that is promised; none for the whole frame.
     """
     start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
     share = f"{100 * level:.3g} %"
     unit_name = unit_words(unit)
+    on_place = _on_place(place)
     if method == "clopper-pearson":
-        return f"{start}, at most {share} of the {unit_name}s have any {RISKS[control]}."
+        return f"{start}, at most {share} of the {unit_name}s have any {RISKS[control]}{on_place}."
     if control == "missed-pixels":
-        bounded = f"{share} of the anomaly pixels of a {unit_name} are missed"
+        bounded = f"{share} of the anomaly pixels{on_place} of a {unit_name} are missed"
     elif control == "flagged-pixels":
         bounded = f"{share} of the normal pixels of a {unit_name} are flagged"
     elif control == "missed-objects":
         bounded = (
-            f"{share} of the anomalous objects of a {unit_name} are missed; an object is found "
-            f"where {100 * found_share:.3g} % of its pixels are flagged{_specks(smallest_object)}"
+            f"{share} of the anomalous objects{on_place} of a {unit_name} are missed; "
+            f"an object is found where {100 * found_share:.3g} % of its pixels are flagged"
+            f"{_specks(smallest_object)}"
         )
     elif control == "false-alarms":
         bounded = (
@@ -217,10 +224,15 @@ def promise_of(
         )
     else:
         bounded = (
-            f"{share} of the pixels of a {unit_name} that are kept, below the threshold, are "
-            "wrongly predicted"
+            f"{share} of the pixels{on_place} of a {unit_name} that are kept, below the threshold, "
+            "are wrongly predicted"
         )
     return f"{start}, at most {bounded}."
+
+
+def _on_place(place: Sequence[str]) -> str:
+    """Return the words of a promise on the surface that it is about; empty for the whole frame."""
+    return f" on the surface of {' and '.join(place)}" if place else ""
 
 
 def _specks(smallest_object: int) -> str:

@@ -72,6 +72,8 @@ class Scene:
         known: which pixels have a label, ``[H, W]``.
         normal: which pixels are normal ground, ``[H, W]``.
         keys: of the score, ``[H, W]``; 0 where no label says anything.
+        inside: which labelled pixels lie in the place that is promised, ``[H, W]``. No threshold
+            flags the others.
         size: the number of keys K; there are K + 1 thresholds.
     """
 
@@ -82,6 +84,7 @@ class Scene:
         labels: Label | None,
         wrong: Label | None,
         bins: ScoreBins | None = None,
+        place: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """Rank the scores of a frame that has an anomaly label, class labels, or both.
 
@@ -91,6 +94,7 @@ class Scene:
             labels: train ids, 255 ignored, ``[H, W]``.
             wrong: whether the prediction is wrong: 0 right, 1 wrong, 255 unknown, ``[H, W]``.
             bins: rank the scores; None ranks them by their 16-bit keys.
+            place: where pixels can be flagged, ``[H, W]``; None for the whole frame.
         """
         self.known = known_pixels(anomaly, labels)
         self.normal = self.known if anomaly is None else anomaly == 0
@@ -99,6 +103,7 @@ class Scene:
         keys, self.size = rank(stored[self.known], bins)
         self.keys = np.zeros(stored.shape, keys.dtype)
         self.keys[self.known] = keys
+        self.inside = self.known if place is None else self.known & place
 
     def counts(
         self,
@@ -115,17 +120,22 @@ class Scene:
             smallest: pixels of the smallest flagged region that is a false alarm.
             smallest_object: pixels of the smallest labelled object.
 
+        With a place, normal pixels outside of it are never flagged, and anomalies and errors
+        outside of it do not count. An object counts if at least the share ``found_share`` of its
+        pixels lies in the place, because no threshold finds another one.
+
         Returns:
             None without the label that the control needs.
         """
         if control == "errors-kept":
             if self.wrong is None:
                 return None
-            wrong_and_kept = self._below(self.keys[self.wrong == 1])
-            kept = self._below(self.keys[self.wrong != IGNORE])
+            wrong_and_kept = self._below(self.keys[(self.wrong == 1) & self.inside])
+            kept = self._below(self.keys[(self.wrong != IGNORE) & self.inside])
             return np.stack([wrong_and_kept, kept])
         if control == "flagged-pixels":
-            below = self._below(self.keys[self.normal])
+            below = self._below(self.keys[self.normal & self.inside])
+            below += np.count_nonzero(self.normal & ~self.inside)
             pixels = below[-1]
             return np.stack([pixels - below, np.full_like(below, pixels)])
         if control == "false-alarms":
@@ -133,19 +143,33 @@ class Scene:
         if self.anomaly is None:
             return None
         if control == "missed-pixels":
-            missed = self._below(self.keys[self.anomaly == 1])
+            missed = self._below(self.keys[(self.anomaly == 1) & self.inside])
         else:
-            objects = Objects.of(self.anomaly, smallest_object)
-            keys = found_up_to(self.keys[objects.number > 0], objects, found_share)
-            missed = self._below(keys)
+            found = self.found_up_to(Objects.of(self.anomaly, smallest_object), found_share)
+            missed = self._below(found[found >= 0])
         return np.stack([missed, np.full_like(missed, missed[-1])])
+
+    def found_up_to(self, objects: Objects, found_share: float) -> npt.NDArray[np.int64]:
+        """Return the highest key at which each object is found, ``[N]``; -1 for an object of which
+        too little lies in the place.
+        """
+        is_object = objects.number > 0
+        keys = np.where(self.inside[is_object], self.keys[is_object].astype(np.int64), -1)
+        return np.asarray(found_up_to(keys, objects, found_share))
+
+    def regions(self, key: int, smallest: int) -> int:
+        """Return how many regions (8-connected) of at least ``smallest`` pixels of normal ground
+        are flagged at a key.
+        """
+        regions = Objects.of((self.keys >= key) & self.normal & self.inside)
+        return int(np.count_nonzero(regions.pixels >= smallest))
 
     def _alarms(self, smallest: int) -> Counts:
         """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal
         ground, at most :data:`MAX_ALARMS`, as their running maximum from the highest threshold
         down, int64 ``[K + 1]``.
         """
-        below = self._below(self.keys[self.normal])
+        below = self._below(self.keys[self.normal & self.inside])
         flagged = below[-1] - below
         alarms = np.zeros(self.size + 1, np.int64)
         most_alarms = 0
@@ -153,8 +177,7 @@ class Scene:
         above = self.size
         for key in reversed(alarm_keys(self.size)):
             if flagged[key] != flagged_above and flagged[key] >= smallest:
-                regions = Objects.of((self.keys >= key) & self.normal)
-                most_alarms = max(most_alarms, int(np.count_nonzero(regions.pixels >= smallest)))
+                most_alarms = max(most_alarms, self.regions(key, smallest))
             flagged_above = flagged[key]
             alarms[key:above] = most_alarms
             if most_alarms >= MAX_ALARMS:

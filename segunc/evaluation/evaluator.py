@@ -405,6 +405,7 @@ class Evaluator(Gatherer):
         mean_probabilities: npt.NDArray[np.float32] | None = None,
         labels: npt.NDArray[np.uint8] | None = None,
         anomaly: npt.NDArray[np.uint8] | None = None,
+        kept: npt.NDArray[np.bool_] | None = None,
     ) -> bool:
         """Count a frame, given by its name and the fields of :class:`LabelledFrame`.
 
@@ -423,6 +424,7 @@ class Evaluator(Gatherer):
                 unit_codes=self.unit_codes,
                 bins=self.bins,
                 smallest_object=self.measures.smallest_object,
+                kept=kept,
             )
             self.add(labelled)
         except InputError as error:

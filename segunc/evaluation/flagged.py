@@ -95,7 +95,17 @@ class Flagged(ArrayPart):
                 f"calibrated on maps stored as {guarantee.form}",
                 hint="evaluate maps of one tool, or give --flag SCORE=VALUE",
             )
-        return is_flagged(frame.values(self.score), self.threshold.value)
+        values = self.threshold.prepared(
+            frame.values(self.score), lambda: frame.prediction, frame.kept
+        )
+        return is_flagged(values, self.threshold.value)
+
+    def place(self, frame: LabelledFrame) -> Array | None:
+        """Return which pixels of a frame belong to the place that is promised, bool ``[H, W]``;
+        None for all.
+        """
+        preparation = self.threshold.preparation
+        return preparation.inside(frame.prediction, frame.stored[self.score].shape)
 
 
 class FalseAlarms(Flagged):
@@ -236,7 +246,7 @@ class Achieved(Flagged):
         if self.control in OF_ANOMALIES and frame.anomaly is None:
             return None
         flagged = self.flagged(frame).view(np.uint8)  # a score that is 1 where pixels are flagged
-        scene = Scene(flagged, frame.anomaly, frame.labels, frame.wrong)
+        scene = Scene(flagged, frame.anomaly, frame.labels, frame.wrong, place=self.place(frame))
         counts = scene.counts(
             self.control,
             found_share=self.guarantee.found_share,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.layouts import possible_labels
@@ -16,6 +18,7 @@ from segunc.evaluation.parts import CONFIDENCE
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Labels, LabelSources, ReviewLabels, choose_scores
 from segunc.maps.reader import MapsReader
+from segunc.maps.regions import Mask
 from segunc.maps.shards import frame_times
 
 NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled
@@ -68,7 +71,8 @@ def evaluate_maps(
     # Where no frame has a prediction the result says so; where only some lack it, these are left
     # out.
     predicted = any(reader.has(frame, PREDICTION) for frame in names)
-    read = partial(read_frame, reader, scores, label_files, predicted)
+    places = any(threshold.preparation.place_ids for threshold in evaluator.flag.values())
+    read = partial(read_frame, reader, scores, label_files, predicted, places=places)
     _count(evaluator, reader, scores, tested, read)
     result = evaluator.numbers(read)
     result["counts"] |= _unmatched(
@@ -138,6 +142,8 @@ def read_frame(
     label_files: ReviewLabels,
     predicted: bool | None,
     frame: str,
+    *,
+    places: bool = False,
 ) -> dict[str, Any]:
     """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for.
 
@@ -147,6 +153,7 @@ def read_frame(
         label_files: of the frames.
         predicted: whether the frame must have a prediction; None takes one where it is there.
         frame: its name.
+        places: whether a threshold needs the prediction to find the place that it flags.
     """
     # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
     anomaly = label_files.anomaly(frame)
@@ -161,5 +168,20 @@ def read_frame(
         needed.update(name for name in (*scores, CONFIDENCE) if reader.has(frame, name))
     elif anomaly is None:
         raise InputError(NO_LABEL)
+    if places and prediction is None and reader.has(frame, PREDICTION):
+        prediction = reader.prediction(frame)
     stored = {name: reader.read_stored(frame, name) for name in sorted(needed)}
-    return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}
+    return {
+        "stored": stored,
+        "prediction": prediction,
+        "labels": labels,
+        "anomaly": anomaly,
+        "kept": _kept_of(reader, stored.values()),
+    }
+
+
+def _kept_of(reader: MapsReader, maps: Iterable[npt.NDArray[Any]]) -> Mask | None:
+    """Return which pixels of a frame with these maps count; None where all do."""
+    for values in maps:
+        return reader.kept(values.shape)
+    return None

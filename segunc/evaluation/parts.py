@@ -84,6 +84,7 @@ class LabelledFrame:
             None: as this tool stores them.
         bins: score -> bins, of float maps that 16 bits cannot hold.
         smallest_object: pixels of the smallest labelled object.
+        kept: which pixels the maps hold scores of, bool; None for all.
         anomaly_pixels: normal, anomalous and ignored pixels, int64 ``[3]``; zeros without a label.
 
     Raises:
@@ -100,6 +101,7 @@ class LabelledFrame:
     unit_codes: Collection[str] | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
     smallest_object: int = SMALLEST_OBJECT
+    kept: npt.NDArray[np.bool_] | None = None
     anomaly_pixels: Counts = field(init=False)
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 

@@ -16,6 +16,7 @@ from segunc.colours import DisplayRange, colour_table, levels
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.decisions.flags import Threshold
+from segunc.decisions.preparation import AS_IT_IS, Prediction, Preparation
 from segunc.frames.source import format_time
 from segunc.maps.encoding import is_flagged
 from segunc.maps.labelled import LabelSources
@@ -129,8 +130,9 @@ class Sheet:
             share = index / (len(shown.ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
             self.write(tick, x, baseline, size, width, FAINT)
-        if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
-            x = left + round(float(shown.share(np.float32(legend.threshold))) * width)
+        mark_at = legend.threshold_on_scale
+        if mark_at is not None:
+            x = left + round(float(shown.share(np.float32(mark_at))) * width)
             thickness = max(4, size // 4)
             margin = size // 3
             mark = np.array([FLAGGED], np.uint8)
@@ -145,10 +147,10 @@ class Sheet:
 
 
 def _outline(
-    picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]
+    picture: Image, anomaly: Mask | None, legend: Legend, prepared: npt.NDArray[np.floating]
 ) -> Outlines:
-    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly,
-    in light lines with dark edges, visible on any colour.
+    """Outline in a picture what a legend flags of a prepared map of the same view, and a labelled
+    anomaly, in light lines with dark edges, visible on any colour.
 
     Returns:
         The meaning and the strokes of each outline.
@@ -156,7 +158,7 @@ def _outline(
     outlined: list[tuple[Mask, str, Strokes]] = []
     if legend.threshold is not None:
         words = f"Flagged: {legend.flagged}"
-        outlined.append((is_flagged(values, legend.threshold), words, FLAGGED_STROKES))
+        outlined.append((is_flagged(prepared, legend.threshold), words, FLAGGED_STROKES))
     if anomaly is not None:
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED_STROKES))
     thickness = outline_thickness(picture.shape[1])
@@ -195,6 +197,7 @@ class Legend:
     threshold: float | None = None  # at or above which pixels are flagged; None where none are
     promise: str = ""  # what is promised of the threshold, in few words
     source: str = ""  # name of the file of the threshold
+    preparation: Preparation = AS_IT_IS  # of a map, before it is compared with the threshold
 
     @classmethod
     def of(
@@ -210,14 +213,32 @@ class Legend:
         if flag is None:
             return legend
         promise = flag.short if flag.claims((manifest or {}).get("run", {})) else ""
-        return replace(legend, threshold=flag.value, promise=promise, source=flag.source)
+        return replace(
+            legend,
+            threshold=flag.value,
+            promise=promise,
+            source=flag.source,
+            preparation=flag.preparation,
+        )
+
+    @property
+    def threshold_on_scale(self) -> float | None:
+        """The threshold, if it is a value of the scale that is shown; a level within the frame is
+        none.
+        """
+        if self.threshold is None or self.preparation.level != "none":
+            return None
+        return self.threshold if self.shown.low <= self.threshold <= self.shown.high else None
 
     @property
     def flagged(self) -> str:
         """What a flagged pixel is: the promise, or else the threshold and its file."""
         if self.promise or self.threshold is None:
             return self.promise
-        words = f"{title_of(self.score, capital=False)} >= {self.threshold:g}"
+        title = self.preparation.name_of(title_of(self.score, capital=False))
+        words = f"{title} >= {self.threshold:g}"
+        if self.preparation.margin:
+            words += f", {self.preparation.margin} pixels wider"
         return f"{words} ({self.source})" if self.source else words
 
     @property
@@ -265,6 +286,8 @@ def draw_overlay(
     legend: Legend,
     *,
     anomaly: Mask | None = None,
+    prediction: Prediction | None = None,
+    kept: Mask | None = None,
     caption: str = "",
 ) -> Image:
     """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
@@ -279,6 +302,8 @@ def draw_overlay(
             flags is outlined.
         legend: of the score.
         anomaly: labelled pixels ``[H, W]`` to outline.
+        prediction: class ids ``[h, w]``, for a legend that flags a surface alone.
+        kept: which pixels of the map count, ``[h, w]``; None for all.
         caption: a line on the frame.
 
     Returns:
@@ -297,7 +322,15 @@ def draw_overlay(
             f"a picture of {width} x {whole_height} pixels is too large: "
             f"at most {MOST_PIXELS:,} are drawn"
         )
-    picture, outlines = draw_scores(image, values, legend, (width, height), anomaly)
+    picture, outlines = draw_scores(
+        image,
+        values,
+        legend,
+        (width, height),
+        anomaly=anomaly,
+        prediction=prediction,
+        kept=kept,
+    )
     caption_lines = 1 if caption else 0
     lines = max(len(outlines), caption_lines)
     sheet = Sheet(height + round(size * (6.5 + 1.9 * lines)), width, picture)
@@ -310,12 +343,15 @@ def draw_scores(
     values: npt.NDArray[np.floating],
     legend: Legend,
     size: tuple[int, int],
-    anomaly: Mask | None,
+    *,
+    anomaly: Mask | None = None,
+    prediction: Prediction | None = None,
+    kept: Mask | None = None,
 ) -> tuple[Image, Outlines]:
-    """Draw a score map over its image without a legend strip, as :func:`draw_overlay` does.
+    """Draw a score map over its image without a legend strip.
 
     Args:
-        image, values, legend, anomaly: those of :func:`draw_overlay`.
+        image, values, legend, anomaly, prediction, kept: those of :func:`draw_overlay`.
         size: (width, height) of the picture in pixels.
 
     Returns:
@@ -333,7 +369,10 @@ def draw_scores(
     darkened = _LUMINANCE * np.float32(PHOTO_BRIGHTNESS)
     grey = resize(image, *size).astype(np.float32) @ darkened
     picture = blend(grey, resize_nearest(levels(values, legend.shown), *size))
-    return picture, _outline(picture, anomaly, legend, values)
+    prepared = values
+    if legend.threshold is not None and legend.preparation:
+        prepared = legend.preparation(values, prediction, kept)
+    return picture, _outline(picture, anomaly, legend, prepared)
 
 
 def bar_colours() -> Image:

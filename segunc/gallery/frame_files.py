@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ ANOMALY = "label/anomaly"
 TRUTH = "label/truth"
 THUMBNAIL_WIDTH = 320
 IMAGE_QUALITY = 80  # of JPEG
+LOWEST = np.finfo(np.float32).min  # what -inf becomes in a table of the page
 
 
 def labelled_objects(
@@ -149,8 +151,11 @@ class FrameFiles:
         values: Values | None = row.attempt(self.reader.read, row.name, score)
         if values is None:
             return None
-        self._write_map(row, score, values)
         row.statistics[score] = self._statistics(row.name, score, values)
+        values = row.attempt(self._prepared, row.name, score, values)
+        if values is None:
+            return None
+        self._write_map(row, score, values)
         threshold = self._threshold(score)
         if threshold is not None:
             self._describe_strongest(row, score, values, threshold)
@@ -159,6 +164,15 @@ class FrameFiles:
         small = np.nan_to_num(shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
         self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
         return values
+
+    def _prepared(self, name: str, score: str, values: Values) -> Values:
+        """Return the map of a score as its threshold sees it, float32 ``[H, W]``."""
+        threshold = self.flag.get(score)
+        if threshold is None:
+            return values
+        kept = self.reader.kept(values.shape)
+        prediction = partial(self.reader.prediction_of, name)
+        return threshold.prepared(values, prediction, kept).astype(np.float32, copy=False)
 
     def _statistics(self, name: str, score: str, values: Values) -> dict[str, float]:
         """Return the statistics of a map as its run recorded them, or else measured; empty where
@@ -203,7 +217,9 @@ class FrameFiles:
         threshold = self.flag.get(score)
         share = Threshold.found_share if threshold is None else threshold.found_share
         up_to = found_up_to(values[objects.number > 0], objects, share)
-        row.found[score] = [float(value) for value in up_to[counted]]
+        # No threshold finds an object outside of the place, and JSON holds no infinity.
+        finite = np.maximum(up_to[counted], LOWEST)
+        row.found[score] = [float(value) for value in finite]
 
     def _find_alarms(self, row: FrameRow, maps: Mapping[str, Values]) -> None:
         """List the alarms of the score that ranks the frames."""
@@ -215,8 +231,9 @@ class FrameFiles:
             return
         prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
         peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
+        finite_maps = {score: np.maximum(values, LOWEST) for score, values in maps.items()}
         row.alarms = find_alarms(
-            maps, ranking, threshold, prediction, self._smallest_region(ranking), peaks
+            finite_maps, ranking, threshold, prediction, self._smallest_region(ranking), peaks
         )
 
     def _threshold(self, score: str) -> float | None:

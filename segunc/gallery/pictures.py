@@ -88,18 +88,27 @@ class PictureWriter:
         pictures = {}
         for legend in self.legends:
             values = maps[legend.score]
-            pictures[legend.score] = self._encoded(image, values, legend, anomaly, caption)
+            prediction = None
+            if legend.preparation.place_ids:
+                prediction = self.reader.prediction_of(name)
+            frame = {
+                "anomaly": anomaly,
+                "prediction": prediction,
+                "kept": self.reader.kept(values.shape),
+                "caption": caption,
+            }
+            pictures[legend.score] = self._encoded(image, values, legend, frame)
         return pictures
 
     def _encoded(
-        self, image: Image, values: Any, legend: Legend, anomaly: Any, caption: str
+        self, image: Image, values: Any, legend: Legend, frame: Mapping[str, Any]
     ) -> bytes:
-        """Return the file of a picture; its arguments are those of
+        """Return the file of a picture; ``frame`` holds the keyword arguments of
         :func:`segunc.gallery.drawing.draw_overlay`.
         """
         if self.format == "pdf" or self.format == "svg":
-            return draw_page(image, values, legend, self.format, anomaly=anomaly, caption=caption)
-        picture = draw_overlay(image, values, legend, anomaly=anomaly, caption=caption)
+            return draw_page(image, values, legend, self.format, **frame)
+        picture = draw_overlay(image, values, legend, **frame)
         return encode_png(picture) if self.format == "png" else encode_jpeg(picture)
 
 

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 
 from segunc.data.images import Image
+from segunc.decisions.preparation import Prediction
 from segunc.figure_style import FAINT, INK, WIDTH, styled
 from segunc.gallery.drawing import (
     FLAGGED,
@@ -45,6 +46,8 @@ def draw_page(
     format: PageFormat,
     *,
     anomaly: Mask | None = None,
+    prediction: Prediction | None = None,
+    kept: Mask | None = None,
     caption: str = "",
 ) -> bytes:
     """Draw a score map over its image as a page that is one column (8 cm) wide.
@@ -53,7 +56,7 @@ def draw_page(
     text in the file.
 
     Args:
-        image, values, legend, anomaly, caption: those of
+        image, values, legend, anomaly, prediction, kept, caption: those of
             :func:`segunc.gallery.drawing.draw_overlay`.
         format: of the file.
 
@@ -64,7 +67,15 @@ def draw_page(
         InputError: a label of another size than the image.
     """
     height, width = image.shape[:2]
-    picture, outlines = draw_scores(image, values, legend, (width, height), anomaly)
+    picture, outlines = draw_scores(
+        image,
+        values,
+        legend,
+        (width, height),
+        anomaly=anomaly,
+        prediction=prediction,
+        kept=kept,
+    )
     rows = _rows(legend, outlines, caption)
     picture_height = WIDTH * height / width
     strip = MARGIN * 2 + LINE * rows
@@ -182,8 +193,9 @@ def _draw_bar(axes: Axes, legend: Legend, row: int) -> None:
         alignment = "left" if index == 0 else "right" if index == last else "center"
         place = left + index / last * (right - left)
         _text(axes, tick, place, row + 1, FAINT, ha=alignment)
-    if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
-        place = left + float(shown.share(np.float32(legend.threshold))) * (right - left)
+    mark_at = legend.threshold_on_scale
+    if mark_at is not None:
+        place = left + float(shown.share(np.float32(mark_at))) * (right - left)
         mark = Rectangle((place - 0.012, top - 0.02), 0.024, BAR + 0.04, color=_hex(FLAGGED))
         axes.add_patch(mark)
 

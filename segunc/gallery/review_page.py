@@ -16,11 +16,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from segunc.colours import DisplayRange
 from segunc.core.errors import InputError
 from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
 from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
+from segunc.decisions.preparation import MAX_RARITY
 from segunc.frames.source import FrameSource
 from segunc.gallery.alarms import join_alarms
 from segunc.gallery.colours import class_colours, page_ranges, usual_scores
@@ -95,6 +97,9 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     record["scores"] = shown
     record["frames"] = len(rows)
     ranges = page_ranges(reader, shown)
+    for score, threshold in flag.items():
+        if score in ranges and threshold.preparation.level == "frame":
+            ranges[score] = DisplayRange(0, MAX_RARITY)
     longest = _longest_side(reader)
     writer = FrameFiles(files, reader, shown, ranges, frame_labels, longest, flag)
     _write_frames(writer, rows, source, on_frame)

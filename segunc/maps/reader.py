@@ -35,7 +35,7 @@ from segunc.maps.manifest import (
     read_manifest,
     what_is_missing,
 )
-from segunc.maps.regions import read_region
+from segunc.maps.regions import Mask, read_region
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, Shard, all_shards, find_log
 
 BENCHMARK_FOLDER = "anomaly_p"
@@ -103,6 +103,15 @@ class MapsReader:
         """Return whether a frame has a map of a score (or ``prediction``)."""
         return self._file_of(name, score) is not None
 
+    def kept(self, shape: tuple[int, ...]) -> Mask | None:
+        """Return which pixels of a frame of this shape count, bool ``[H, W]``; None where all
+        do.
+        """
+        if self.region is None:
+            return None
+        height, width = shape
+        return self.region.at(height, width)
+
     def may_hold_floats(self, score: str) -> bool:
         """Return whether a map of a score is in a kind of file that can hold floats."""
         for name in self.frames:
@@ -142,6 +151,10 @@ class MapsReader:
             InputError: the file holds anything but whole numbers in 0..255.
         """
         return class_ids(self._read(name, PREDICTION), name)
+
+    def prediction_of(self, name: str) -> npt.NDArray[np.uint8] | None:
+        """Return the class ids of a frame, uint8 ``[H, W]``; None where it has no prediction."""
+        return self.prediction(name) if self.has(name, PREDICTION) else None
 
     def identity(self, name: str, score: str) -> str:
         """Return the hash by which a frame is known again: that of its image (``stamp_of``) where

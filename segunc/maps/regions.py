@@ -5,7 +5,7 @@ above a threshold, with the statistics that a frame's line holds of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ ASPECT_TOLERANCE = 0.02
 a mistake.
 """
 
+MIN_SURFACE_SHARE = 0.01  # of a frame, that a connected piece of drivable surface covers
 MAX_LISTED_REGIONS = 5  # of a frame
 MIN_REGION_SHARE = 1e-4  # of the frame's pixels: smaller regions are not listed
 Mask = npt.NDArray[np.bool_]
@@ -105,6 +106,35 @@ def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
             hint="restore it, or predict into a new folder",
         )
     return region
+
+
+def surface_hull(prediction: npt.NDArray[np.integer], classes: Sequence[int]) -> Mask:
+    """Return the convex hull of the large connected pieces of some classes.
+
+    Args:
+        prediction: class ids ``[H, W]``.
+        classes: ids of the classes of the surface, such as road and pavement.
+
+    Returns:
+        bool ``[H, W]``; all True where no piece covers 1 % of the frame.
+
+    >>> import numpy as np
+    >>> prediction = np.array([[1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 0]])
+    >>> surface_hull(prediction, [0]).astype(int)
+    array([[0, 0, 0, 0],
+           [0, 1, 1, 1],
+           [1, 1, 1, 1]])
+    """
+    surface = np.isin(prediction, classes).astype(np.uint8)
+    _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
+    areas = statistics[1:, cv2.CC_STAT_AREA]  # 0 is what is not surface
+    large = np.flatnonzero(areas >= MIN_SURFACE_SHARE * surface.size) + 1
+    if not len(large):
+        return np.ones(surface.shape, np.bool_)
+    points = cv2.findNonZero(np.isin(pieces, large).astype(np.uint8))
+    hull = np.zeros_like(surface)
+    cv2.fillConvexPoly(hull, cv2.convexHull(points), 1)
+    return np.asarray(hull > 0)
 
 
 def map_statistics(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from segunc.colours import colourise
 from segunc.core.errors import PartialFailure
@@ -85,7 +86,10 @@ def _operating_point(inputs: Inputs, reader: MapsReader) -> OperatingPoint | Non
     for threshold in inputs.thresholds.values():
         if threshold.score in reader.scores:
             flag = Threshold(
-                threshold.value, found_share=threshold.found_share, smallest=threshold.smallest
+                threshold.value,
+                guarantee=threshold,
+                found_share=threshold.found_share,
+                smallest=threshold.smallest,
             )
             return OperatingPoint(threshold.score, flag, threshold.smallest_object)
     score = first_shown(reader.scores)
@@ -140,11 +144,17 @@ def _of_frame(
     """Yield objects of which less than a share is flagged, the strongest false alarm and the
     largest confident error of a frame.
     """
-    fields = read_frame(reader, [point.score], files, None, name)
+    places = bool(point.flag.preparation.place_ids)
+    fields = read_frame(reader, [point.score], files, None, name, places=places)
     frame = LabelledFrame(name, **fields, smallest_object=point.smallest_object)
     yield from _missed(frame, point.score, point.flag)
     yield from _false_alarm(frame, point.score, point.flag)
     yield from _confident_error(frame, point.score, point.flag, reader.class_names)
+
+
+def _prepared(frame: LabelledFrame, score: str, flag: Threshold) -> npt.NDArray[np.floating]:
+    """Return the map ``[H, W]`` that is compared with the threshold."""
+    return flag.prepared(frame.values(score), lambda: frame.prediction, frame.kept)
 
 
 def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failure]:
@@ -152,7 +162,7 @@ def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failu
     objects = frame.objects
     if objects is None:
         return
-    flagged = is_flagged(frame.values(score), flag.value)
+    flagged = is_flagged(_prepared(frame, score, flag), flag.value)
     counts = np.bincount(objects.number[flagged], minlength=len(objects.pixels) + 1)[1:]
     shares = counts / objects.pixels
     words = title_of(score, capital=False)
@@ -168,7 +178,7 @@ def _false_alarm(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[
     """Yield the strongest flagged region of normal ground."""
     if frame.anomaly is None:
         return
-    values = frame.values(score)
+    values = _prepared(frame, score, flag)
     normal = np.where(frame.anomaly == 0, values, values.dtype.type(-np.inf))
     words = title_of(score, capital=False)
     for region in strongest_regions(normal, flag.value, smallest=flag.smallest, most=1):
@@ -183,7 +193,7 @@ def _confident_error(
     """Yield the largest region that is wrongly predicted and not flagged."""
     if frame.wrong is None:
         return
-    values = frame.values(score)
+    values = _prepared(frame, score, flag)
     sure = ((frame.wrong == 1) & ~is_flagged(values, flag.value)).astype(np.float32)
     names = class_names or list(map(str, range(256)))
     for region in strongest_regions(sure, 0.5, smallest=flag.smallest, most=1):

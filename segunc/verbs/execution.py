@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -33,7 +33,14 @@ from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
-from segunc.maps.folder import OVERLAY, OVERLAY_VIDEO, begin_video, check_video, note_video
+from segunc.maps.folder import (
+    OVERLAY,
+    OVERLAY_VIDEO,
+    PREDICTION,
+    begin_video,
+    check_video,
+    note_video,
+)
 from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.regions import Region
@@ -284,7 +291,9 @@ def predict_input(job: Job, place: int) -> InputResult:
     chunk = choose_chunk(options, job.sampler, source, recorded and recorded["run"])
     sampler = job.sampler.with_chunk(chunk)
     manifest = run_manifest(job, place, chunk)
-    draw_overlay = overlay_drawer(job.overlay, manifest, job.flag) if job.overlay else None
+    draw_overlay = (
+        overlay_drawer(job.overlay, manifest, job.flag, job.region) if job.overlay else None
+    )
     writer = MapsWriter(
         target.out,
         manifest,
@@ -378,13 +387,19 @@ def _run_settings(
     )
     if job.flag:
         settings["flag"] = {name: threshold.value for name, threshold in job.flag.items()}
+        prepared = {name: asdict(flag.preparation) for name, flag in job.flag.items()}
+        if any(flag.preparation for flag in job.flag.values()):
+            settings["flag_preparation"] = prepared
     settings["component_thresholds"] = thresholds
     settings["mask_sha256"] = None if job.region is None else job.region.sha256
     return settings
 
 
 def overlay_drawer(
-    score: str, manifest: dict[str, Any], flag: Mapping[str, Threshold]
+    score: str,
+    manifest: dict[str, Any],
+    flag: Mapping[str, Threshold],
+    region: Region | None = None,
 ) -> DrawOverlay:
     """Return what draws the overlay of a frame, of a score that has a fixed range, with what a
     threshold flags.
@@ -399,9 +414,14 @@ def overlay_drawer(
     legend = Legend.of(manifest, score, display_range(score), flag.get(score))
 
     def draw(frame: Frame, maps: Maps) -> Image:
-        caption = frame_caption(frame.name, frame.time)
+        values = np.asarray(maps[score])
         return draw_overlay(
-            cast(Image, frame.image), np.asarray(maps[score]), legend, caption=caption
+            cast(Image, frame.image),
+            values,
+            legend,
+            prediction=np.asarray(maps[PREDICTION], np.uint8),
+            kept=None if region is None else region.at(*values.shape),
+            caption=frame_caption(frame.name, frame.time),
         )
 
     return draw

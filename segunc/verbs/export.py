@@ -461,13 +461,20 @@ def _read_exported_threshold(path: Path, sampler: Sampler) -> GuaranteedThreshol
     """Return the threshold in a file.
 
     Raises:
-        InputError: its score is not exported, or is made of frames at another size than here.
+        InputError: its score is not exported, is made of frames at another size than here, or is
+            prepared before it is flagged.
     """
     threshold = read_threshold(path)
     if threshold.score not in sampler.scores:
         raise InputError(
             f"{path} is a threshold of {threshold.score}, which is not exported",
             hint=f"--scores {threshold.score}",
+        )
+    if threshold.preparation:
+        raise InputError(
+            f"{path} flags prepared maps ({threshold.preparation.words}), "
+            "and an exported file holds maps as they are",
+            hint="leave out --threshold, or calibrate without --place, --margin, --level-frames",
         )
     if SCORES[threshold.score].sources & {"frame", "scores"} and _sees_whole(sampler):
         message = (

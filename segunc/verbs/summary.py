@@ -196,7 +196,8 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
     for score, threshold in read_thresholds(options.flag).items():
         regions = _follow_score(options, folders, score, threshold, first=len(events) + 1)
         events += regions.events
-        flagged = f"at least {threshold.smallest} pixels with {score} >= {threshold.value:g}"
+        name = threshold.preparation.name_of(score)
+        flagged = f"at least {threshold.smallest} pixels with {name} >= {threshold.value:g}"
         notes.append(f"{regions.flagged} of {regions.frames} frames have a region of {flagged}")
         if threshold.promise:
             notes.append(f"{threshold.source}: {threshold.statement}")
@@ -257,9 +258,8 @@ def _follow_score(
         events, crowded = find_events(
             reader,
             score,
-            threshold.value,
+            threshold,
             times,
-            smallest=threshold.smallest,
             masks=masks,
             first=first,
         )

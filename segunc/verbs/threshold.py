@@ -27,6 +27,7 @@ from segunc.decisions.guarantee import (
     settings_of,
     source_of,
 )
+from segunc.decisions.preparation import Preparation, classes_of_place, counted_pixels
 from segunc.decisions.risks import (
     OF_ANOMALIES,
     RISING,
@@ -38,12 +39,13 @@ from segunc.decisions.risks import (
     known_pixels,
 )
 from segunc.evaluation.from_maps import read_frame
-from segunc.evaluation.parts import LabelledFrame, values_of
+from segunc.evaluation.parts import Form, LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
+from segunc.metrics.objects import Objects
 from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
@@ -67,12 +69,15 @@ class ThresholdResult(VerbResult):
         path: the file that was written, which other verbs take as ``flag``.
         threshold: the value and its promise.
         price: the mean loss of the calibration units at the threshold, by control.
+        regions: false regions of a calibration frame at the threshold: flagged regions of at least
+            ``smallest`` pixels on normal ground, the mean over the frames.
         notes: what a user should know.
     """
 
     path: Path
     threshold: GuaranteedThreshold
     price: Mapping[str, float]
+    regions: float
     notes: tuple[str, ...] = ()
 
 
@@ -103,15 +108,18 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     units = _UnitLosses(calibration, options, levels)
     units.count()
     choice = _Choice(units, levels, method)
+    identities = calibration.identities()
+    note_on_copies = _check_copies(identities, choice.minimum_units, calibration.unit)
     key = choice.common_key(options.control)
     groups, notes_on_groups = choice.by_group(options.control)
-    made = _record(options, choice, key, groups, confidence)
+    made = _record(options, choice, key, groups, confidence, identities)
     write_json(Path(options.out), asdict(made))
-    notes = [calibration.note_on_unit, *units.notes(key), *notes_on_groups]
+    notes = [calibration.note_on_unit, note_on_copies, *units.notes(key), *notes_on_groups]
     return ThresholdResult(
         path=Path(options.out),
         threshold=made,
         price=units.mean_losses(key),
+        regions=units.mean_regions(key),
         notes=tuple(note for note in notes if note),
     )
 
@@ -173,6 +181,7 @@ class _Calibration:
     times: Mapping[str, float | None]  # name -> seconds in its video; None where unknown
     unit: str  # what is exchangeable
     note_on_unit: str  # what a user should know of it; empty for nothing
+    preparation: Preparation  # of the maps
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -203,6 +212,13 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
     seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
     times = dict(zip(reader.frames, seconds, strict=True))
     unit, note = _choose_unit(options.unit, [times[name] for name in names])
+    place = tuple(options.place or ())
+    preparation = Preparation(
+        level="frame" if options.level_frames else "none",
+        margin=options.margin,
+        place=place,
+        place_ids=classes_of_place(place, reader.class_names),
+    )
     return _Calibration(
         reader=reader,
         score=score,
@@ -211,6 +227,34 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         times=times,
         unit=unit,
         note_on_unit=note,
+        preparation=preparation,
+    )
+
+
+def _check_copies(identities: Mapping[str, str], needed: int, unit: str) -> str:
+    """Return a note on frames that are copies of others; empty where there is none.
+
+    Args:
+        identities: hash of each calibration frame by its name.
+        needed: the fewest units with which all levels can be had.
+        unit: what is exchangeable.
+
+    Raises:
+        InputError: each frame is a unit, and too few differ from each other.
+    """
+    different = len(set(identities.values()))
+    copies = len(identities) - different
+    if not copies:
+        return ""
+    if unit == "frame" and different < needed:
+        raise InputError(
+            f"only {different} of these {len(identities)} frames differ from each other, and "
+            f"{needed} different ones are needed; copies say nothing of frames to come",
+            hint="label other frames, or raise --level",
+        )
+    return (
+        f"{copies} of these {len(identities)} frames have the bytes of another one, and each "
+        "counts as independent; leave copies out with --frames"
     )
 
 
@@ -256,6 +300,8 @@ class _UnitLosses:
         sums: control -> sums over all units, for the controls asked for and the priced ones.
         group_sums: group -> sums over its units, of the first control alone.
         form: the stored form of the maps, as ``evaluate`` records it.
+        objects: number of labelled objects; 0 without anomaly labels.
+        objects_outside: how many of them lie outside the place that is promised.
         low: the smallest key of a labelled pixel.
         high: the largest key of a labelled pixel.
         silent_units: number of units that say nothing of the first control.
@@ -270,6 +316,8 @@ class _UnitLosses:
         self.sums: dict[str, LossSums] = {}
         self.group_sums: dict[str, LossSums] = {}
         self.form = ""
+        self.objects = 0
+        self.objects_outside = 0
         self.low = KEYS - 1
         self.high = -1
         self.silent_units = 0
@@ -284,13 +332,20 @@ class _UnitLosses:
     @property
     def largest_key(self) -> int:
         """The largest key of a finite score."""
-        if self.form == "float" and self._bins is None:
+        if self._ranked_form == "float":
             return _LARGEST_FLOAT_KEY
         return self.size - 1
 
     def value(self, key: int) -> float:
         """Return the score of a key."""
-        return float(values_of(self._bins or self.form, self.size)[key])
+        return float(values_of(self._ranked_form, self.size)[key])
+
+    @property
+    def _ranked_form(self) -> Form:
+        """The form of the maps that are ranked, after their preparation."""
+        if self.calibration.preparation.level == "frame":
+            return "float"
+        return self._bins or self.form
 
     def mean_losses(self, key: int) -> dict[str, float]:
         """Return the mean loss at a key for each control that some unit says something of."""
@@ -300,6 +355,14 @@ class _UnitLosses:
                 means[control] = float(sums.total[key]) / sums.units
         return means
 
+    def mean_regions(self, key: int) -> float:
+        """Return how many false regions a frame has at a key, the mean over the frames."""
+        smallest = self.options.smallest
+        regions = 0
+        for name in ConsoleProgress(label="regions").follow(self.calibration.names):
+            regions += self._scene(self._read(name)).regions(key, smallest)
+        return regions / len(self.calibration.names)
+
     def notes(self, key: int) -> list[str]:
         """Return what a user should know of these units, and of the threshold at a key."""
         notes = []
@@ -308,6 +371,12 @@ class _UnitLosses:
         if self.silent_units:
             lacks = "no anomaly" if control in OF_ANOMALIES else "no pixel that counts"
             notes.append(f"{self.silent_units} units hold {lacks}, and say nothing of {control}")
+        if self.objects_outside:
+            place = " and ".join(self.calibration.preparation.place)
+            notes.append(
+                f"{self.objects_outside} of {self.objects} labelled objects lie outside of the "
+                f"surface of {place}, where nothing is flagged and nothing is promised"
+            )
         if self.calibration.reader.unfinished:
             notes.append(self.calibration.reader.unfinished)
         if key <= self.low:
@@ -327,7 +396,8 @@ class _UnitLosses:
         reader = self.calibration.reader
         score = self.calibration.score
         units = self.calibration.units()
-        if reader.manifest is None and reader.may_hold_floats(score):
+        is_levelled = self.calibration.preparation.level == "frame"
+        if reader.manifest is None and reader.may_hold_floats(score) and not is_levelled:
             self._find_bins()
         self.low = self.size - 1
         self.sums = {name: LossSums(name, self.size + 1) for name in self.controls}
@@ -407,10 +477,9 @@ class _UnitLosses:
                 f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}"
             )
         self.form = form
-        scene = Scene(
-            frame.stored[score], frame.anomaly, frame.labels, frame.wrong, bins=self._bins
-        )
-        keys = scene.keys[scene.known]
+        scene = self._scene(frame)
+        self._count_objects(scene)
+        keys = scene.keys[scene.inside]
         self.low = int(keys.min(initial=self.low))
         self.high = max(self.high, int(keys.max(initial=0)))
         by_control = {}
@@ -425,10 +494,36 @@ class _UnitLosses:
                 by_control[control] = counts
         return by_control
 
+    def _scene(self, frame: LabelledFrame) -> Scene:
+        """Return a frame with its prepared map."""
+        preparation = self.calibration.preparation
+        stored = frame.stored[self.calibration.score]
+        inside = preparation.inside(frame.prediction, stored.shape)
+        return Scene(
+            preparation.ranked(stored, counted_pixels(inside, frame.kept)),
+            frame.anomaly,
+            frame.labels,
+            frame.wrong,
+            bins=self._bins,
+            place=inside,
+        )
+
+    def _count_objects(self, scene: Scene) -> None:
+        """Count the labelled objects of a frame, and those outside the place."""
+        if not self.calibration.preparation.place or scene.anomaly is None:
+            return
+        objects = Objects.of(scene.anomaly, self.options.smallest_object)
+        found = scene.found_up_to(objects, self.options.found_share)
+        self.objects += len(found)
+        self.objects_outside += int(np.count_nonzero(found < 0))
+
     def _read(self, name: str) -> LabelledFrame:
         reader = self.calibration.reader
         score = self.calibration.score
-        fields = read_frame(reader, [score], self.calibration.labels, None, name)
+        needs_prediction = bool(self.calibration.preparation.place)
+        fields = read_frame(
+            reader, [score], self.calibration.labels, None, name, places=needs_prediction
+        )
         unit_codes = {score} if reader.form(score) == "unit-code" else set()
         bins = {} if self._bins is None else {score: self._bins}
         return LabelledFrame(name, **fields, unit_codes=unit_codes, bins=bins)
@@ -514,6 +609,13 @@ class _Choice:
         more_units = "label more frames" if unit == "frame" else "calibrate on more drives"
         if not sums.units:
             lacks = NO_ANOMALY
+            if self.units.objects:
+                place = " and ".join(self.units.calibration.preparation.place)
+                raise InputError(
+                    f"--control {control} says nothing here: "
+                    f"no labelled object lies on the surface of {place}",
+                    hint="other classes as --place, or none",
+                )
             if control not in OF_ANOMALIES:
                 lacks = "no frame has class labels and a prediction"
             raise InputError(
@@ -542,8 +644,12 @@ def _record(
     key: int,
     groups: Mapping[str, Mapping[str, float]],
     confidence: float | None,
+    identities: Mapping[str, str],
 ) -> GuaranteedThreshold:
-    """Return what ``threshold.json`` records of the threshold at a key."""
+    """Return what ``threshold.json`` records of the threshold at a key.
+
+    ``identities`` are the hashes of the calibration frames by their names.
+    """
     units = choice.units
     calibration = units.calibration
     promises = []
@@ -557,6 +663,7 @@ def _record(
             found_share=options.found_share,
             smallest=options.smallest,
             smallest_object=options.smallest_object,
+            place=calibration.preparation.place,
         )
         promises.append(promise)
     number_of_units = units.sums[options.control].units
@@ -576,25 +683,32 @@ def _record(
         units=number_of_units,
         minimum_units=choice.minimum_units,
         promise=" ".join(promises),
-        condition=_condition(number_of_units),
+        condition=_condition(number_of_units, calibration.preparation),
         model=model_of(calibration.run),
         settings=settings_of(calibration.run, calibration.score),
-        frames=calibration.identities(),
+        frames=identities,
         command=recorded_command("threshold", options),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         segunc=full_version(),
         found_share=options.found_share,
         smallest=options.smallest,
         smallest_object=options.smallest_object,
+        preparation=calibration.preparation,
         groups=groups,
         source=source_of(calibration.run),
     )
 
 
-def _condition(units: int) -> str:
-    """Return one sentence on what a promise needs, and on what voids it."""
-    return (
+def _condition(units: int, preparation: Preparation) -> str:
+    """Return one sentence on what a promise needs, and on what voids it; of prepared maps also one
+    on what is done with them.
+    """
+    condition = (
         f"It holds where frames come as the {units} units of the calibration did, from the same "
         "roads, camera, weather, labels, model and settings; another domain or corrupted images "
         "void it."
     )
+    if not preparation:
+        return condition
+    words = preparation.words
+    return f"{condition} {words[0].upper()}{words[1:]}."

@@ -16,6 +16,7 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.data.images import read_image
 from segunc.decisions.events import BOX, Event, Follower, find_events, overlaps
+from segunc.decisions.flags import Threshold
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Region
@@ -29,7 +30,7 @@ def events(tmp_path: Path) -> list[Event]:
     """The still object, the mover and the other region."""
     reader = MapsReader(write_events_scene(tmp_path / "maps"))
     times = [index / FPS for index in range(20)]
-    found, crowded = find_events(reader, "entropy", 0.5, times, smallest=10)
+    found, crowded = find_events(reader, "entropy", Threshold(0.5, smallest=10), times)
     assert crowded == 0
     return found
 
@@ -252,6 +253,6 @@ def test_what_a_mask_leaves_out_is_no_event_at_threshold_0(tmp_path: Path) -> No
     assert cv2.imwrite(str(tmp_path / "mask.png"), picture)
     reader = MapsReader(write_events_scene(tmp_path / "maps"))
     reader.region = Region(tmp_path / "mask.png")
-    (event,), _ = find_events(reader, "entropy", 0.0, [None] * 20)
+    (event,), _ = find_events(reader, "entropy", Threshold(0.0, smallest=1), [None] * 20)
     assert event.boxes["000000"] == [30, 0, 30, 40]
     assert event.largest == 30 * 40

@@ -12,6 +12,7 @@ from scipy import ndimage
 
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import MAX_ALARMS
+from segunc.decisions.preparation import AS_IT_IS
 from segunc.decisions.risks import (
     MIN_KEPT_SHARE,
     RISING,
@@ -224,6 +225,7 @@ def test_the_achieved_risk_is_counted_at_the_threshold_itself(control: str, form
         found_share=FOUND_SHARE,
         smallest=SMALLEST_REGION,
         smallest_object=SMALLEST_OBJECT,
+        preparation=AS_IT_IS,
         method="ltt",
     )
     achieved = Achieved(

@@ -84,7 +84,7 @@ def test_the_picture_keeps_its_pixels(
     path = tmp_path / "page.pdf"
     path.write_bytes(draw_page(image, values, legend, "pdf"))
     subprocess.run(["pdfimages", "-png", path, tmp_path / "picture"], check=True)
-    expected, _ = draw_scores(image, values, legend, (160, 90), None)
+    expected, _ = draw_scores(image, values, legend, (160, 90))
     pictures = [read_image(file) for file in sorted(tmp_path.glob("picture-*.png"))]
     # A page turns its rows over when it draws them.
     assert any(np.array_equal(picture[::-1], expected) for picture in pictures)

@@ -27,6 +27,7 @@ from segunc.data.datasets import dataset_entry
 from segunc.data.entries import encoding_of_masks
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import settings_of
+from segunc.decisions.preparation import AS_IT_IS
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import format_number
 from segunc.gallery.review_page import run_id
@@ -580,7 +581,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def inputs(scene: Scene) -> Any:
     """What a report is made of, as far as pictures of failures need it."""
     threshold = SimpleNamespace(
-        score="entropy", value=0.5, found_share=0.5, frames={}, smallest=50, smallest_object=10
+        score="entropy",
+        value=0.5,
+        found_share=0.5,
+        frames={},
+        smallest=50,
+        smallest_object=10,
+        preparation=AS_IT_IS,
     )
     return SimpleNamespace(maps=[MapsReader(scene.maps)], thresholds={"t": threshold})
 
