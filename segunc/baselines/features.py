@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -27,8 +26,8 @@ from segunc.baselines.density import (
     usual_distances,
 )
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
-from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_of
-from segunc.baselines.frame_choice import Choice, chosen_frames
+from segunc.baselines.fitted import SeenFrame, chosen_as_seen, frames_as_seen, frames_of
+from segunc.baselines.frame_choice import Choice, farthest_frames
 from segunc.baselines.packaged_bank import PackagedBank
 from segunc.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
@@ -44,6 +43,7 @@ from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
 from segunc.sampling.sampler import Provider, network_input
 from segunc.scores import FEATURE_DISTANCE
+from segunc.training.batches import spaced
 
 OWN = "own"  # the encoder of the network itself
 TENSORS = "features.safetensors"
@@ -393,11 +393,8 @@ class TrainingFeatures:
         corruptions = settings.kinds()
         names = self._add_packaged() if settings.extend == PACKAGED else []
         data = frames_of(run)
-        limit = settings.frames
-        if settings.choose == "farthest":
-            data = chosen_frames(data, "train", limit, partial(self._mean_features, run))
-            limit = 0
-        for frame in frames_as_seen(run, data, "train", limit, corruptions):
+        indices = self._chosen(run, data)
+        for frame in chosen_as_seen(run, data, "train", indices, corruptions):
             if frame.name not in names[-1:]:
                 names.append(frame.name)
             image, labels = self._as_seen(frame)
@@ -425,6 +422,15 @@ class TrainingFeatures:
             image = network_input([frame.original]).to(frame.image.device)
             return image, torch.from_numpy(frame.original_labels)
         return frame.image, torch.from_numpy(frame.labels)
+
+    def _chosen(self, run: FitRun[FeatureDensity], data: Any) -> list[int]:
+        """Return the indices of the training frames that are taken."""
+        settings = self.settings
+        count = len(data.dataset("train"))
+        if settings.choose == "farthest" and settings.frames < count:
+            means = torch.stack(list(self._mean_features(run, data)))
+            return farthest_frames(means, settings.frames)
+        return spaced(count, settings.frames)
 
     def _mean_features(self, run: FitRun[FeatureDensity], data: Any) -> Iterator[Tensor]:
         """Yield the mean feature ``[D]`` of the normal pixels of each frame, over all maps."""

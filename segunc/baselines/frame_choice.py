@@ -4,8 +4,7 @@ most from each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,49 +36,3 @@ def farthest_frames(means: Tensor, count: int) -> list[int]:
         nearest[chosen] = -1.0
         chosen.append(int(nearest.argmax()))
     return sorted(chosen)
-
-
-class ChosenFrames:
-    """Some frames of a split, in the form of :class:`segunc.training.fit_data.FitData`.
-
-    Args:
-        data: that the frames are of.
-        split: of the data.
-        indices: of the frames in the split.
-    """
-
-    def __init__(self, data: Any, split: str, indices: Sequence[int]) -> None:
-        self.size = data.size
-        self._frames = data.dataset(split)
-        self._indices = list(indices)
-        if hasattr(self._frames, "samples"):
-            self.samples = [self._frames.samples[index] for index in self._indices]
-
-    def dataset(self, split: str) -> ChosenFrames:
-        """Return the frames."""
-        return self
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def read(self, index: int) -> Any:
-        """Return image and labels of a frame by its place among the chosen ones."""
-        return self._frames.read(self._indices[index])
-
-
-def chosen_frames(
-    data: Any, split: str, count: int, mean_features: Callable[[Any], Sequence[Tensor]]
-) -> ChosenFrames:
-    """Return the frames of a split whose features differ most from each other.
-
-    Args:
-        data: a :class:`segunc.training.fit_data.FitData`.
-        split: of the data.
-        count: of frames; 0 takes all.
-        mean_features: gives the mean feature ``[D]`` of each frame of the split.
-    """
-    total = len(data.dataset(split))
-    if not 0 < count < total:
-        return ChosenFrames(data, split, range(total))
-    means = torch.stack(list(mean_features(data)))
-    return ChosenFrames(data, split, farthest_frames(means, count))
