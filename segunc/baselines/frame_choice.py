@@ -4,7 +4,7 @@ most from each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -68,7 +68,7 @@ class ChosenFrames:
 
 
 def chosen_frames(
-    data: Any, split: str, count: int, mean_features: Callable[[Any], Sequence[Tensor]]
+    data: Any, split: str, count: int, mean_features: Callable[[Any], Iterable[Tensor]]
 ) -> ChosenFrames:
     """Return the frames of a split whose features differ most from each other.
 

@@ -180,7 +180,7 @@ RegionKey = tuple[str, str | None, tuple[int, ...]]  # frame, score and box
 
 def _regions(verdicts: Sequence[Verdict], kinds: Sequence[str]) -> dict[RegionKey, JudgedRegion]:
     """Return the regions with a verdict of some kinds, each once however many reviewers gave it."""
-    regions = {}
+    regions: dict[RegionKey, JudgedRegion] = {}
     for verdict in verdicts:
         region = verdict.region
         if region is not None and verdict.verdict in kinds:
