@@ -127,14 +127,14 @@ def usual_distances(features: Tensor, origins: Tensor) -> Tensor:
         InputError: all features are of one frame.
     """
     frames = origins[:, 0]
-    if len(frames.unique()) < 2:
+    if bool((frames == frames[:1]).all()):
         raise InputError(
             "features.by_place compares frames of the bank with each other, and it holds one alone",
             hint="give more frames, or --features.by_place false",
         )
     unit = F.normalize(features.float(), dim=1)
     distances = []
-    for block in torch.arange(min(len(unit), USUAL_FEATURES)).split(BLOCK["cpu"]):
+    for block in torch.split(torch.arange(min(len(unit), USUAL_FEATURES)), BLOCK["cpu"]):
         cosines = unit[block] @ unit.T
         cosines[frames[block, None] == frames] = -1.0
         distances.append((1.0 - cosines.amax(1)).clamp(0.0, 2.0))
