@@ -127,7 +127,7 @@ def usual_distances(features: Tensor, origins: Tensor) -> Tensor:
         InputError: all features are of one frame.
     """
     frames = origins[:, 0]
-    if bool((frames == frames[0]).all()):
+    if bool((frames == frames[:1]).all()):
         raise InputError(
             "features.by_place compares frames of the bank with each other, and it holds one alone",
             hint="give more frames, or --features.by_place false",
