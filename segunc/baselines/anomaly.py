@@ -226,8 +226,8 @@ class Anomaly(MethodSettings):
     Args:
         parts: names of the scores to add up, or auto. A weighted sum cannot be a part. auto chooses
             among knn alone, deterministic-entropy + knn, deterministic-energy + knn and, for a
-            Bayesian model, entropy + knn: the sum that finds objects best that are pasted into
-            these frames. With fewer than three different frames it is knn alone.
+            Bayesian model, entropy + knn. It is deterministic-entropy + knn, unless another sum
+            finds objects better that are pasted into at least three different frames.
         weights: weights of the parts, in their order; none for 1 each, and with auto for 1 and 2
             (knn).
         frames: number of evenly spaced frames of val or of each sequence (0: all).

@@ -67,25 +67,36 @@ def test_a_draw_goes_to_the_cheaper_sum() -> None:
 
 
 def test_a_gain_within_the_standard_error_is_no_gain() -> None:
-    frames = frames_with([(0.4, 0.7, 0, 0), (0.4, 0.2, 0, 0), (0.4, 0.5, 0, 0)])
+    frames = frames_with([(0.7, 0.4, 0, 0), (0.2, 0.4, 0, 0), (0.5, 0.4, 0, 0)])
+    assert chosen(frames) == (ENTROPY, "knn")
+
+
+def test_knn_alone_is_chosen_where_the_entropy_takes_from_it() -> None:
+    frames = frames_with([(0.7, 0.4, 0, 0), (0.6, 0.4, 0, 0), (0.8, 0.4, 0, 0)])
     assert chosen(frames) == ("knn",)
 
 
+def test_without_the_entropy_the_choice_begins_with_knn_alone() -> None:
+    sums = candidate_sums([ENERGY])
+    for few in ([], [PastedFrame("0", "0", 100, (0.4, 0.9), (0.2, 0.2))]):
+        assert choose_parts(sums, few).chosen.parts == ("knn",)
+
+
 def test_a_sum_that_calls_more_normal_pixels_strange_is_not_chosen() -> None:
-    precision = [(0.4, 0.9, 0.5, 0.4)] * 3
+    precision = [(0.4, 0.5, 0.9, 0.4)] * 3
     rise = 0.2 + 1.5 * MAX_FPR95_RISE
-    assert chosen(frames_with(precision, (0.2, rise, 0.2, 0.2))) == (ENERGY, "knn")
-    assert chosen(frames_with(precision, (0.2, 0.2, 0.2, 0.2))) == (ENTROPY, "knn")
+    assert chosen(frames_with(precision, (0.2, 0.2, rise, 0.2))) == (ENTROPY, "knn")
+    assert chosen(frames_with(precision, (0.2, 0.2, 0.2, 0.2))) == (ENERGY, "knn")
 
 
-def test_too_few_different_frames_choose_knn_alone_and_say_so() -> None:
-    frames = frames_with([(0.4, 0.9, 0.9, 0.9)] * MIN_FRAMES)
+def test_too_few_different_frames_keep_the_first_sum_and_say_so() -> None:
+    frames = frames_with([(0.4, 0.5, 0.9, 0.9)] * MIN_FRAMES)
     alike = [frame._replace(content="same") for frame in frames]
-    assert chosen(frames) == (ENTROPY, "knn")
+    assert chosen(frames) == (ENERGY, "knn")
     for few in ([], frames[:-1], alike):
         choice = choose_parts(SUMS, few)
-        assert choice.chosen.parts == ("knn",)
-        assert "fewer than 3, so knn is taken alone" in choice.record["reason"]
+        assert choice.chosen.parts == (ENTROPY, "knn")
+        assert f"fewer than 3, so {ENTROPY} + knn is taken" in choice.record["reason"]
         assert choice.record["reason"] in choice.line
 
 
@@ -196,9 +207,9 @@ def test_the_user_is_told_of_the_choice(of_entropy: Model) -> None:
     assert "deterministic-entropy + knn is chosen on 4 frames with pasted objects" in line
 
 
-def test_two_frames_are_too_few_and_knn_is_taken_alone(of_entropy: Model) -> None:
+def test_two_frames_are_too_few_to_choose(of_entropy: Model) -> None:
     total = fitted(of_entropy, FRAMES[:2]).attachments["anomaly"]
-    assert total.parts == ("knn",)
+    assert total.parts == (ENTROPY, "knn")
     assert total.choice["reason"].startswith("2 different frames with pasted objects are fewer")
 
 
@@ -206,7 +217,7 @@ def test_equal_frames_are_one(of_entropy: Model) -> None:
     batches = [(torch.zeros(4, 3, 64, 96), torch.zeros(4, 64, 96, dtype=torch.long))]
     batches[0][0][:, 1] = torch.rand(64, 96, generator=torch.Generator().manual_seed(0))
     total = fitted(of_entropy, batches).attachments["anomaly"]  # type: ignore[arg-type]
-    assert total.parts == ("knn",)
+    assert total.parts == (ENTROPY, "knn")
     # A frame is no source of its own objects, so nothing is pasted.
     assert total.choice["reason"].startswith("0 different frames")
 
