@@ -331,7 +331,7 @@ def test_frames_give_the_scale_of_the_packaged_bank(
         model = settings.fit(base, device="cpu")
     assert len(caught) == 1
     total = model.attachments["anomaly"]
-    assert total.parts == ("deterministic-energy", "knn")
+    assert total.parts == ("deterministic-entropy", "knn")
     assert total.frames == 1
     assert total.features_sha256 == model.attachments["features"].tensors_sha256
     assert "packaged" not in total.fitted_on
