@@ -137,6 +137,18 @@ class Preparation(Settings):
         return f"rarity of {score} in its frame" if self.level == "frame" else score
 
     @property
+    def scale(self) -> str:
+        """What the numbers of a prepared map mean to a reader; empty where they stay those of the
+        score.
+        """
+        if self.level != "frame":
+            return ""
+        where = (
+            f"the surface of {', '.join(self.place)} in this frame" if self.place else "this frame"
+        )
+        return f"x = one in 10^x pixels of {where} scores as high"
+
+    @property
     def words(self) -> str:
         """What is done, as the end of a sentence on flagged pixels; empty for nothing."""
         words = []

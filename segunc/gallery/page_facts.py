@@ -93,7 +93,8 @@ def _score_facts(
     facts = asdict(shown)
     facts["ticks"] = shown.ticks
     facts["title"] = title_of(score, capital=False)
-    facts["words"] = scale_words(score)
+    prepared = "" if threshold is None else threshold.preparation.scale
+    facts["words"] = prepared or scale_words(score)
     facts["unit"] = described.get("unit", "")
     if threshold is None:
         facts["region_from"] = region_threshold(reader, score)

@@ -554,6 +554,7 @@ def test_the_review_page_shows_the_prepared_map(predicted: Job, tmp_path: Path) 
     assert page is not None
     facts = (page.parent / "data" / "page.js").read_text()
     assert f'\\"region_from\\":{made.value}' in facts
+    assert "x = one in 10^x pixels of the surface of road in this frame scores as high" in facts
     assert made.condition in json.loads((page.parent / "review.json").read_text())["notices"][0]
     rows = (page.parent / "data" / "frames.js").read_text()
     areas = []
