@@ -18,6 +18,7 @@ from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.shards import FrameRecords, Shard, file_sum
 from segunc.maps.store import MapsWriter
 from segunc.posteriors.map_origin import MapsOfImage
+from segunc.scores import SCORES
 
 
 class _FrameMaps(dict[str, Array]):
@@ -30,11 +31,14 @@ class _FrameMaps(dict[str, Array]):
 
     @property
     def reasons(self) -> Any:
-        """See :data:`segunc.maps.store.Reasons`; None without a sum of scores."""
-        return self._of_pixels if self._made else None
+        """See :data:`segunc.maps.store.Reasons`; None without a sum of scores. Where no region of a
+        sum is strong there are no reasons, and the record of the frame says so.
+        """
+        has_sum = any("scores" in SCORES[name].sources for name in self if name in SCORES)
+        return self._of_pixels if has_sum else None
 
     def _of_pixels(self, pixels: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        return [dict(self._made[pixel]) for pixel in pixels]
+        return [dict(self._made.get(pixel, {})) for pixel in pixels]
 
 
 def save_maps(

@@ -282,6 +282,7 @@ ALLOWED = {
     "data/images.py PilImage.open": FROM_BYTES,
     "frames/video.py av.open": "sampled_hash has opened the file before, by open_file; or writes",
     "gallery/review_page.py asset.read_bytes": OWN,
+    "gallery/change_page.py (resources.files('segunc.gallery') / STYLE).read_text": OWN,
     "gallery/review_page.py (assets / INDEX).read_text": OWN,
     "maps/encoding.py h5py.File": FROM_BYTES,
     "maps/shards.py self.path.open": "appends",
