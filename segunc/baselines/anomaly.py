@@ -419,6 +419,14 @@ class MeasuredParts:
     frames: int  # that the pixels are of
     choice: Mapping[str, Any] | None = None  # how the parts were chosen; None if they were named
 
+    @property
+    def words(self) -> str:
+        """The sum in words, for example ``deterministic-entropy + 2 knn``."""
+        terms = []
+        for weight, name in zip(self.weights, self.parts, strict=True):
+            terms.append(name if weight == 1 else f"{weight:g} {name}")
+        return " + ".join(terms)
+
 
 def _measure_named(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
     """Measure the parts that the settings name."""
@@ -471,13 +479,7 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
     drivable = _drivable_classes(run)
     if not run.source and not settings.images:
         return _packaged_sum(run)
-    if _compares_features(run) and "features" not in run.model.attachments:
-        run = _with_packaged_bank(run)
-        note = (
-            "the model has no features, so knn compares with the packaged bank of motorway frames; "
-            "segunc finetune --method features makes a bank of frames of your own road"
-        )
-        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    run = _with_features(run)
     model = run.model
     draws = max(settings.draws, model.posterior.members)
     measure = _measure_chosen if settings.parts == AUTO else _measure_named
@@ -503,10 +505,7 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
         drivable=drivable,
         choice=measured.choice,
     )
-    terms = []
-    for weight, name in zip(measured.weights, measured.parts, strict=True):
-        terms.append(name if weight == 1 else f"{weight:g} {name}")
-    return run.attach(total, f"anomaly is {' + '.join(terms)} on {measured.frames} frames")
+    return run.attach(total, f"anomaly is {measured.words} on {measured.frames} frames")
 
 
 def _compares_features(run: FitRun[Anomaly]) -> bool:
@@ -515,6 +514,21 @@ def _compares_features(run: FitRun[Anomaly]) -> bool:
     return settings.parts == AUTO or FEATURE_DISTANCE in run.model.needs(
         check_scores(settings.parts)
     )
+
+
+def _with_features(run: FitRun[Anomaly]) -> FitRun[Anomaly]:
+    """Return the fit, on the model with the packaged bank if a part needs features and there are
+    none.
+    """
+    if not _compares_features(run) or "features" in run.model.attachments:
+        return run
+    with_bank = _with_packaged_bank(run)
+    note = (
+        "the model has no features, so knn compares with the packaged bank of motorway frames; "
+        "segunc finetune --method features makes a bank of frames of your own road"
+    )
+    warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    return with_bank
 
 
 def _with_packaged_bank(run: FitRun[Anomaly]) -> FitRun[Anomaly]:
