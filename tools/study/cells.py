@@ -160,11 +160,14 @@ class Study:
         Raises:
             InputError: the cell was made from other settings or bases.
         """
+        if cell.row.of is not None:
+            self._make_bases_again(cell)
         lacking = [str(base) for base in cell.bases if not model_files(base)]
         if lacking:
             return f"waits for {', '.join(lacking)}"
         record, asked = cell.record(), self._asked(cell)
-        if record and record["asked"] != asked:
+        kept = self._asked(cell, expanded=False)
+        if record and record["asked"] not in (asked, kept):
             if record["failure"] is None:
                 raise InputError(
                     f"{cell.folder} was made from other settings or bases than the plan's",
@@ -185,8 +188,11 @@ class Study:
             for name, options in evaluations.items():
                 wanted = self._wanted(cell, options)
                 words = evaluation_words(wanted)
-                if cell.finished(name) and record["evaluations"][name]["asked"] == words:
+                kept_words = evaluation_words(wanted, expanded=False)
+                recorded_words = record["evaluations"].get(name, {}).get("asked")
+                if cell.finished(name) and recorded_words in (words, kept_words):
                     continue
+                self._make_again(cell)
                 start = time.perf_counter()
                 result = evaluate(
                     evaluate_options(cell.model, cell.result(name), wanted, self.device)
@@ -209,6 +215,23 @@ class Study:
                 write_json(cell.folder / RECORD, {**record, "failure": failure})
             return f"failed: {failure}"
         return "made" if made else "kept"
+
+    def _make_again(self, cell: Cell) -> None:
+        """Make the model of a finished cell again if its record came without it, as it does from
+        ``--keep``.
+        """
+        if cell.row.method is not None and not model_files(cell.model):
+            self._make(cell)
+
+    def _make_bases_again(self, cell: Cell) -> None:
+        """Make the models of the finished cells that this cell is built on again if they lack."""
+        assert cell.row.of is not None
+        base_row = self._by_label[cell.row.of]
+        for seed in self.plan.members_of(cell.row, cell.seed):
+            base_cell = self.cell(cell.protocol, base_row, seed)
+            record = base_cell.record()
+            if record and record["failure"] is None:
+                self._make_again(base_cell)
 
     def lacks(self, cell: Cell, evaluation: str) -> str | None:
         """Why a result of a cell cannot stand in a table of this plan, in a line; None where it
@@ -284,10 +307,13 @@ class Study:
                 networks[description["sha256"]] = description.get("provenance", {}).get("seconds")
         return networks, seconds
 
-    def _asked(self, cell: Cell) -> dict[str, Any]:
+    def _asked(self, cell: Cell, *, expanded: bool = True) -> dict[str, Any]:
+        """Return what a cell is made from: with folders, or as ``--keep`` writes it, with the names
+        of variables of the environment.
+        """
         return {
             "method": cell.row.method,
-            "config": self._config(cell),
+            "config": self._config(cell, expanded=expanded),
             "bases": [fingerprint(base) for base in cell.bases],
         }
 

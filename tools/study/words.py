@@ -18,7 +18,14 @@ from segunc.core.files import read_json
 from segunc.options import EvaluateOptions
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import model_files
-from segunc.training.config import Config, FinetuneConfig, FitConfig, dump_config, parse_config
+from segunc.training.config import (
+    HISTORY,
+    Config,
+    FinetuneConfig,
+    FitConfig,
+    dump_config,
+    parse_config,
+)
 
 VARIABLE = re.compile(r"\$\{?(\w+)")
 """The name of a variable of the environment, where a text uses one."""
@@ -153,9 +160,15 @@ def check_settings(method: str, config: dict[str, Any], where: str) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over the files that make a model."""
+    """Return the SHA-256 over the files that make a model.
+
+    Its history, which holds dates and paths, is left out: a base that the same command makes again
+    has the same fingerprint.
+    """
     digest = hashlib.sha256()
     for path in model_files(folder):
+        if path.name == HISTORY:
+            continue
         digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
