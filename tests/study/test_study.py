@@ -17,12 +17,15 @@ import yaml
 
 from segunc.core.errors import InputError
 from segunc.evaluation.resampling import load_results
+from segunc.networks.model_folder import WEIGHTS
+from segunc.training.config import HISTORY
 from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import study_methods
 from tools.study.cells import Study
 from tools.study.plan import read_plan
 from tools.study.report import axis_label, axis_values, named_as_drawn, report, selection_report
+from tools.study.words import fingerprint
 
 pytestmark = pytest.mark.usefixtures("few_units")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -269,6 +272,54 @@ def test_what_is_kept_gives_the_same_tables(
         sum(path.stat().st_size for path in folder.rglob("*.npz")) for folder in (study.out, kept)
     ]
     assert 0 < sizes[1] < 0.5 * sizes[0]
+
+
+def kept_study(study: Study, run: Run, folder: Path) -> Study:
+    """Return the same study over what ``--keep`` copies: records and results without models."""
+    words = ("--plan", study.out.parent / "plan.yaml", "--device", "cpu", "--stage", "report")
+    assert run(study_methods, *words, "--out", study.out, "--keep", folder) == 0
+    return Study(study.plan, study.plan.rows, folder, "cpu")
+
+
+def test_a_kept_study_is_finished(made: Any, run: Run, tmp_path: Path) -> None:
+    study, _, _ = made
+    kept = kept_study(study, run, tmp_path / "kept")
+    for label in ("control", "ABNN"):
+        cell = next(kept.cells([label], [0]))
+        assert kept.run(cell, study.plan.protocols["toy"].evaluations) == "kept"
+        assert not cell.model.exists()
+
+
+def test_a_kept_study_makes_a_result_that_lacks(made: Any, run: Run, tmp_path: Path) -> None:
+    study, _, _ = made
+    kept = kept_study(study, run, tmp_path / "kept")
+    cell = next(kept.cells(["ABNN"], [0]))
+    cell.result("test").unlink()
+    assert kept.run(cell, study.plan.protocols["toy"].evaluations) == "made"
+    before = json.loads(next(study.cells(["ABNN"], [0])).result("test").read_text())
+    after = json.loads(cell.result("test").read_text())
+    assert after["calibration"] == before["calibration"]
+
+
+def test_a_kept_study_makes_a_row_that_is_built_on_a_kept_row(
+    made: Any, run: Run, tmp_path: Path
+) -> None:
+    study, _, _ = made
+    kept = kept_study(study, run, tmp_path / "kept")
+    cell = next(kept.cells(["ABNN, flipped"], [1]))
+    shutil.rmtree(cell.folder)
+    assert kept.run(cell, {}) == "made"
+
+
+def test_the_fingerprint_of_a_base_leaves_its_history_out(trained: Job, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(trained.base, base)
+    before = fingerprint(base)
+    (base / HISTORY).write_text("another date", encoding="utf-8")
+    assert fingerprint(base) == before
+    with (base / WEIGHTS).open("ab") as file:
+        file.write(b"0")
+    assert fingerprint(base) != before
 
 
 def test_an_evaluation_that_was_lost_or_changed_is_made_again(made: Any) -> None:
