@@ -277,6 +277,21 @@ def by_name(
     return values
 
 
+def json_or_text(word: str) -> Any:
+    """Read a value of a function's argument: JSON, or else a text without quotes.
+
+    Raises:
+        ValueError: the word is no JSON but was meant to be: a name of Python such as ``True``, or
+            the beginning of a list, an object or a quoted text.
+    """
+    try:
+        return json.loads(word)
+    except ValueError:
+        if word in ("True", "False", "None") or word[:1] in ("[", "{", '"', "'", ""):
+            raise
+        return word
+
+
 def _rows_below(path: str, columns: str) -> list[list[str]]:
     """Return the rows of a CSV file below its first line, which must be ``columns``."""
     try:
@@ -659,8 +674,8 @@ class ImportOptions(Options):
         std (R,G,B): standard deviation of the input normalisation, for images in 0..1
         size (HxW): height and width to which frames are resized for the network; a frame of another
             aspect ratio keeps its ratio
-        arguments (NAME=VALUE,...): arguments of the function that builds the network; values are
-            JSON
+        arguments (NAME=VALUE,...): arguments of the function that builds the network; a value is
+            JSON, or a text without quotes
         trust: allow the code of a python: network to run, now and whenever this machine loads the
             network
     """
@@ -675,7 +690,8 @@ class ImportOptions(Options):
     std: Triple | None = None
     size: Size | None = None
     arguments: Annotated[
-        Mapping[str, Any], partial(by_name, read=json.loads, form="NAME=JSON, e.g. width=32")
+        Mapping[str, Any],
+        partial(by_name, read=json_or_text, form="NAME=JSON, e.g. width=32 or pretrained=false"),
     ] = option({}, in_python="arguments of the function that builds the network, by name")
     trust: bool = False
 

@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -41,6 +41,36 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+class StoreOption(argparse.Action):
+    """Store the value of an option. Values of a repeated option are added if it takes several;
+    any other option is refused the second time, because one of its values would be lost.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given: frozenset[str] = getattr(namespace, "given_options", frozenset())
+        if self.dest in given:
+            values = self._added(getattr(namespace, self.dest), values)
+        namespace.given_options = given | {self.dest}
+        setattr(namespace, self.dest, values)
+
+    def _added(self, earlier: Any, later: Any) -> Any:
+        """Return the values of two uses of the option together."""
+        if isinstance(earlier, list):
+            return [*earlier, *later]
+        if not isinstance(earlier, Mapping):
+            raise argparse.ArgumentError(self, f"given twice: {earlier}, then {later}")
+        for name in later:
+            if name in earlier:
+                raise argparse.ArgumentError(self, f"'{name}' is given twice")
+        return {**earlier, **later}
 
 
 class Parser(argparse.ArgumentParser):
@@ -195,7 +225,9 @@ def _argument(
     default = default_of(field)
     if plain_kind is bool:
         settings["action"] = "store_true"
-    elif default is dataclasses.MISSING:
+        return flags, settings
+    settings["action"] = StoreOption
+    if default is dataclasses.MISSING:
         settings["required"] = True
     else:
         settings["default"] = default

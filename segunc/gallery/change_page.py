@@ -140,7 +140,10 @@ def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> Non
     parts.extend(_summary(changes))
     parts.extend(f"<p>{html.escape(line)}</p>" for line in lines)
     parts.append(f'<p class="small">{html.escape(changes.condition())}</p>')
-    parts.append('<p class="small">Pictures: the image, the score before, the score after.</p>')
+    parts.append(
+        '<p class="small">Pictures: the image, the score before, the score after. '
+        "Bright is strange, dark is known.</p>"
+    )
     for verdict in WORDS:
         parts.extend(_section(changes, verdict))
     parts.append("</main></body></html>\n")
@@ -184,8 +187,8 @@ def _section(changes: Changes, verdict: str) -> list[str]:
             picture = f'<img alt="" src="data:image/jpeg;base64,{data}">'
         badge = '<b class="stays">stays</b>' if alarm.stays else '<b class="goes">goes</b>'
         parts.append(
-            f"<li>{picture}<p>{badge} <span>{html.escape(alarm.frame)}</span> "
-            f"{alarm.before:.2f} → {alarm.after:.2f}</p></li>"
+            f"<li>{picture}<p>{badge} <span>frame {html.escape(alarm.frame)}</span>, "
+            f"strongest pixel {alarm.before:.2f} → {alarm.after:.2f}</p></li>"
         )
     parts.append("</ul>")
     return parts

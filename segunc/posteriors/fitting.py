@@ -22,7 +22,7 @@ from segunc.core.preserving import (
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import Model
-from segunc.training.config import FinetuneConfig, FitConfig
+from segunc.training.config import FinetuneConfig, FitConfig, images_of
 from segunc.training.fit_data import data_source
 
 SEEDS_OF_LIGHTNING = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")
@@ -113,7 +113,7 @@ def _folder_of_data(settings: Any, model: Model) -> Path | None:
     """Return the folder whose record says which data the model was made with, where the method
     looks at some.
     """
-    if not getattr(settings, "uses_data", True) or getattr(settings, "images", None):
+    if not getattr(settings, "uses_data", True) or images_of(settings):
         return None
     if not METHODS[settings.method].data:
         return None

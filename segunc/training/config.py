@@ -281,6 +281,16 @@ def _check_keys(values: Mapping[str, Any], keys: Collection[str]) -> None:
     check_value("trainer", values.get("trainer", {}), Any)
 
 
+def images_of(settings: Any) -> str | None:
+    """Return the folder or glob of images on which a method is fitted instead of a data set; None
+    if its settings name none.
+
+    ``images`` of Laplace is a number of crops, so only a text is a folder.
+    """
+    images = getattr(settings, "images", None)
+    return images if isinstance(images, str) and images else None
+
+
 def _data_values(
     named: Mapping[str, Any] | None, recorded: Mapping[str, Any] | None, settings: Settings | None
 ) -> dict[str, Any]:
@@ -298,7 +308,7 @@ def _data_values(
 
     # A training always needs some.
     needs = getattr(settings, "uses_data", {"train": "what is trained or fitted"})
-    if getattr(settings, "images", None):
+    if images_of(settings):
         needs = {}
     if recorded and (named or needs):
         partly = named or {}

@@ -344,3 +344,9 @@ def test_a_baseline_without_its_entry_point_says_to_install_again(
     with pytest.raises(InputError, match=r"entry point of .* '(sgld|laplace)' .* pip install -e "):
         ask()
     assert {"sgld", "laplace"} <= set(METHODS), "their names are listed all the same"
+
+
+def test_laplace_takes_the_data_that_its_base_was_trained_on(trained: Job) -> None:
+    """``images`` is a number of crops here, and not a folder that would stand for the data."""
+    model = Laplace(images=8, samples=8).fit(load_model(trained.base))
+    assert model.posterior.method == "laplace"

@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 
-from segunc.options import Options, by_name, colour_triple, frame_groups, size_or_dynamic
+from segunc.options import (
+    Options,
+    by_name,
+    colour_triple,
+    frame_groups,
+    json_or_text,
+    size_or_dynamic,
+)
 
 read_pairs = partial(by_name, read=float, form="NAME=NUMBER")
+read_arguments = partial(by_name, read=json_or_text, form="NAME=JSON")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +43,8 @@ def write_groups(path: Path, *lines: str) -> str:
         (size_or_dynamic, "40x56", (40, 56)),
         (colour_triple, "0.5,0.25,1", (0.5, 0.25, 1.0)),
         (read_pairs, "a=1, b = 2.5", {"a": 1.0, "b": 2.5}),
+        (read_arguments, 'a=enet,b="enet",c=1', {"a": "enet", "b": "enet", "c": 1}),
+        (read_arguments, "a=true,b=null", {"a": True, "b": None}),
     ],
 )
 def test_a_word_is_read_as_a_value(read: Callable[[str], Any], word: str, value: Any) -> None:
@@ -48,6 +58,8 @@ def test_a_word_is_read_as_a_value(read: Callable[[str], Any], word: str, value:
         (colour_triple, "1,2,red", "'1,2,red' is not R,G,B, e.g. 0.485,0.456,0.406"),
         (read_pairs, "a=1,a=2", "'a' is given twice"),
         (read_pairs, "a=one", "'a=one' is not NAME=NUMBER"),
+        (read_arguments, "a=True", "'a=True' is not NAME=JSON"),
+        (read_arguments, 'a="enet', "'a=\"enet' is not NAME=JSON"),
         (read_pairs, ",", "',' names nothing; expected NAME=NUMBER"),
     ],
 )

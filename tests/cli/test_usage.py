@@ -54,6 +54,38 @@ def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(
     assert json.loads(capsys.readouterr().out) == line
 
 
+PREDICT = ("predict", "--model", "m", "--input", "i", "--out", "o")
+
+
+def test_a_repeated_option_of_several_values_adds_them() -> None:
+    arguments = build_parser().parse_args([*PREDICT, "--input", "j", "k"])
+    assert arguments.input == ["i", "j", "k"]
+
+
+def test_a_repeated_option_of_named_values_adds_them() -> None:
+    words = ["overlay", "--maps", "m", "--out", "o", "--range", "a=0:1", "--range", "b=0:2"]
+    assert build_parser().parse_args(words).ranges == {"a": (0.0, 1.0), "b": (0.0, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*PREDICT, "--seed", "0", "--seed", "3"), "argument --seed: given twice: 0, then 3"),
+        (
+            ("overlay", "--maps", "m", "--out", "o", "--range", "a=0:1", "--range", "a=0:2"),
+            "argument --range: 'a' is given twice",
+        ),
+    ],
+)
+def test_a_repeated_option_loses_no_value_in_silence(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """Return what ``segunc WORDS --help`` prints."""
     with pytest.raises(SystemExit) as end:
