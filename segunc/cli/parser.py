@@ -44,8 +44,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class StoreOption(argparse.Action):
-    """Store the value of an option. Values of a repeated option are added if it takes several;
-    any other option is refused the second time, because one of its values would be lost.
+    """Store the value of an option. Values of a repeated option are added if it takes several. Of
+    any other repeated option the last value counts, as scripts expect, and a note says so.
     """
 
     def __call__(
@@ -62,11 +62,17 @@ class StoreOption(argparse.Action):
         setattr(namespace, self.dest, values)
 
     def _added(self, earlier: Any, later: Any) -> Any:
-        """Return the values of two uses of the option together."""
+        """Return what two uses of the option are together."""
         if isinstance(earlier, list):
             return [*earlier, *later]
         if not isinstance(earlier, Mapping):
-            raise argparse.ArgumentError(self, f"given twice: {earlier}, then {later}")
+            if earlier != later:
+                name = self.option_strings[0]
+                say(
+                    f"note: {name} is given twice; {later} counts, {earlier} does not",
+                    stream=sys.stderr,
+                )
+            return later
         for name in later:
             if name in earlier:
                 raise argparse.ArgumentError(self, f"'{name}' is given twice")
