@@ -64,10 +64,11 @@ class Wishes:
                 values[name] = wish
         if self.classes is not None:  # the source's colours are those of its own classes
             values["palette"] = self.palette
-        for name, (meaning, option) in NEEDED.items():
-            if name not in values:
-                message = f"{kind}:{architecture} does not give its {meaning}"
-                raise InputError(message, hint=option)
+        missing = [name for name in NEEDED if name not in values]
+        if missing:
+            meanings = ", ".join(NEEDED[name][0] for name in missing)
+            options = " ".join(NEEDED[name][1] for name in missing)
+            raise InputError(f"{kind}:{architecture} does not give its {meanings}", hint=options)
         return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
 
 

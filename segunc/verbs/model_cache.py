@@ -56,6 +56,9 @@ HASH_DIGITS = 12
 MAX_NAME = 60
 """Characters of the source in the name of an entry."""
 
+_OPTION = re.compile(r"--[a-z_]+ [^\s-]\S*")
+"""An option with its value, in a hint."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -339,11 +342,13 @@ def _import(source: str, identity: Mapping[str, Any], entry: Entry) -> dict[str,
 
 
 def _with_command(error: InputError, source: str) -> InputError:
-    """Return the error of an import whose hint is an option of ``segunc import``, with a command
-    that has it."""
-    if not error.hint.startswith("--"):
+    """Return the error of an import whose hint names options of ``segunc import``, with a command
+    that has them."""
+    options = [option.rstrip(",;") for option in _OPTION.findall(error.hint)]
+    if not options:
         return error
-    return InputError(error.message, hint=f"segunc import {source} {error.hint} --out MODEL")
+    command = " ".join(["segunc import", source, *options, "--out MODEL"])
+    return InputError(error.message, hint=command)
 
 
 def _with_source(record: Mapping[str, Any], source: str) -> dict[str, Any]:

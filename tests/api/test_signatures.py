@@ -89,6 +89,7 @@ def test_required_keywords_come_first_and_those_of_all_verbs_last() -> None:
         "config",
         "method",
         "settings",
+        "trust",
         "device",
     ]
     assert list(inspect.signature(segunc.predict).parameters)[:4] == [
