@@ -61,7 +61,9 @@ def commands_page() -> str:
         ]
         lines += ["```", ""]
         for group in parser._action_groups:
-            actions = [action for action in group._group_actions if action.dest != "help"]
+            actions = [
+                action for action in group._group_actions if action.dest not in ("help", "help_all")
+            ]
             if not actions:
                 continue
             lines += [f"**{group.title}**", "", "| option | meaning |", "|---|---|"]

@@ -714,7 +714,7 @@ class FinetuneOptions(DeviceOptions, SourceOptions):
             changes one of its keys. ensemble takes no configuration, and tta needs none
         out (DIR): model folder to write
         method: posterior to make (default abnn), or what to fit on a finished model. segunc
-            finetune --method NAME --help lists the keys of a method
+            finetune --method NAME --help-all lists the keys of a method
     """
 
     base: ModelFolder | Model | Sequence[ModelFolder | Model] = field(metadata={"in_python": BASE})
