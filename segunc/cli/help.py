@@ -124,7 +124,8 @@ class ShortHelp(argparse.Action):
         helps = [action for action in parser._actions if isinstance(action, ShortHelp | FullHelp)]
         count = len(parser._actions) - len(helps)
         keys = " and the keys of the configuration" if self.configured else ""
-        lines += ["", f"{parser.prog} --help-all shows all {count} options{keys}."]
+        pointer = f"{parser.prog} --help-all shows all {count} options{keys}."
+        lines += ["", *textwrap.wrap(pointer, width, break_on_hyphens=False)]
         return "\n".join(lines)
 
 
