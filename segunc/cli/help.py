@@ -70,7 +70,7 @@ OPTION_COLUMN = 26
 """Column at which the meaning of an option begins."""
 MAX_LINES = 3
 """Lines of an option's meaning on the first screen."""
-MAX_CHOICES = 80
+MAX_CHOICES = 60
 """Characters of the choices of an option that are shown on the first screen."""
 _END_OF_SENTENCE = re.compile(r"(?<!e\.g)\. ")
 

@@ -101,7 +101,7 @@ def _published_state(name: str, weights: zoo.WeightsEnum) -> Mapping[str, Tensor
 
 def _hash_of(weights: zoo.WeightsEnum) -> str:
     """Return the start of the hash of published weights, which ends the name of their file."""
-    return weights.url.rpartition("-")[2].removesuffix(".pth")
+    return str(weights.url).rpartition("-")[2].removesuffix(".pth")
 
 
 def _count_outputs(state: Mapping[str, Tensor]) -> int:

@@ -170,7 +170,8 @@ def _entry_of(source: str, *, trust: bool) -> Entry:
         raise InputError(message, hint=f"sources are {', '.join(SOURCES)}: give SOURCE:NAME")
     if kind == "python":
         _check_trust(name, trust)
-    identity = _identity(kind, name)
+    with _hint_as_command(source):
+        identity = _identity(kind, name)
     shown = identity["source"]
     folder = cache_folder() / _entry_name(shown, json_sha256(identity))
     if os.path.lexists(folder):
@@ -310,10 +311,8 @@ def _import(source: str, identity: Mapping[str, Any], entry: Entry) -> dict[str,
     kind = source.partition(":")[0]
     start = time.perf_counter()
     options = ImportOptions(source=source, out=entry.network, trust=kind == "python")
-    try:
+    with _hint_as_command(source):
         imported = import_network(options)
-    except InputError as error:
-        raise _with_command(error, source) from error
     shown = identity["source"]
     command = f"segunc.load({shown!r})"
     record_command(entry.network, command)
@@ -341,14 +340,18 @@ def _import(source: str, identity: Mapping[str, Any], entry: Entry) -> dict[str,
     }
 
 
-def _with_command(error: InputError, source: str) -> InputError:
-    """Return the error of an import whose hint names options of ``segunc import``, with a command
-    that has them."""
-    options = [option.rstrip(",;") for option in _OPTION.findall(error.hint)]
-    if not options:
-        return error
-    command = " ".join(["segunc import", source, *options, "--out MODEL"])
-    return InputError(error.message, hint=command)
+@contextmanager
+def _hint_as_command(source: str) -> Iterator[None]:
+    """Give an error of an import whose hint names options of ``segunc import`` a hint with the
+    whole command."""
+    try:
+        yield
+    except InputError as error:
+        options = [option.rstrip(",;") for option in _OPTION.findall(error.hint)]
+        if not options:
+            raise
+        command = " ".join(["segunc import", source, *options, "--out MODEL"])
+        raise InputError(error.message, hint=command) from error
 
 
 def _with_source(record: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def actions_of(name: str) -> dict[str, argparse.Action]:
         if isinstance(action, argparse._SubParsersAction)
     )
     actions = {action.dest: action for action in subparsers.choices[name]._actions}
-    for common in ("help", "json", "debug"):
+    for common in ("help", "help_all", "json", "debug"):
         del actions[common]
     return actions
 

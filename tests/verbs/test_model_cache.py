@@ -380,7 +380,7 @@ def test_every_verb_with_a_model_takes_a_source(place: Place) -> None:
 
 
 def test_finetune_takes_the_network_or_the_model_of_a_source(place: Place) -> None:
-    settings = segunc.ABNN(members=2, alpha=0.2)
+    settings = segunc.ABNN(members=2, alpha=0.2, statistics="frozen")
     segunc.finetune(base=place.source, out="abnn", settings=settings, trust=True)
     assert segunc.load("abnn").posterior.members == 2
     segunc.finetune(base=place.source, out="tta", method="tta")
@@ -397,7 +397,9 @@ def test_the_manifest_names_the_source_and_no_place_of_the_cache(place: Place) -
 
 
 def test_the_hint_comes_once_and_only_for_a_source(place: Place) -> None:
-    inputs = [place.image, place.folder]
+    other = place.folder / "other.png"
+    other.write_bytes(place.image.read_bytes())
+    inputs = [place.image, other]
     result = segunc.predict(place.source, inputs, out="two", device="cpu", trust=True)
     assert result.hint.startswith(f"segunc finetune --base {place.source} --method anomaly")
     named = segunc.predict(place.source, place.image, out="named", device="cpu", scores=["entropy"])
