@@ -40,7 +40,7 @@ def commands_page() -> str:
     """Return the reference of all verbs as Markdown, from the parser that the command line uses."""
     from segunc.cli.main import build_parser
 
-    lines = ["# Commands", "", "Made from the same definitions as `segunc VERB --help`.", ""]
+    lines = ["# Commands", "", "Made from the same definitions as `segunc VERB --help-all`.", ""]
     verbs = next(
         action
         for action in build_parser()._actions

@@ -205,6 +205,11 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     selection = _selection(options)
     region = Region(Path(options.mask)) if options.mask else None
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
+    # Before the model, which may be imported first.
+    sources = tuple(
+        open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
+        for target in inputs
+    )
     folder = model_folder(options.model, trust=options.trust)
     scores = tuple(check_scores(options.scores or default_scores(folder)))
     flag = read_thresholds(options.flag)
@@ -212,10 +217,6 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     _check_flag(flag, overlay, scores)
     recorded_threads = None if options.overwrite else _recorded_threads(inputs)
     thread_count = recorded_threads if options.threads is None else options.threads
-    sources = tuple(
-        open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
-        for target in inputs
-    )
     for source in sources:
         for note in source.notes:
             warnings.warn(note, NoteWarning, stacklevel=2)
