@@ -96,7 +96,7 @@ def _hint(options: PredictOptions) -> str:
     commands; empty where the user chose a model or scores.
 
     The numbers are those of ``docs/boards.md`` on RoadObstacle21: "The packaged bank" (``knn``
-    alone, and the entropy of FDDWNet), and "A bank from the operator's own road" (``anomaly``).
+    alone, and the entropy of FDDWNet), and "A bank from the operator's own road" (``knn``).
     """
     if not is_source(options.model) or options.scores:
         return ""
@@ -104,8 +104,8 @@ def _hint(options: PredictOptions) -> str:
     return (
         f"{finetune} --method anomaly --out runs/anomaly adds the score of a second encoder, whose "
         "FPR95 on RoadObstacle21 is .160 where the entropy of a Cityscapes network has .645. "
-        "Five frames of your own road make it .007: add them first by --method features "
-        "--features.extend packaged --features.images FOLDER"
+        "A bank of five frames of the own road has .012: --method features --features.extend "
+        "packaged --features.images FOLDER --out runs/road, then predict --scores knn"
     )
 
 
