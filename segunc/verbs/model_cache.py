@@ -207,7 +207,7 @@ def _identity(kind: str, name: str) -> dict[str, Any]:
     the code, and the weights of the network that it makes, because it may read them from anywhere.
     For any other name it is the name: a source of this kind says itself which revision it took.
     """
-    path = Path(name)
+    path = Path(name).expanduser()
     identity: dict[str, Any] = {"format": FORMAT, "segunc": tool_version()}
     if kind == "python":
         identity["source"] = f"{kind}:{name}"
@@ -384,7 +384,7 @@ def _read(folder: Path) -> Entry:
 def _tell(entry: Entry, line: str) -> None:
     """Say which entry is used, which revision it is, and loudly that weights are random."""
     provenance = entry.record["provenance"]
-    revision = provenance.get("revision")
+    revision = provenance.get("commit") or provenance.get("revision")
     if revision and "@" not in entry.record["source"]:
         line += (
             f"; it is fixed to revision {str(revision)[:HASH_DIGITS]}, and"
