@@ -40,7 +40,7 @@ def commands_page() -> str:
     """Return the reference of all verbs as Markdown, from the parser that the command line uses."""
     from segunc.cli.main import build_parser
 
-    lines = ["# Commands", "", "Made from the same definitions as `segunc VERB --help`.", ""]
+    lines = ["# Commands", "", "Made from the same definitions as `segunc VERB --help-all`.", ""]
     verbs = next(
         action
         for action in build_parser()._actions
@@ -61,7 +61,9 @@ def commands_page() -> str:
         ]
         lines += ["```", ""]
         for group in parser._action_groups:
-            actions = [action for action in group._group_actions if action.dest != "help"]
+            actions = [
+                action for action in group._group_actions if action.dest not in ("help", "help_all")
+            ]
             if not actions:
                 continue
             lines += [f"**{group.title}**", "", "| option | meaning |", "|---|---|"]

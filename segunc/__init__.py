@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from segunc.posteriors.image_maps import BatchMaps as BatchMaps, ImageMaps as ImageMaps
     from segunc.posteriors.model import (
         Model as Model,
-        load as load,
         load_model as load_model,
         wrap as wrap,
     )
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from segunc.verbs.export import export as export
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.init import init as init
+    from segunc.verbs.model_cache import load as load
     from segunc.verbs.monitor import monitor as monitor
     from segunc.verbs.overlay import overlay as overlay
     from segunc.verbs.predict import predict as predict
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "load and wrap a model": {
-        "load": "posteriors.model",
+        "load": "verbs.model_cache",
         "wrap": "posteriors.model",
         "Model": "posteriors.model",
         "load_model": "posteriors.model",

@@ -186,6 +186,16 @@ def _in_python(text: str, names_of_flags: Mapping[str, str]) -> str:
     return re.sub(r"--[a-z]+(?:-[a-z]+)*", name_of, text)
 
 
+def is_source(place: Any) -> bool:
+    """Return whether a user names a network by its source, such as ``smp:DIR``, and not a folder.
+
+    A file or folder of that name comes first.
+    """
+    if not isinstance(place, str) or not re.match(r"[a-z][a-z0-9_-]*:.", place):
+        return False
+    return not Path(place).expanduser().exists()
+
+
 def several(paths: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
     """Return a sequence of paths, also where one path was given."""
     if isinstance(paths, str | Path):
@@ -325,6 +335,7 @@ def frame_groups(text: str) -> str | dict[str, str]:
 
 
 Folder = Annotated[PathLike, "folder"]
+ModelFolder = Annotated[PathLike, "folder", "source"]  # or a source of networks
 File = Annotated[PathLike, "file"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
@@ -366,8 +377,8 @@ SETTINGS = (
     f" {OVERRULES}"
 )
 BASE = (
-    "model to start from, or its folder. abnn takes a deterministic network; ensemble takes several"
-    " models, or the folder of ``train(seeds=...)``"
+    "model to start from, its folder, or its source. abnn takes a deterministic network; ensemble"
+    " takes several models, or the folder of ``train(seeds=...)``"
 )
 
 
@@ -510,6 +521,18 @@ class DeviceOptions(Options):
     """
 
     device: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Networks by their source.
+
+    Args:
+        trust: allow the code of a python: source to run, now and whenever this machine loads the
+            network
+    """
+
+    trust: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -697,20 +720,20 @@ class ImportOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(DeviceOptions):
+class FinetuneOptions(DeviceOptions, SourceOptions):
     """Turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model.
 
     Args:
-        base (DIR): model folder to start from. abnn takes a deterministic network; ensemble takes
-            several folders, or the folder of train --seeds
+        base (DIR|SOURCE): model folder, or a network by its source, to start from. abnn takes a
+            deterministic network; ensemble takes several folders, or the folder of train --seeds
         config (YAML): configuration file; the folder configs holds examples. --KEY.SUBKEY VALUE
             changes one of its keys. ensemble takes no configuration, and tta needs none
         out (DIR): model folder to write
         method: posterior to make (default abnn), or what to fit on a finished model. segunc
-            finetune --method NAME --help lists the keys of a method
+            finetune --method NAME --help-all lists the keys of a method
     """
 
-    base: Folder | Model | Sequence[Folder | Model] = field(metadata={"in_python": BASE})
+    base: ModelFolder | Model | Sequence[ModelFolder | Model] = field(metadata={"in_python": BASE})
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
@@ -718,11 +741,12 @@ class FinetuneOptions(DeviceOptions):
 
 
 @dataclass(frozen=True)
-class PredictOptions(SamplingOptions):
+class PredictOptions(SamplingOptions, SourceOptions):
     """Write uncertainty maps of images, folders and videos.
 
     Args:
-        model (DIR): model folder
+        model (DIR|SOURCE): model folder, or a network by its source, such as smp:DIR, which is
+            imported once and kept, with noise
         input (PATH): images, folders, glob patterns or videos; each of several inputs gets its own
             sub-folder of --out
         out (DIR): maps folder to write; the same command continues a run that was stopped
@@ -747,7 +771,7 @@ class PredictOptions(SamplingOptions):
         overwrite: replace the maps of an earlier run
     """
 
-    model: Folder
+    model: ModelFolder
     input: PathLike | Sequence[PathLike]
     out: Folder
     compact: bool = False
@@ -765,13 +789,13 @@ class PredictOptions(SamplingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, ClassTruthOptions):
+class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
     """Measure how well scores find errors and anomalies, on maps or on a model that makes them.
 
     Args:
         maps (DIR): folder of score maps (png, tif, npy, hdf5) from segunc or any other tool
-        model (DIR): model folder: predict and evaluate together, and write only the result (default
-            data: the data set that the model was made with)
+        model (DIR|SOURCE): model folder, or a network by its source: predict and evaluate together,
+            and write only the result (default data: the data set that the model was made with)
         config (YAML): configuration file whose section data names the data set, instead of
             --dataset, --root and --label-map
         verdicts (FILE): verdicts on --maps that review pages exported (.json). They are used
@@ -808,7 +832,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     """
 
     maps: Folder | None = field(default=None, kw_only=False, metadata={"exclusive": True})
-    model: Folder | None = option(None, exclusive=True)
+    model: ModelFolder | None = option(None, exclusive=True)
     config: File | None = None
     verdicts: Sequence[File] | None = None
     out: File | None = None
@@ -1068,13 +1092,14 @@ class CompareOptions(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(Options, ClassTruthOptions):
+class ReportOptions(Options, SourceOptions, ClassTruthOptions):
     """Write one page with all measurements of a model, for the people who decide on its release.
 
     The page is made from report.json, which is written beside it.
 
     Args:
-        model (DIR): model folder; all other inputs must belong to this model
+        model (DIR|SOURCE): model folder, or a network by its source; all other inputs must belong
+            to this model
         runs (JSON): results of segunc evaluate: on plain frames, on corrupted frames, with --flag
             threshold.json, or from verdicts
         maps (DIR): maps folders; with labels, the page shows pictures of failures from them
@@ -1086,7 +1111,7 @@ class ReportOptions(Options, ClassTruthOptions):
         out (DIR): folder to write, with report.json and the page index.html
     """
 
-    model: Folder
+    model: ModelFolder
     runs: Sequence[File] | None = None
     maps: Sequence[Folder] | None = None
     threshold: Sequence[File] | None = None
@@ -1097,13 +1122,13 @@ class ReportOptions(Options, ClassTruthOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(Options):
+class ExportOptions(Options, SourceOptions):
     """Write a model as one file that predicts and scores a frame without this package.
 
     The file is kept only if its maps equal those of the sampler, up to rounding.
 
     Args:
-        model (DIR): model folder
+        model (DIR|SOURCE): model folder, or a network by its source
         to: format: onnx for ONNX Runtime and other runtimes; triton for the same file in a model
             folder of Triton Inference Server; pt2 for torch.export
         out (DIR): folder to write, with the file and model.json
@@ -1118,7 +1143,7 @@ class ExportOptions(Options):
             promise
     """
 
-    model: Folder
+    model: ModelFolder
     to: Literal["onnx", "triton", "pt2"]
     out: Folder
     draws: Count = 8
@@ -1130,13 +1155,13 @@ class ExportOptions(Options):
 
 
 @dataclass(frozen=True)
-class DoctorOptions(SamplingOptions):
+class DoctorOptions(SamplingOptions, SourceOptions):
     """Check that the draws of a model differ and that its conversion is exact.
 
     Args:
-        model (DIR): model folder
+        model (DIR|SOURCE): model folder, or a network by its source
         image (FILE): a clean frame (default: a toy road scene)
     """
 
-    model: Folder
+    model: ModelFolder
     image: File | None = None

@@ -17,10 +17,11 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from segunc import options
+from segunc.cli.completion import SHELLS, PrintCompletion
+from segunc.cli.help import add_help
 from segunc.cli.parser import (
     HelpFormatter,
     Parser,
-    add_keys,
     add_options,
     check_options,
     description_of,
@@ -82,26 +83,6 @@ def options_of(verb: str) -> type:
     return options_type
 
 
-class ConfigurationHelp(argparse._HelpAction):
-    """Print the help of a verb and the keys of its configuration.
-
-    The keys are those of the method that stands before ``--help``, or of the usual one.
-    """
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any
-    ) -> NoReturn:
-        from segunc.verbs.training import settings_of
-
-        parser.print_help()
-        keys = Parser(add_help=False, usage=argparse.SUPPRESS, formatter_class=HelpFormatter)
-        for section in settings_of(getattr(namespace, "method", None)):
-            add_keys(keys, section)
-        say("\nkeys of the configuration, in a YAML file (--config) or as --KEY VALUE:\n")
-        keys.print_help(sys.stdout)
-        raise SystemExit(SUCCESS)
-
-
 def build_parser(*, as_json: bool = False) -> Parser:
     """Return the parser of all verbs.
 
@@ -111,8 +92,18 @@ def build_parser(*, as_json: bool = False) -> Parser:
     parser = Parser(
         prog="segunc",
         description="How far to trust a segmentation network, pixel by pixel.",
-        epilog="segunc VERB --help shows the options of a verb and an example.",
+        epilog=(
+            "segunc VERB --help shows an example and the usual options of a verb; "
+            "segunc VERB --help-all shows all of them."
+        ),
         as_json=as_json,
+    )
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        options_types={verb: options_of(verb) for verb in VERBS},
+        choices=SHELLS,
+        help="print the script that completes commands in a shell",
     )
     parser.add_argument("--version", action="version", version=f"segunc {version('segunc')}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
@@ -130,16 +121,10 @@ def _add_verb(verbs: Any, verb: str, example: str, *, as_json: bool) -> None:
         description=description_of(options_of(verb)),
         epilog=f"example:\n  segunc {verb} {example}",
         formatter_class=HelpFormatter,
-        add_help=verb not in TRAINING,
+        add_help=False,
         as_json=as_json,
     )
-    if verb in TRAINING:
-        parser.add_argument(
-            "-h",
-            "--help",
-            action=ConfigurationHelp,
-            help="show this help message with the keys of the configuration, and exit",
-        )
+    add_help(parser, verb, options_of(verb), example=example, configured=verb in TRAINING)
     add_options(parser, options_of(verb))
     further = parser.add_argument_group("scripts and error reports")
     further.add_argument(

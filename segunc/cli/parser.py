@@ -25,6 +25,7 @@ from segunc.core.terminal import say, visible
 from segunc.options import (
     OUTPUT_OPTIONS,
     flags_of,
+    is_source,
     option_fields,
     parts_of,
     several,
@@ -254,6 +255,8 @@ def check_options(options: Any) -> None:
         if not may_be_pattern and "folder" not in parts and "file" not in parts:
             continue
         for name in several(getattr(options, field.name) or ()):
+            if "source" in parts and is_source(name):
+                continue
             if not (may_be_pattern and glob.has_magic(str(name))):
                 must_be_folder = "folder" in parts
                 what = flags_of(field)[0]

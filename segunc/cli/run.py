@@ -155,6 +155,8 @@ def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:
         )
         if done.video is not None:
             yield f"overlay video: {done.video}"
+    if result.hint:
+        yield f"next: {result.hint}"
 
 
 def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:

@@ -25,6 +25,8 @@ from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; they may be removed while no run is under way."""
+HASH_BLOCK = 1 << 20
+"""Bytes of a file that are in memory while it is hashed."""
 MAX_DEPTH = 100
 """Levels of lists and objects in a JSON or YAML file."""
 START_SECONDS = 30.0
@@ -515,8 +517,12 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of the content of a file."""
-    return hashlib.sha256(read_bytes(path)).hexdigest()
+    """Return the SHA-256 of the content of a file, which may be larger than the memory."""
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while block := file.read(HASH_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def json_sha256(content: Any) -> str:

@@ -176,6 +176,13 @@ def remove_own_folder(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def remove_partial_folder(folder: Path) -> None:
+    """Remove a hidden folder that a run was making, by whoever holds its lock; nothing where there
+    is none."""
+    if is_partial(folder.name) and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def check_result(path: Path, is_ours: Callable[[Path], bool], what: str) -> None:
     """Raise InputError where a path is taken by a link, or by anything that ``is_ours`` does not
     know as ``what`` it should be."""

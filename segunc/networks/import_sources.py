@@ -28,6 +28,9 @@ NEEDED = {
 }
 """Attributes that no description lacks: what they are, and the option that gives them."""
 
+STATED = {"classes": "classes", "mean": "mean", "std": "std", "size": "inference_size"}
+"""What a factory can state of its network: the attribute of the description of each."""
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -61,10 +64,11 @@ class Wishes:
                 values[name] = wish
         if self.classes is not None:  # the source's colours are those of its own classes
             values["palette"] = self.palette
-        for name, (meaning, option) in NEEDED.items():
-            if name not in values:
-                message = f"{kind}:{architecture} does not give its {meaning}"
-                raise InputError(message, hint=option)
+        missing = [name for name in NEEDED if name not in values]
+        if missing:
+            meanings = ", ".join(NEEDED[name][0] for name in missing)
+            options = " ".join(NEEDED[name][1] for name in missing)
+            raise InputError(f"{kind}:{architecture} does not give its {meanings}", hint=options)
         return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
 
 
@@ -83,6 +87,47 @@ SOURCES: Registry[Source] = Registry(
     {name: f"segunc.networks.{name}:read" for name in LIBRARIES}
     | {"python": "segunc.networks.import_sources:read_python"},
 )
+
+
+def read_source(kind: str, name: str, wishes: Wishes, *, seed: int = 0) -> Found:
+    """Return a network by its source.
+
+    Args:
+        kind: of :data:`SOURCES`.
+        name: what stands behind the colon.
+        wishes: what the user says.
+        seed: of torch's random numbers meanwhile, so that the same seed gives the same weights even
+            to a network that was never trained.
+
+    Raises:
+        InputError: there is no such source or network, or it does not give what is needed.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return SOURCES[kind](name, wishes)
+
+
+def untrained_weights(kind: str, name: str, wishes: Wishes, state: Mapping[str, Tensor]) -> str:
+    """Return a sentence on weights that a source draws at random, empty if there are none.
+
+    Such weights differ if the network is read again with another seed.
+
+    Args:
+        kind, name, wishes: see :func:`read_source`.
+        state: the weights as :func:`read_source` gives them.
+    """
+    again = read_source(kind, name, wishes, seed=1).state or {}
+    drawn = []
+    for tensor_name, tensor in state.items():
+        if tensor_name not in again or not torch.equal(tensor, again[tensor_name]):
+            drawn.append(tensor_name)
+    if not drawn:
+        return ""
+    return (
+        f"UNTRAINED: {len(drawn)} of {len(state)} tensors of {kind}:{name} are random numbers, "
+        f"such as {drawn[0]}, so its prediction and its maps mean nothing; "
+        "give the trained weights by segunc import --weights FILE"
+    )
 
 
 SMALL = (128, 192)  # (height, width) of a frame, which strides of 64 divide
@@ -189,8 +234,10 @@ def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
 
 
 def read_python(name: str, wishes: Wishes) -> Found:
-    """Return a network by the name of its factory, which gets the arguments and returns a
-    module.
+    """Return a network by the name of its factory, which gets the arguments and returns a module.
+
+    The factory can state what the user would have to say otherwise, by an attribute ``segunc``: a
+    mapping with some of :data:`STATED`.
     """
     code = find_code(name)
     if not wishes.trust:
@@ -200,10 +247,35 @@ def read_python(name: str, wishes: Wishes) -> Found:
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
     options = {"arguments": arguments, "stride": stride}
-    description = wishes.description("python", name, options=options)
+    description = wishes.description("python", name, options=options, **_stated(code))
     if wishes.state is not None:
         return Found(description)
     return Found(description, tensor_state(_run(code, arguments)))
+
+
+def _stated(code: Code) -> dict[str, Any]:
+    """Return what a factory states of its network, as attributes of a description.
+
+    Raises:
+        InputError: it states something else, or a value of another type.
+    """
+    try:
+        with imported(code) as factory:
+            stated = getattr(factory, "segunc", {})
+    except Exception as error:  # whatever the user's code raises
+        raise InputError(f"{code.name} raises {one_line(error)}") from error
+    unknown = [key for key in stated if key not in STATED] if isinstance(stated, Mapping) else [""]
+    if unknown:
+        message = f"{code.name}.segunc is {str(stated)[:80]}, not a mapping of {', '.join(STATED)}"
+        raise InputError(message, hint=f'{code.name}.segunc = {{"classes": ["road", "car"]}}')
+    values = {}
+    for key, value in stated.items():
+        try:
+            values[STATED[key]] = tuple(value)
+        except TypeError as error:
+            message = f"{code.name}.segunc has {key} {value!r}, which is no list"
+            raise InputError(message, hint="see segunc import --help") from error
+    return values
 
 
 def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:

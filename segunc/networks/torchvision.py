@@ -9,7 +9,7 @@ import torchvision.models as zoo
 from torch import Tensor, nn
 from torchvision.models import segmentation
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.networks.description import NetworkDescription
 from segunc.networks.import_sources import Found, Wishes
 
@@ -55,22 +55,23 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """Return a network by torchvision's name for it; the weights come from the user's file, mean
-    and std from torchvision's own weights for the network, and so do the classes where the file has
-    as many.
+    """Return a network by torchvision's name for it.
+
+    The weights come from the user's file, or else they are those that torchvision publishes, which
+    it downloads once. Mean and std are those of the published weights, and so are the classes where
+    the file has as many.
     """
     _check(name)
-    if wishes.state is None:
-        message = f"torchvision:{name} has no weights of its own"
-        raise InputError(message, hint="--weights FILE, a state dict")
+    weights = zoo.get_model_weights(name).DEFAULT
+    published = _published_state(name, weights) if wishes.state is None else None
+    state = published or wishes.state or {}
     options = dict(wishes.arguments)
     # The auxiliary head serves training alone, but it is in the files of networks that were trained
     # with one.
-    options.setdefault("aux_loss", any("aux_classifier." in key for key in wishes.state))
-    weights = zoo.get_model_weights(name).DEFAULT
+    options.setdefault("aux_loss", any("aux_classifier." in key for key in state))
     transform = weights.transforms()
     classes: tuple[str, ...] | None = tuple(weights.meta["categories"])
-    if len(weights.meta["categories"]) != _count_outputs(wishes.state):
+    if len(weights.meta["categories"]) != _count_outputs(state):
         classes = None
     description = wishes.description(
         "torchvision",
@@ -79,8 +80,28 @@ def read(name: str, wishes: Wishes) -> Found:
         mean=tuple(transform.mean),
         std=tuple(transform.std),
         options=options,
+        provenance={"revision": _hash_of(weights)} if published else None,
     )
-    return Found(description)
+    return Found(description, published)
+
+
+def _published_state(name: str, weights: zoo.WeightsEnum) -> Mapping[str, Tensor]:
+    """Return the weights of a network that torchvision publishes, from its cache or its server.
+
+    Raises:
+        InputError: they cannot be downloaded, or the file is damaged.
+    """
+    try:
+        state = weights.get_state_dict(progress=True, check_hash=True, weights_only=True)
+    except Exception as error:  # the server, the disk and the reader have none in common
+        message = f"the weights of torchvision:{name} cannot be downloaded ({one_line(error)})"
+        raise InputError(message, hint="--weights FILE, a state dict") from error
+    return cast(Mapping[str, Tensor], state)
+
+
+def _hash_of(weights: zoo.WeightsEnum) -> str:
+    """Return the start of the hash of published weights, which ends the name of their file."""
+    return str(weights.url).rpartition("-")[2].removesuffix(".pth")
 
 
 def _count_outputs(state: Mapping[str, Tensor]) -> int:

@@ -1077,9 +1077,6 @@ def load_model(folder: Path | str, network: Network | Sequence[Network] | None =
     return model
 
 
-load = load_model
-
-
 def load_posterior(folder: Path, networks: GivenNetworks | None = None) -> Model:
     """Return the network in a folder and its posterior, without what was fitted on them."""
     networks = networks or GivenNetworks()

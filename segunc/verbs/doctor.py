@@ -21,10 +21,11 @@ from segunc.networks.copies import copy_network
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.model import Model, load_model
+from segunc.posteriors.model import Model
 from segunc.sampling.sampler import Sampler, SamplerReport, network_input
 from segunc.toyroads import render_scene
 from segunc.verbs.execution import make_sampler
+from segunc.verbs.model_cache import load
 
 # Largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding.
 IDENTITY_BOUND = 1e-5
@@ -174,7 +175,7 @@ def doctor(options: DoctorOptions) -> DoctorResult:
     >>> result.failure, result.findings[0].check, result.findings[0].status
     ('', 'conversion', 'ok')
     """
-    model = load_model(Path(options.model))
+    model = load(options.model, trust=options.trust)
     with flushed_denormals(), threads(options.threads):
         sampler = make_sampler(model, options)
         about = _about_model(options.model, model)

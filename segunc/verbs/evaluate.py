@@ -46,7 +46,15 @@ from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.verdicts import Verdict, merge_verdicts, note_on_dates, read_verdicts
 from segunc.metrics.objects import ObjectBins
-from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, recorded_command, takes
+from segunc.options import (
+    ClassTruthOptions,
+    EvaluateOptions,
+    TruthOptions,
+    is_source,
+    recorded_command,
+    takes,
+)
+from segunc.verbs.model_cache import model_folder
 
 if TYPE_CHECKING:  # whoever evaluates maps loads no torch
     from segunc.posteriors.model import Model
@@ -225,7 +233,8 @@ def _measure(data: _Data, measures: Measures) -> _Measured:
     if options.maps and not options.model:
         return _from_maps(Path(options.maps), data, measures)
     if options.model and not options.maps:
-        return _from_model(Path(options.model), data, measures)
+        folder = model_folder(options.model, trust=options.trust)
+        return _from_model(folder, data, measures)
     raise InputError("exactly one of --maps and --model says what to evaluate")
 
 
@@ -318,7 +327,7 @@ def _declared_data(options: EvaluateOptions) -> _DeclaredData | None:
         options.anomaly_labels,
         options.label_map,
     )
-    if options.model and not any(named):
+    if options.model and not is_source(options.model) and not any(named):
         from segunc.training.config import recorded_data
 
         recorded = recorded_data(Path(options.model))

@@ -55,6 +55,7 @@ from segunc.processing import FrameProcess
 from segunc.sampling.branches import branches_of
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
+from segunc.verbs.model_cache import model_folder
 
 MAX_WRITERS = 8
 USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its rate
@@ -204,20 +205,22 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     selection = _selection(options)
     region = Region(Path(options.mask)) if options.mask else None
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
-    scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
+    # Before the model, which may be imported first.
+    sources = tuple(
+        open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
+        for target in inputs
+    )
+    folder = model_folder(options.model, trust=options.trust)
+    scores = tuple(check_scores(options.scores or default_scores(folder)))
     flag = read_thresholds(options.flag)
     overlay = first_shown(scores) if options.overlay else None
     _check_flag(flag, overlay, scores)
     recorded_threads = None if options.overwrite else _recorded_threads(inputs)
     thread_count = recorded_threads if options.threads is None else options.threads
-    sources = tuple(
-        open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
-        for target in inputs
-    )
     for source in sources:
         for note in source.notes:
             warnings.warn(note, NoteWarning, stacklevel=2)
-    model = load_model(Path(options.model))
+    model = load_model(folder)
     with flushed_denormals(), threads(thread_count):
         yield Job(
             options=options,

@@ -56,6 +56,7 @@ from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, check_scores
 from segunc.verbs.execution import fitted_record, make_sampler
+from segunc.verbs.model_cache import model_folder
 
 DRAWS = "draws.npy"
 RECORD = "model.json"
@@ -95,7 +96,7 @@ def export(options: ExportOptions) -> ExportResult:
     """
     if options.to != "pt2":
         graph.require_packages()
-    folder = Path(options.model)
+    folder = model_folder(options.model, trust=options.trust)
     if options.size != "dynamic":
         check_value("--size", options.size, Size | None, "see --help")
     scores = check_scores(options.scores or default_scores(folder))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -13,7 +14,13 @@ from segunc.core.errors import InputError
 from segunc.core.results import VerbResult
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.networks.import_sources import SOURCES, Wishes, check_network
+from segunc.networks.import_sources import (
+    SOURCES,
+    Wishes,
+    check_network,
+    read_source,
+    untrained_weights,
+)
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.networks.network import SegmentationNetwork, settle_outputs, settle_size
 from segunc.networks.weights import load_foreign, read_state
@@ -64,15 +71,20 @@ def import_network(options: ImportOptions) -> ImportResult:
     out = Path(options.out)
     if (out / DESCRIPTION).exists():
         raise InputError(f"{out} holds a network already", hint="give another --out")
-    wishes = _wishes(options)
-    read = SOURCES[kind](name, wishes)
-    description = _described(options, read.description)
+    wishes = wishes_of(options)
+    read = read_source(kind, name, wishes)
+    untrained = ""
+    if wishes.state is None and read.state is not None:
+        untrained = untrained_weights(kind, name, wishes, read.state)
+    description = _described(options, read.description, untrained)
     weights = read.state if wishes.state is None else wishes.state
     if weights is None:
         message = f"{options.source} has no weights of its own"
         raise InputError(message, hint="--weights FILE, a state dict")
     source = str(options.weights or options.source)
     network, notes = _tried_network(description, weights, source, options.weights_key)
+    if untrained:
+        notes.insert(0, untrained)
     save_network(network, out)
     record_command(out, recorded_command("import", options))
     if network.description.inference_size is None:
@@ -86,7 +98,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     return ImportResult(out, network.description, sites, tuple(notes))
 
 
-def _wishes(options: ImportOptions) -> Wishes:
+def wishes_of(options: ImportOptions) -> Wishes:
     """Return what the user says about the network, with the weights and classes of their files."""
     state = None if options.weights is None else read_state(Path(options.weights))
     classes: tuple[str, ...] | None = None
@@ -118,14 +130,19 @@ def _class_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _described(options: ImportOptions, description: NetworkDescription) -> NetworkDescription:
+def _described(
+    options: ImportOptions, description: NetworkDescription, untrained: str
+) -> NetworkDescription:
     """Return the description of a source, with its provenance and without the outputs that are
-    dropped.
+    dropped. ``untrained`` is a sentence on its random weights, or empty.
     """
     kind, _, name = options.source.partition(":")
     # Of a file or a folder only the last part: the record must not say whose machine it was.
     imported = f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source
-    provenance = {"imported": imported}
+    # What the source says itself stays, such as the revision that it took.
+    provenance: dict[str, Any] = {**description.provenance, "imported": imported}
+    if untrained:
+        provenance["untrained"] = untrained
     if options.weights is not None:
         provenance["weights"] = Path(options.weights).name
     description = replace(description, provenance=provenance)

@@ -17,6 +17,7 @@ from segunc.reporting.inputs import GIVEN, Inputs
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import summary_of
 from segunc.verbs.evaluate import label_sources
+from segunc.verbs.model_cache import model_folder
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,7 +58,8 @@ def report(options: ReportOptions) -> ReportResult:
     for name in GIVEN:
         paths = several(getattr(options, name) or ())
         paths_by_option[name] = [Path(path) for path in paths]
-    inputs = Inputs(Path(options.model), paths_by_option)
+    folder = model_folder(options.model, trust=options.trust)
+    inputs = Inputs(folder, paths_by_option)
     facts = facts_of(inputs, failures(inputs, label_sources(options)))
     write_json(path, facts | {"summary": summary_of(facts)})
     content = read_json(path, "a report")

@@ -18,11 +18,13 @@ from segunc.options import (
     FinetuneOptions,
     Overrules,
     TrainOptions,
+    is_source,
     recorded_command,
     takes,
     words_of_settings,
 )
 from segunc.posteriors.methods import METHODS, Method
+from segunc.verbs.model_cache import model_folder
 
 if TYPE_CHECKING:
     from segunc.posteriors.model import Model
@@ -136,6 +138,8 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     out = Path(options.out)
     method = _asked_method(options)
     options = replace(options, method=method.name, settings=_values_of(options))
+    typed = options
+    options = replace(options, base=_resolved_bases(options, method))
     model = _finetune(options, method, say)
     if is_first_process():
         for removed in model.write(out):
@@ -144,7 +148,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         bases = _bases(options)
         # A model of several bases has none whose history it could go on with.
         base = None if method.several else _folder_of(bases[0])
-        record_command(out, recorded_command("finetune", _as_typed(options)), base)
+        record_command(out, recorded_command("finetune", _as_typed(typed)), base)
     return FinetuneResult(out, model.measured)
 
 
@@ -167,6 +171,18 @@ def _bases(options: FinetuneOptions) -> list[Any]:
     if isinstance(base, str | Path) or not isinstance(base, Sequence):
         return [base]
     return [*base]
+
+
+def _resolved_bases(options: FinetuneOptions, method: Method) -> Any:
+    """Return the bases with a model folder of the cache for each that is named by its source: with
+    noise for a method that is fitted on a finished model, else without.
+    """
+    resolved = []
+    for base in _bases(options):
+        if is_source(base):
+            base = model_folder(base, trust=options.trust, deterministic=not method.finished)
+        resolved.append(base)
+    return resolved if len(resolved) > 1 else resolved[0]
 
 
 def _folder_of(base: Any) -> Path | None:

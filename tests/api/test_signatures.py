@@ -35,7 +35,7 @@ def actions_of(name: str) -> dict[str, argparse.Action]:
         if isinstance(action, argparse._SubParsersAction)
     )
     actions = {action.dest: action for action in subparsers.choices[name]._actions}
-    for common in ("help", "json", "debug"):
+    for common in ("help", "help_all", "json", "debug"):
         del actions[common]
     return actions
 
@@ -89,6 +89,7 @@ def test_required_keywords_come_first_and_those_of_all_verbs_last() -> None:
         "config",
         "method",
         "settings",
+        "trust",
         "device",
     ]
     assert list(inspect.signature(segunc.predict).parameters)[:4] == [

@@ -4,6 +4,7 @@ loaded before a verb needs it.
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import json
 import os
@@ -20,11 +21,13 @@ import torchvision
 import segunc
 from segunc import options
 from segunc.cli import run
+from segunc.cli.completion import SHELLS
+from segunc.cli.help import COMMON
 from segunc.cli.main import TRAINING as TRAINING_VERBS, VERBS, build_parser, main, options_of
 from segunc.cli.parser import paragraphs_of
 from segunc.cli.run import FUNCTIONS
 from segunc.maps.reader import MapsReader
-from segunc.options import DemoOptions
+from segunc.options import DemoOptions, flags_of, option_fields
 from segunc.posteriors.methods import METHODS
 from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
@@ -86,24 +89,112 @@ def test_a_repeated_name_of_a_repeated_option_is_refused(
     assert "argument --range: 'a' is given twice" in capsys.readouterr().err
 
 
-def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Return what ``segunc WORDS --help`` prints."""
+def help_of(capsys: pytest.CaptureFixture[str], *words: str, flag: str = "--help-all") -> str:
+    """Return what ``segunc WORDS --help-all`` prints, or another flag."""
     with pytest.raises(SystemExit) as end:
-        main([*words, "--help"])
+        main([*words, flag])
     assert end.value.code == 0
     return capsys.readouterr().out
 
 
+@pytest.mark.parametrize("flag", ["--help", "--help-all"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_has_an_example_that_parses(
-    verb: str, capsys: pytest.CaptureFixture[str]
+    verb: str, flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = help_of(capsys, verb)
+    monkeypatch.setenv("COLUMNS", "100")
+    text = help_of(capsys, verb, flag=flag).replace("\\\n", "")
     example = re.findall(r"^  segunc (.*)$", text, re.MULTILINE)[-1].split()
     assert example[0] == verb
     arguments, further_words = build_parser().parse_known_args(example)
     assert arguments.verb == verb
     assert not further_words or verb in TRAINING_VERBS
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_help_of_a_verb_is_one_screen(
+    verb: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = help_of(capsys, verb, flag="--help").splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith(f"usage: segunc {verb}")
+    assert f"segunc {verb} --help-all shows all" in " ".join(lines[-2:])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_first_screen_shows_what_is_required_and_the_rest_is_behind_help_all(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert len(COMMON[verb]) <= 11
+    screen = help_of(capsys, verb, flag="--help")
+    everything = help_of(capsys, verb)
+    for option_field in option_fields(options_of(verb)):
+        name = flags_of(option_field)[0] if option_field.name not in ("data", "source") else ""
+        if name == "results":
+            continue
+        assert name in everything
+        is_shown = bool(re.search(rf"^  {re.escape(name)}( |$)", screen, re.MULTILINE))
+        assert is_shown or option_field.name not in COMMON[verb]
+        if option_field.default is option_field.default_factory is dataclasses.MISSING:
+            assert option_field.name in COMMON[verb]
+
+
+def test_the_count_of_all_options_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    (count,) = re.findall(r"shows all (\d+) options", help_of(capsys, "doctor", flag="--help"))
+    flags = re.findall(r"^  (?:-h, )?(--[a-z-]+)", help_of(capsys, "doctor"), re.MULTILINE)
+    assert int(count) == len({*flags} - {"--help", "--help-all"})
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_names_verbs_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as end:
+        main(["--print-completion", shell])
+    assert end.value.code == 0
+    script = capsys.readouterr().out
+    for word in ("predict", "--overlay", "missed-pixels", "--help-all"):
+        assert word in script
+
+
+def test_bash_completes_verbs_options_and_choices(tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
+    words = [sys.executable, "-m", "segunc", "--print-completion", "bash"]
+    script = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    (tmp_path / "completion.bash").write_text(script.stdout)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "rules.txt").touch()
+    assert completed(tmp_path, "pre") == ["predict"]
+    assert completed(tmp_path, "predict", "--overl") == ["--overlay"]
+    controls = ["missed-objects", "missed-pixels"]
+    assert sorted(completed(tmp_path, "threshold", "--control", "missed")) == controls
+    assert completed(tmp_path, "predict", "--model", "ru") == ["runs"]  # folders alone
+
+
+def completed(folder: Path, *words: str) -> list[str]:
+    """Return what bash offers for the last word of a command in a folder."""
+    line = " ".join(["segunc", *words])
+    script = (
+        f"source completion.bash; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
+        f"_shtab_segunc segunc {words[-1]} x; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_completion_without_its_library_names_the_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as end:
+        main(["--print-completion", "bash"])
+    assert end.value.code == 2
+    assert "pip install 'segunc[completion]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -128,7 +219,7 @@ def test_the_list_of_verbs_shows_whole_sentences(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    text = help_of(capsys)
+    text = help_of(capsys, flag="--help")
     for verb in VERBS:
         sentence = paragraphs_of(options_of(verb))[0]
         shown = sentence[0].lower() + sentence[1:].removesuffix(".")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 import segmentation_models_pytorch as smp
@@ -196,9 +197,18 @@ def test_a_folder_of_smp_that_does_not_fit_is_refused(
         read_smp(str(tmp_path), Wishes())
 
 
-def test_a_network_of_torchvision_needs_a_file_of_weights() -> None:
-    with pytest.raises(InputError, match="fcn_resnet50 has no weights of its own"):
+def test_published_weights_of_torchvision_that_cannot_be_downloaded_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr("torch.hub.download_url_to_file", refuse)
+    with pytest.raises(InputError, match="fcn_resnet50 cannot be downloaded") as error:
         read_torchvision("fcn_resnet50", Wishes())
+    assert error.value.hint == "--weights FILE, a state dict"
 
 
 def test_weights_without_a_classifier_do_not_name_the_classes_of_torchvision() -> None:
