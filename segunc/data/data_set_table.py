@@ -27,6 +27,7 @@ ENTRY_KEYS = (
     "layouts",
     "splits",
     "labels",
+    "encoding",
     "anomaly_classes",
     "masks",
     "recognised_by",
@@ -37,6 +38,8 @@ ENTRY_KEYS = (
 LAYOUT_KEYS = ("images", "labels", "rename", "labelled_only")
 SPLIT_KEYS = ("folders", "names", "left_out", "holds")
 MASK_KEYS = ("normal", "anomaly", "ignored")
+ENCODINGS = ("ids", "colours")
+"""What published label files hold; files in the other form are read, too."""
 HOLDS = ("anomaly", "no anomaly", "not only ignored")
 """What a split can ask of the labels of its frames."""
 SEE = "docs/data-sets.md explains the lines of a table"
@@ -156,6 +159,11 @@ def _entry(name: str, lines: Any, where: str, folder: Path) -> DatasetEntry:
     anomaly_classes = _texts(keys.get("anomaly_classes", ()), f"{where}: anomaly_classes")
     if labels is None and anomaly_classes:
         raise InputError(f"{where} has anomaly_classes, but no labels", hint=SEE)
+    encoding = _optional_text(keys, "encoding", where) or ENCODINGS[0]
+    if encoding not in ENCODINGS:
+        raise InputError(
+            f"{where}: encoding '{encoding}' is none", hint=f"one of {', '.join(ENCODINGS)}"
+        )
     rules = _Rules(labels, anomaly_classes, masks)
     splits = _splits(keys["splits"], f"{where}: splits")
     if not isinstance(keys["layouts"], list) or not keys["layouts"]:
@@ -167,6 +175,7 @@ def _entry(name: str, lines: Any, where: str, folder: Path) -> DatasetEntry:
         name=name,
         layouts=tuple(layouts),
         labels=labels,
+        encoding=encoding,
         anomaly_classes=anomaly_classes,
         anomaly_masks=masks,
         title=_optional_text(keys, "title", where) or name,

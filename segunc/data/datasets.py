@@ -23,18 +23,21 @@ DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", read_
 """
 
 
-def named_folder(text: str) -> tuple[str, str] | None:
+def name_and_folder(text: str) -> tuple[str, str] | None:
     """Return data set and folder of ``NAME:FOLDER`` or ``mine.yaml:NAME:FOLDER``.
 
-    None if a text names no data set.
+    None if a text has no such form.
     """
     own = OWN_ENTRY.match(text)
     if own is not None and text[own.end() :].startswith(":"):
         return own[0], text[own.end() + 1 :]
     name, colon, folder = text.partition(":")
-    if not colon or name not in DATASETS:
-        return None
-    return name, folder
+    return (name, folder) if colon else None
+
+
+def is_data_set(name: str) -> bool:
+    """Return whether a text is the name of a data set, or ``mine.yaml:NAME``."""
+    return OWN_ENTRY.fullmatch(name) is not None or name in DATASETS
 
 
 def dataset_entry(

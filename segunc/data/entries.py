@@ -74,6 +74,8 @@ class DatasetEntry:
     """Under which terms the data may be used."""
     rule: str = ""
     """The published list of files or rule of splits that the layouts follow."""
+    encoding: str = "ids"
+    """What the published label files hold: ``ids`` or ``colours``. Both are read."""
     recognised_by: tuple[str, ...] = ()
     """Patterns of files below the root that this set alone has, so that ``segunc init`` knows it.
     """

@@ -186,6 +186,10 @@ def _without_folders(name: str) -> str:
     return name.rsplit("/", 1)[-1]
 
 
+class EmptySplitError(InputError):
+    """The folders of a split are there, but none of their frames is of the split."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A folder of images and the folder of their labels; a split consists of one or more."""
@@ -253,7 +257,7 @@ class Layout:
             for name, image, label in self._frames_of(root, part, described):
                 frames[name] = name, image, label
         if not frames:
-            raise InputError(
+            raise EmptySplitError(
                 f"split '{split}' in {root} is empty: no labelled image belongs to it",
                 hint=described,
             )

@@ -37,6 +37,7 @@ from segunc.core.files import (
 )
 from segunc.core.version import full_version
 from segunc.core.yaml_text import parse_yaml
+from segunc.data.data_set_table import OWN_ENTRY
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -327,6 +328,9 @@ def data_to_record(data: Mapping[str, Any], base: Path | None = None) -> dict[st
     labels = str(data.get("labels") or "")
     if labels.endswith(".csv"):  # a file of the user's own, not the name of a label map
         values["labels"] = str(Path(labels).resolve())
+    own = OWN_ENTRY.fullmatch(str(data.get("dataset")))
+    if own is not None:
+        values["dataset"] = f"{Path(own['file']).resolve()}:{own['name']}"
     plain: dict[str, Any] = plain_values(values)
     return plain
 
@@ -410,14 +414,21 @@ def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
     """
     resolved = dict(data)
     for name in ("root", "frames", "labels"):
-        path = data.get(name)
-        if not isinstance(path, str):
-            continue
-        if path in (".", "..") or path.startswith(("./", "../")):
-            beside_config = Path(os.path.abspath(config.parent / path))
-            if beside_config.exists() or not Path(path).exists():
-                resolved[name] = str(beside_config)
+        if isinstance(data.get(name), str):
+            resolved[name] = _own_path(data[name], config)
+    own = OWN_ENTRY.fullmatch(str(data.get("dataset")))
+    if own is not None:
+        resolved["dataset"] = f"{_own_path(own['file'], config)}:{own['name']}"
     return resolved
+
+
+def _own_path(path: str, config: Path) -> str:
+    """Return a path of a configuration as :func:`with_own_paths` explains."""
+    if path in (".", "..") or path.startswith(("./", "../")):
+        beside_config = Path(os.path.abspath(config.parent / path))
+        if beside_config.exists() or not Path(path).exists():
+            return str(beside_config)
+    return path
 
 
 def _override(
