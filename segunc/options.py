@@ -638,6 +638,8 @@ class InitOptions(Options):
         images (PATTERN): folder or glob pattern of the images inside DIR; needed only if init
             cannot tell images from labels by their names
         labels (PATTERN): folder or glob pattern of the labels inside DIR, e.g. masks or *_L.png
+        dataset (NAME): published data set that DIR holds: a name of docs/data-sets.md, or
+            mine.yaml:NAME of a table of your own (default: init recognises it by its files)
         label_map (NAME|CSV): label map, which says what class each label value is: its name
             (cityscapes, camvid, ...) or a CSV file
         void (A,B): label values to ignore: ids, colours as #rrggbb, or none (default: 255, or black
@@ -652,6 +654,7 @@ class InitOptions(Options):
     out: File = field(metadata={"flags": ("--out",)})
     images: str | None = option(None, in_python=IMAGES_IN_DATA)
     labels: str | None = option(None, in_python=LABELS_IN_DATA)
+    dataset: str | None = None
     label_map: str | None = None
     void: Names | None = None
     two_classes: bool = False

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.data.datasets import DATASETS, dataset_entry
+from segunc.data.datasets import dataset_entry, is_data_set, name_and_folder
 from segunc.data.entries import Sample
 from segunc.data.frame_names import frame_name
 from segunc.data.image_files import list_images
@@ -72,9 +72,9 @@ def open_images(place: str) -> RoadFrames:
     Raises:
         InputError: the data set has no anomaly labels, or the only image holds an anomaly.
     """
-    name, colon, rest = place.partition(":")
-    if colon and name in DATASETS:
-        return _images_of_data_set(name, Path(rest))
+    named = name_and_folder(place)
+    if named is not None and is_data_set(named[0]):
+        return _images_of_data_set(named[0], Path(named[1]))
     folder = Path(place)
     images = {}
     for path in without_labels(folder, list_images(folder)):

@@ -94,13 +94,15 @@ def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
 
 def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
     yield from result.about
-    yield (
-        f"wrote {result.config}, {result.label_map}"
-        " (edit names there, and colours where labels hold ids)"
-        f" and {result.frames}"
-    )
+    written = [str(result.config)]
+    if result.label_map is not None:
+        written.append(f"{result.label_map} (edit names there, and colours where labels hold ids)")
+    if result.frames is not None:
+        written.append(str(result.frames))
+    *first, last = written
+    yield f"wrote {', '.join(first)} and {last}" if first else f"wrote {last}"
     yield f"look at {result.picture}: labels must lie on their images"
-    yield f"then: segunc train --config {result.config} --out runs/base"
+    yield f"then: {result.then}"
 
 
 def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[str]:

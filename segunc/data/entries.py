@@ -68,6 +68,17 @@ class DatasetEntry:
     """Classes of ``labels`` that the user declares anomalies beside ``anomaly_classes``."""
     source: str = "see docs/data-sets.md"
     """Where the data come from."""
+    title: str = ""
+    """What readers call the set."""
+    licence: str = "see the source"
+    """Under which terms the data may be used."""
+    rule: str = ""
+    """The published list of files or rule of splits that the layouts follow."""
+    encoding: str = "ids"
+    """What the published label files hold: ``ids`` or ``colours``. Both are read."""
+    recognised_by: tuple[str, ...] = ()
+    """Patterns of files below the root that this set alone has, so that ``segunc init`` knows it.
+    """
     listed: Path | None = None
     """A list of frames (:mod:`segunc.data.frame_lists`) that replaces the layouts."""
 

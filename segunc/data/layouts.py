@@ -11,7 +11,12 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.data.frame_names import LABEL_ENDINGS, LABEL_FOLDERS, composed, frame_name, frame_stem
-from segunc.data.image_files import LOSSY_SUFFIXES, images_ending_in, list_images
+from segunc.data.image_files import (
+    LOSSY_SUFFIXES,
+    image_files,
+    images_ending_in,
+    list_images,
+)
 from segunc.data.images import label_rank
 from segunc.data.labels import label_values
 
@@ -181,6 +186,10 @@ def _without_folders(name: str) -> str:
     return name.rsplit("/", 1)[-1]
 
 
+class EmptySplitError(InputError):
+    """The folders of a split are there, but none of their frames is of the split."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A folder of images and the folder of their labels; a split consists of one or more."""
@@ -193,6 +202,17 @@ class Part:
     """Stands before the names of the frames, where a split has several parts."""
     holds: Callable[[frozenset[int]], bool] | None = None
     """Whether a frame whose label has these raw values is of the split; reads all labels."""
+    names: tuple[str, ...] = ()
+    """Beginnings of the file names of its frames; empty for all files."""
+    left_out: tuple[str, ...] = ()
+    """Beginnings of the file names of frames that are not of the split."""
+
+    def has(self, frame: str) -> bool:
+        """Return whether a frame is of the split by its file name."""
+        name = _without_folders(frame)
+        if self.names and not name.startswith(self.names):
+            return False
+        return not name.startswith(self.left_out)
 
 
 @dataclass(frozen=True)
@@ -206,6 +226,8 @@ class Layout:
     """Only files whose stem ends so are labels."""
     label_stem: Callable[[str], str] = frame_stem
     """What a label's name shares with its frame's, see :func:`match_labels`."""
+    labelled_only: bool = False
+    """Whether images without a label are left out, as of a folder that holds another set, too."""
 
     def describe(self, split: str) -> str:
         """Return how the files of a split lie, in words."""
@@ -220,8 +242,8 @@ class Layout:
         """Return how many folders of a split exist."""
         count = 0
         for part in self.splits[split]:
-            count += (root / part.images).is_dir()
-            count += (root / part.labels).is_dir()
+            count += bool(folders_of(root, part.images))
+            count += bool(folders_of(root, part.labels))
         return count
 
     def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
@@ -235,7 +257,7 @@ class Layout:
             for name, image, label in self._frames_of(root, part, described):
                 frames[name] = name, image, label
         if not frames:
-            raise InputError(
+            raise EmptySplitError(
                 f"split '{split}' in {root} is empty: no labelled image belongs to it",
                 hint=described,
             )
@@ -245,15 +267,18 @@ class Layout:
         self, root: Path, part: Part, described: str
     ) -> Iterator[tuple[str, Path, Path]]:
         """Yield name, image and label of each frame of a part."""
-        images = root / part.images
-        labels = root / part.labels
-        image_of = self._images_by_name(images, described)
-        label_files = images_ending_in(labels, self.label_ending, described)
+        images = root / _fixed(part.images)
+        labels = root / _fixed(part.labels)
+        image_of = self._images_by_name(root, part.images, described)
+        label_files = _files_of(root, part.labels, self.label_ending, described)
         label_of = match_labels(labels, label_files, image_of, self.label_stem)
-        missing = [name for name in image_of if name not in label_of]
+        frames = [name for name in image_of if part.has(name)]
+        if self.labelled_only and label_of:
+            frames = [name for name in frames if name in label_of]
+        missing = [name for name in frames if name not in label_of]
         if missing:
             raise InputError(
-                f"{len(missing)} of {len(image_of)} images in {images} have no label in {labels}, "
+                f"{len(missing)} of {len(frames)} images in {images} have no label in {labels}, "
                 f"the first is {missing[0]}",
                 hint=described,
             )
@@ -264,14 +289,15 @@ class Layout:
                 f"{images}, the first is {unclaimed[0].relative_to(labels).as_posix()}",
                 hint=described,
             )
-        for name, image in image_of.items():
+        for name in frames:
             if part.holds is None or _holds(label_of[name], part.holds):
-                yield f"{part.prefix}{name}", image, label_of[name]
+                yield f"{part.prefix}{name}", image_of[name], label_of[name]
 
-    def _images_by_name(self, folder: Path, described: str) -> dict[str, Path]:
-        """Return the images of a folder by the names of their frames."""
+    def _images_by_name(self, root: Path, pattern: str, described: str) -> dict[str, Path]:
+        """Return the images of the folders of a part by the names of their frames."""
         image_of: dict[str, Path] = {}
-        for path in images_ending_in(folder, self.image_ending, described):
+        folder = root / _fixed(pattern)
+        for path in _files_of(root, pattern, self.image_ending, described):
             # Road Anomaly has the labels of NAME.jpg in a folder NAME.labels beside it.
             if path.parent.suffix == ".labels":
                 continue
@@ -289,6 +315,42 @@ class Layout:
         of_instances = f"_inst{self.label_ending}"
         unclaimed = set(label_files) - set(claimed)
         return sorted(path for path in unclaimed if not path.stem.endswith(of_instances))
+
+
+def folders_of(root: Path, pattern: str) -> list[Path]:
+    """Return the folders of a part that exist; a ``*`` in the pattern stands for any folder."""
+    if "*" in pattern:
+        return sorted(path for path in root.glob(pattern) if path.is_dir())
+    folder = root / pattern
+    return [folder] if folder.is_dir() else []
+
+
+def _fixed(pattern: str) -> str:
+    """Return the part of a folder pattern before its first ``*``; names are relative to it."""
+    if "*" not in pattern:
+        return pattern
+    return pattern.partition("*")[0].rpartition("/")[0]
+
+
+def _files_of(root: Path, pattern: str, ending: str, described: str) -> list[Path]:
+    """Return the image files of the folders of a part whose stem ends in ``ending``.
+
+    Raises:
+        InputError: there are none; the hint is ``described``.
+    """
+    if "*" not in pattern:
+        return images_ending_in(root / pattern, ending, described)
+    folders = folders_of(root, pattern)
+    if not folders:
+        raise InputError(f"folder {root / pattern} does not exist", hint=described)
+    files: list[Path] = []
+    for folder in folders:
+        files += [path for path in image_files(folder) if path.stem.endswith(ending)]
+    if not files:
+        raise InputError(
+            f"folders {root / pattern} hold no image *{ending}.png|jpg|...", hint=described
+        )
+    return files
 
 
 def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -29,7 +28,6 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import (
-    check_depth,
     read_result,
     read_text,
     reading,
@@ -38,6 +36,8 @@ from segunc.core.files import (
     write_json,
 )
 from segunc.core.version import full_version
+from segunc.core.yaml_text import parse_yaml
+from segunc.data.data_set_table import OWN_ENTRY
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -338,6 +338,9 @@ def data_to_record(data: Mapping[str, Any], base: Path | None = None) -> dict[st
     labels = str(data.get("labels") or "")
     if labels.endswith(".csv"):  # a file of the user's own, not the name of a label map
         values["labels"] = str(Path(labels).resolve())
+    own = OWN_ENTRY.fullmatch(str(data.get("dataset")))
+    if own is not None:
+        values["dataset"] = f"{Path(own['file']).resolve()}:{own['name']}"
     plain: dict[str, Any] = plain_values(values)
     return plain
 
@@ -399,37 +402,12 @@ def recorded_commands(folder: Path) -> list[dict[str, str]]:
     return commands
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance, and no aliases: a few lines of them
-    stand for gigabytes."""
-
-    aliases = False
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return the next node; YAMLError for an alias."""
-        if self.check_event(yaml.AliasEvent) and not self.aliases:
-            event = self.peek_event()
-            message = f"it holds the alias *{event.anchor}; write the values out in its place"
-            raise yaml.constructor.ConstructorError(None, None, message, event.start_mark)
-        return super().compose_node(parent, index)
-
-
-_FLOAT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
-
-
-class _OwnLoader(_Loader):
-    """Reads a file of the package, which may hold aliases."""
-
-    aliases = True
-
-
 def read_config(path: Path, *, own: bool = False) -> dict[str, Any]:
     """Return the keys and values of a YAML file, which may hold aliases where it is the package's
     ``own``."""
     with reading(f"configuration {path}", "a YAML file in UTF-8", "see configs/ for examples"):
         text = read_text(path)
-    values = _read_yaml(text, _OwnLoader if own else _Loader)
+    values = parse_yaml(text, own=own)
     if not isinstance(values, dict) or not values:
         raise InputError(
             "it holds no keys with values, such as `data` with its dataset and root",
@@ -446,30 +424,21 @@ def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
     """
     resolved = dict(data)
     for name in ("root", "frames", "labels"):
-        path = data.get(name)
-        if not isinstance(path, str):
-            continue
-        if path in (".", "..") or path.startswith(("./", "../")):
-            beside_config = Path(os.path.abspath(config.parent / path))
-            if beside_config.exists() or not Path(path).exists():
-                resolved[name] = str(beside_config)
+        if isinstance(data.get(name), str):
+            resolved[name] = _own_path(data[name], config)
+    own = OWN_ENTRY.fullmatch(str(data.get("dataset")))
+    if own is not None:
+        resolved["dataset"] = f"{_own_path(own['file'], config)}:{own['name']}"
     return resolved
 
 
-def _read_yaml(text: str, loader: type[_Loader] = _Loader) -> Any:
-    """Return what a YAML text says."""
-    try:
-        content = yaml.load(text, Loader=loader)
-        check_depth(content)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(
-            f"it is not a YAML file ({one_line(error)})", hint="see configs/ for examples"
-        ) from error
-    except ValueError as error:
-        raise InputError(
-            f"it cannot be read ({error})", hint="see configs/ for examples"
-        ) from error
-    return content
+def _own_path(path: str, config: Path) -> str:
+    """Return a path of a configuration as :func:`with_own_paths` explains."""
+    if path in (".", "..") or path.startswith(("./", "../")):
+        beside_config = Path(os.path.abspath(config.parent / path))
+        if beside_config.exists() or not Path(path).exists():
+            return str(beside_config)
+    return path
 
 
 def _override(
@@ -527,7 +496,7 @@ def _value_of(text: str, hint: Any) -> Any:
     choices = get_args(hint)
     if hint is str or text in choices:
         return text
-    value = _read_yaml(text)
+    value = parse_yaml(text)
     if str in choices and isinstance(value, int | float):
         return text
     return value

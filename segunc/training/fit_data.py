@@ -20,6 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_
 
 from segunc.core.bounds import from_plain
 from segunc.core.errors import InputError
+from segunc.data.datasets import name_and_folder
 from segunc.data.images import Image, Labels
 from segunc.data.labels import IGNORE
 from segunc.training.batches import (
@@ -438,12 +439,13 @@ def _named_data(text: str) -> Mapping[str, Any]:
         if not isinstance(section, dict):
             raise InputError(f"configuration {path}: data is {section!r}, not keys with values")
         return with_own_paths(section, path)
-    name, colon, folder = text.partition(":")
-    if not colon:
+    named = name_and_folder(text)
+    if named is None:
         raise InputError(
             f"data '{text}' is neither a YAML file nor NAME:FOLDER of a data set",
             hint="for instance cityscapes:/data/cityscapes",
         )
+    name, folder = named
     return {"dataset": name, "root": folder}
 
 

@@ -22,17 +22,23 @@ from segunc.colours import CLASS_COLOURS
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.results import VerbResult
-from segunc.data.census import Value
+from segunc.data.census import Value, take_census
+from segunc.data.data_set_table import OWN_ENTRY
 from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
+from segunc.data.entries import DatasetEntry
 from segunc.data.frame_lists import FRAME_COLUMNS
 from segunc.data.images import Colour, Image, Labels, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
 from segunc.data.pairing import Pair
+from segunc.data.recognition import Recognised, recognise, recognised_as
+from segunc.data.splits import Divider
 from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
 
 VOID_COLOUR = (20, 20, 28)
+MASK_COLOURS = ((70, 110, 170), (255, 120, 0))
+"""Of normal pixels and of anomalies, on the picture of a set of masks."""
 MIN_DISTANCE = 60
 """Steps of 256 between a proposed colour and one that is taken, in one channel at least."""
 SHOWN_PAIRS = 8
@@ -68,17 +74,21 @@ class InitResult(VerbResult):
 
     Attributes:
         config: the configuration.
-        label_map: the CSV file of the classes.
-        frames: the CSV file of the frames: split,image,label.
+        dataset: what it names as the data set: ``folder`` for your own data.
+        label_map: the CSV file of the classes; None for a data set whose classes are known.
+        frames: the CSV file of the frames: split,image,label; None if the data set has splits.
         picture: a picture of pairs of images and labels, to look at.
+        then: the command that comes next.
         about: what was found, in lines.
         notes: what was assumed or left out.
     """
 
     config: Path
-    label_map: Path
-    frames: Path
+    dataset: str
+    label_map: Path | None
+    frames: Path | None
     picture: Path
+    then: str
     about: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -86,28 +96,25 @@ class InitResult(VerbResult):
 @takes(InitOptions)
 def init(options: InitOptions) -> InitResult:
     """Look at a folder of images and labels, and write the configuration ``out`` with a label map,
-    a list of frames and a picture beside.
+    a list of frames and a picture beside. A published data set is recognised by its files; its
+    classes and splits are known.
 
     Raises:
-        InputError: no images or labels are found, or what they mean is not clear; the hint names
-            the option that decides.
+        InputError: no images or labels are found, a published data set is only half there, or what
+            the labels mean is not clear; the hint names the option that decides.
 
     >>> result = init(InitOptions(data=data, out=folder / "mine.yaml", labels="gtFine"))
     >>> result.config.name, len(result.about) > 5
     ('mine.yaml', True)
     """
     root = Path(options.data)
-    config = Path(options.out)
-    classes_path = _beside(config, "classes.csv")
-    frames_path = _beside(config, FRAMES_LIST)
-    picture_path = _beside(config, PAIRS_PICTURE)
+    files = _Files(Path(options.out))
     if not options.overwrite:
-        for path in (config, classes_path, frames_path, picture_path):
-            if path.exists():
-                raise InputError(
-                    f"{path} already exists",
-                    hint="--overwrite writes it anew, or give another --out",
-                )
+        files.check_free()
+    notes: list[str] = []
+    recognised = _recognised(root, options, notes)
+    if recognised is not None:
+        return _init_published(recognised, files)
     discovered = discover(
         root,
         options.images,
@@ -116,25 +123,173 @@ def init(options: InitOptions) -> InitResult:
         label_map=label_map(options.label_map) if options.label_map else None,
         allow_mixed=options.void is not None,
     )
+    discovered.notes[:0] = notes
     rows = _class_rows(discovered, options)
-    write_file(classes_path, csv_text([COLUMNS, *rows]).encode())
-    labels = read_label_map(classes_path)
-    frames = [
-        (pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in discovered.pairs
-    ]
-    write_file(frames_path, csv_text([FRAME_COLUMNS, *frames]).encode())
+    write_file(files.classes, csv_text([COLUMNS, *rows]).encode())
+    labels = read_label_map(files.classes)
+    _write_frames(files.frames, discovered.pairs)
     sizes = _sampled_sizes(discovered)
-    write_file(picture_path, encode_jpeg(_picture(discovered, labels)))
-    settings = _configuration(config, classes_path, frames_path, discovered, sizes)
-    write_file(config, settings.encode())
+    write_file(files.picture, encode_jpeg(_picture(discovered, labels)))
+    data = _DataLines(
+        dataset="folder",
+        frames=files.frames,
+        labels=files.classes,
+        remark="Names and colours of the classes stand in the label map. A new frame needs a line "
+        "in the list of frames, or `segunc init` again.",
+    )
+    settings = _configuration(files.config, data, discovered, sizes)
+    write_file(files.config, settings.encode())
     return InitResult(
-        config=config,
-        label_map=classes_path,
-        frames=frames_path,
-        picture=picture_path,
+        config=files.config,
+        dataset="folder",
+        label_map=files.classes,
+        frames=files.frames,
+        picture=files.picture,
+        then=f"segunc train --config {files.config} --out runs/base",
         about=_about(discovered, labels, rows),
         notes=tuple(discovered.notes),
     )
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files that init writes: a configuration, and others whose names begin as its does."""
+
+    config: Path
+
+    @property
+    def classes(self) -> Path:
+        return _beside(self.config, "classes.csv")
+
+    @property
+    def frames(self) -> Path:
+        return _beside(self.config, FRAMES_LIST)
+
+    @property
+    def picture(self) -> Path:
+        return _beside(self.config, PAIRS_PICTURE)
+
+    def check_free(self) -> None:
+        """Raise InputError if one of the files is there already."""
+        for path in (self.config, self.classes, self.frames, self.picture):
+            if path.exists():
+                raise InputError(
+                    f"{path} already exists",
+                    hint="--overwrite writes it anew, or give another --out",
+                )
+
+
+def _recognised(root: Path, options: InitOptions, notes: list[str]) -> Recognised | None:
+    """Return the published data set of a folder, None if the user says what the files are.
+
+    Raises:
+        InputError: the options name a data set, and also what its files are.
+    """
+    says_what_files_are = {
+        "--images": options.images,
+        "--labels": options.labels,
+        "--label-map": options.label_map,
+        "--void": options.void,
+        "--two-classes": options.two_classes,
+        "--labelled-only": options.labelled_only,
+    }
+    named = [flag for flag, value in says_what_files_are.items() if value]
+    if options.dataset is None:
+        return None if named else recognise(root, notes)
+    if named:
+        raise InputError(
+            f"--dataset {options.dataset} says what the files are, and so does {named[0]}",
+            hint=f"leave out {named[0]}, or --dataset",
+        )
+    return recognised_as(root, options.dataset)
+
+
+def _init_published(recognised: Recognised, files: _Files) -> InitResult:
+    """Write the configuration of a published data set and a picture of it.
+
+    It is one of train, finetune and evaluate where the set has classes and frames to train on. A
+    set without frames to validate on gets a list of frames that holds some out.
+    """
+    entry = recognised.entry
+    found = _found(recognised)
+    labels = label_map(entry.labels) if entry.labels else _map_of_masks(entry)
+    has_training_frames = "train" in recognised.samples or "all" in recognised.samples
+    trains = entry.labels is not None and has_training_frames
+    has_splits = {"train", "val"} <= recognised.samples.keys()
+    frames: Path | None = None
+    if trains and not has_splits:
+        frames = files.frames
+        divider = Divider(found.root, entry.layouts[0].image_ending, found.notes)
+        found.pairs = divider.divide(found.pairs)
+        _write_frames(frames, found.pairs)
+    write_file(files.picture, encode_jpeg(_picture(found, labels)))
+    data = _DataLines(
+        dataset=_dataset_from(files.config, recognised.name),
+        frames=frames,
+        labels=None,
+        remark=f"{recognised.describe()}.",
+    )
+    if trains:
+        settings = _configuration(files.config, data, found, _sampled_sizes(found))
+        then = f"segunc train --config {files.config} --out runs/base"
+    else:
+        settings = _evaluation(files.config, data, found.root)
+        then = f"segunc evaluate --config {files.config} --model MODEL --out metrics.json"
+    write_file(files.config, settings.encode())
+    about = _about(found, labels, _rows_of(labels))
+    return InitResult(
+        config=files.config,
+        dataset=recognised.name,
+        label_map=None,
+        frames=frames,
+        picture=files.picture,
+        then=then,
+        about=(recognised.describe(), *about[1:]),
+        notes=tuple(found.notes),
+    )
+
+
+def _found(recognised: Recognised) -> Found:
+    """Return the frames of a published data set and what their labels hold."""
+    pairs: list[Pair] = []
+    for split, image, label in recognised.frames:
+        pair = Pair(
+            split="" if split == "all" else split,
+            image=image.relative_to(recognised.root),
+            label=label.relative_to(recognised.root),
+        )
+        pairs.append(pair)
+    notes: list[str] = []
+    if recognised.missing:
+        first = next(iter(recognised.missing.values()))
+        splits = ", ".join(recognised.missing)
+        notes.append(f"not there: {splits}; the first would lie in {first}")
+    if recognised.entry.labels is None:
+        notes.append("the data set marks anomalies and no classes, so it evaluates a model")
+    census = take_census(recognised.root, pairs, allow_mixed=True)
+    return Found(recognised.root, pairs, census, notes)
+
+
+def _map_of_masks(entry: DatasetEntry) -> LabelMap:
+    """Return names and colours for the values of the masks of a data set."""
+    masks = entry.anomaly_masks
+    assert masks is not None
+    train_ids = dict.fromkeys(masks.normal, 0)
+    train_ids.update(dict.fromkeys(masks.anomaly, 1))
+    train_ids.update(dict.fromkeys(masks.ignored, IGNORE))
+    return LabelMap(entry.name, ("normal", "anomaly"), MASK_COLOURS, train_ids)
+
+
+def _dataset_from(config: Path, name: str) -> str:
+    """Return the name of a data set as a configuration has it: a table's path is relative."""
+    own = OWN_ENTRY.fullmatch(name)
+    return name if own is None else f"{_from(config, Path(own['file']))}:{own['name']}"
+
+
+def _write_frames(path: Path, pairs: Iterable[Pair]) -> None:
+    """Write a list of frames."""
+    frames = [(pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in pairs]
+    write_file(path, csv_text([FRAME_COLUMNS, *frames]).encode())
 
 
 def _beside(config: Path, ending: str) -> Path:
@@ -430,15 +585,47 @@ def _from(config: Path, path: Path) -> str:
     return relative if relative.startswith("..") else f"./{relative}"
 
 
+@dataclass(frozen=True)
+class _DataLines:
+    """What the section ``data`` of a configuration names."""
+
+    dataset: str
+    frames: Path | None
+    """The list of frames; None if the data set has splits of its own."""
+    labels: Path | None
+    """The label map; None if the data set has its own."""
+    remark: str
+    """A comment for whoever reads the configuration."""
+
+    def files(self, config: Path) -> str:
+        """Return the lines of the files, as a configuration at a path names them."""
+        lines = ""
+        if self.frames is not None:
+            lines += f"  frames: {_quoted(_from(config, self.frames))}\n"
+        if self.labels is not None:
+            lines += f"  labels: {_quoted(_from(config, self.labels))}\n"
+        return lines
+
+
+def _template(name: str) -> Template:
+    return Template((resources.files("segunc.verbs") / name).read_text(encoding="utf-8"))
+
+
+def _evaluation(config: Path, data: _DataLines, root: Path) -> str:
+    """Return the text of a configuration of evaluate alone."""
+    return _template("init-evaluate.template").substitute(
+        remark=data.remark, dataset=_quoted(data.dataset), root=_quoted(_from(config, root))
+    )
+
+
 def _configuration(
-    config: Path, classes: Path, frames: Path, found: Found, sizes: Sequence[tuple[int, int]]
+    config: Path, data: _DataLines, found: Found, sizes: Sequence[tuple[int, int]]
 ) -> str:
     """Return the text of the configuration of train, finetune and evaluate.
 
     Args:
         config: where it will lie.
-        classes: the label map.
-        frames: the list of frames.
+        data: data set, label map and list of frames.
         found: what the folder of the data holds.
         sizes: height and width of some frames.
     """
@@ -453,11 +640,11 @@ def _configuration(
         size = f"inference_size: [{height}, {width}]"
     else:
         size = "# Frames differ in size: each is seen at its own."
-    template = (resources.files("segunc.verbs") / "init.template").read_text(encoding="utf-8")
-    return Template(template).substitute(
+    return _template("init.template").substitute(
+        remark=data.remark,
+        dataset=_quoted(data.dataset) if ":" in data.dataset else data.dataset,
         root=_quoted(_from(config, found.root)),
-        frames=_quoted(_from(config, frames)),
-        classes=_quoted(_from(config, classes)),
+        files=data.files(config),
         side=min(largest_side, max(32, whole_strides)),
         batch_size=min(8, training_frames),
         eval_batch_size=4 if has_one_size else 1,

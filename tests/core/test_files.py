@@ -288,7 +288,7 @@ ALLOWED = {
     "maps/shards.py self.path.open": "appends",
     "networks/weights.py load_file": CHECKED,
     "networks/weights.py safe_open": CHECKED,
-    "verbs/init.py (resources.files('segunc.verbs') / 'init.template').read_text": OWN,
+    "verbs/init.py (resources.files('segunc.verbs') / name).read_text": OWN,
     "networks/weights.py torch.load": FROM_BYTES,
     "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",
     "sampling/tail_native.py SOURCE.read_text": OWN,

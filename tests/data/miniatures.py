@@ -32,6 +32,15 @@ def write_frame(
     assert cv2.imwrite(str(label), np.tile(row, (height, 1)))
 
 
+def colour_label(label: Path, labels: str) -> None:
+    """Write a label file of ids again in the colours of a label map."""
+    palette = np.zeros((256, 3), np.uint8)
+    for (red, green, blue), raw in (label_map(labels).colours or {}).items():
+        palette[raw] = blue, green, red
+    ids = cv2.imread(str(label), cv2.IMREAD_UNCHANGED)
+    assert cv2.imwrite(str(label), palette[ids])
+
+
 def _split_frames(root: Path, splits: dict[str, int], image: str, label: str, labels: str) -> Path:
     values = sorted(label_map(labels).raw_to_train)
     for split, frames in splits.items():
@@ -87,6 +96,18 @@ def _frames(image: str, label: str, *rows: tuple[Any, ...]) -> list[Frame]:
     return [(image.format(*words), label.format(*words), values) for *words, values in rows]
 
 
+_ACDC = [
+    (f"{condition}/{place}", TRAIN_IDS)
+    for place in ("train/GOPR0475/GOPR0475_frame_000041", "val/GP010476/GP010476_frame_000063")
+    for condition in ("fog", "night", "rain", "snow")
+]
+_A2D2 = [
+    ("20180807_145028", "20180807145028", "frontcenter_000000091", range(28)),
+    ("20180807_145028", "20180807145028", "frontcenter_000000135", range(28, 55)),
+    ("20181008_095521", "20181008095521", "frontcenter_000055012", (44, 50, 51)),
+    ("20181016_125231", "20181016125231", "frontcenter_000000079", (0, 50)),
+]
+_KITTI = [(f"{number}_10", range(34)) for number in ("000000", "000159", "000160")]
 _CAMVID = [
     ("train", "0016E5_00390", (*range(10), 11)),
     ("train", "0016E5_00391", (*range(10), 11)),
@@ -116,6 +137,26 @@ _IDD = [
     ("val/119/frame2889", "png", (*range(26), 255)),
 ]
 
+_MUAD = [
+    ("train", "001246", (*range(12), 13, 14, 15, 21)),
+    ("val", "001915", (*range(12), 13, 14, 15, 21)),
+    ("test_id", "000001", (*range(12), 13, 14, 15, 21)),
+    ("test_ood", "000001", (*range(21), 255)),
+    ("test_ood", "000002", (*range(21), 255)),
+]
+_LOST_AND_FOUND = [
+    ("train", "01_Hanns_Klemm_Str_45", "000000_000080", (0, 1, 2)),
+    ("test", "02_Hanns_Klemm_Str_44", "000000_000020", (0, 1, 2, 31, 43)),
+    ("test", "02_Hanns_Klemm_Str_44", "000000_000030", (0,)),
+    ("test", "15_Rechbergstr_Deckenpfronn", "000000_000010", (0, 1, 26)),
+    ("test", "10_Schlossberg_9", "000004_000050", (0, 1, 23)),
+    ("test", "10_Schlossberg_9", "000003_000050", (0, 1, 9)),
+]
+_FISHYSCAPES = [
+    ("0000", "04_Maurener_Weg_8", "000000_000030", BINARY),
+    ("0001", "13_Elly_Beinhorn_Str", "000003_000260", BINARY),
+]
+_GOOSE = "2023-05-24_neubiberg_cloudy/2023-05-24_neubiberg_cloudy__{}"
 _STREETS = [
     ("train", "training/t1-3/0", range(1, 14)),
     ("train", "training/t1-3/1", range(1, 14)),
@@ -127,13 +168,14 @@ _ROAD_ANOMALY = ("animals01_Guiguinto_railway_station_Calves", "cones02_Broadmoo
 
 
 def _masks(
-    folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY
+    folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY, ending: str = ""
 ) -> list[list[Frame]]:
     """``FOLDER/images`` and ``FOLDER/labels_masks``, and the same two folders without the one
     above.
     """
     forms = [
-        (f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}.png") for top in (f"{folder}/", "")
+        (f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}{ending}.png")
+        for top in (f"{folder}/", "")
     ]
     return [_frames(image, label, *((name, values) for name in names)) for image, label in forms]
 
@@ -153,9 +195,48 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
             ("val/munster/munster_000000_000019", range(34)),
         )
     ],
+    "acdc": [_frames("rgb_anon/{}_rgb_anon.png", "gt/{}_gt_labelTrainIds.png", *_ACDC)],
+    "a2d2": [
+        _frames(
+            f"{top}{{0}}/camera/cam_front_center/{{1}}_camera_{{2}}.png",
+            f"{top}{{0}}/label/cam_front_center/{{1}}_label_{{2}}.png",
+            *_A2D2,
+        )
+        for top in ("", "camera_lidar_semantic/")
+    ],
     "camvid": [_frames("{}/{}.png", "{}annot/{}.png", *_CAMVID)],
     "bdd100k": _BDD_FORMS,
     "bdd-anomaly": _BDD_FORMS,
+    "bdd-anomaly-two-class": _BDD_FORMS,
+    "dark-zurich": [
+        _frames(
+            "rgb_anon/val/night/{0}/{0}_frame_{1}_rgb_anon.png",
+            "gt/val/night/{0}/{0}_frame_{1}_gt_labelTrainIds.png",
+            ("GOPR0356", "000321", TRAIN_IDS),
+        )
+    ],
+    "fishyscapes-laf": [
+        _frames(
+            "leftImg8bit/train/{1}/{1}_{2}_leftImg8bit.png",
+            "fishyscapes_lostandfound/{0}_{1}_{2}_labels.png",
+            *_FISHYSCAPES,
+        )
+    ],
+    "fishyscapes-static": [
+        _frames(
+            "fs_static_images/{}_rgb.png",
+            "fs_val_v3/{}_labels.png",
+            ("0003_frankfurt_000001_034047", BINARY),
+        )
+    ],
+    "goose": [
+        _frames(
+            f"images/{{}}/{_GOOSE}_windshield_vis.png",
+            f"labels/{{}}/{_GOOSE}_labelids.png",
+            ("train", "0012_1684933211", range(64)),
+            ("val", "0018_1677754323", (0, 23, 50)),
+        )
+    ],
     "idd-lite": [
         _frames(
             "leftImg8bit/{}_image.jpg",
@@ -166,6 +247,44 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
         )
     ],
     "idd": [_frames("leftImg8bit/{}_leftImg8bit.{}", "gtFine/{}_gtFine_labellevel3Ids.png", *_IDD)],
+    "kitti-semantics": [_frames("training/image_2/{}.png", "training/semantic/{}.png", *_KITTI)],
+    "lost-and-found": [
+        _frames(
+            "leftImg8bit/{0}/{1}/{1}_{2}_leftImg8bit.png",
+            "gtCoarse/{0}/{1}/{1}_{2}_gtCoarse_labelIds.png",
+            *_LOST_AND_FOUND,
+        )
+    ],
+    "mapillary-v2": [_frames("{0}/images/{1}.jpg", "{0}/v2.0/labels/{1}.png", *_mapillary(124))],
+    "muad": [_frames("{}/leftImg8bit/{}_leftImg8bit.png", "{}/leftLabel/{}_leftLabel.png", *_MUAD)],
+    "railsem19": [
+        _frames(
+            f"{top}jpgs/rs19_val/{{}}.jpg",
+            f"{top}uint8/rs19_val/{{}}.png",
+            ("rs00001", TRAIN_IDS),
+            ("rs06999", (0, 12, 17)),
+            ("rs07000", (12, 255)),
+        )
+        for top in ("", "rs19_val/")
+    ],
+    "smiyc-anomaly": _masks(
+        "dataset_AnomalyTrack",
+        "jpg",
+        "validation0000",
+        "validation0009",
+        ending="_labels_semantic",
+    ),
+    "smiyc-obstacle": _masks(
+        "dataset_ObstacleTrack",
+        "webp",
+        "validation_1",
+        "validation_18",
+        ending="_labels_semantic",
+    ),
+    "wilddash2": [
+        _frames("images/{}.jpg", label, ("aa0000", range(39)), ("aa0001", (7, 23, 31)))
+        for label in ("semantic/{}_labelIds.png", "labels/{}.png")
+    ],
     "mapillary": [
         _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))
         for folder in ("v1.2/labels", "labels")
@@ -209,10 +328,58 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     ],
 }
 """Every data set by name, in each of the forms that its entry reads."""
+IN_COLOUR = {"a2d2": "a2d2"}
+"""Data sets whose labels are published in colour, with their label maps."""
 
 _OTHERS = ("color.png", "instanceIds.png", "labelTrainIds.png", "polygons.json")
 BESIDE = {
     "cityscapes": [f"gtFine/train/aachen/aachen_000000_000019_gtFine_{kind}" for kind in _OTHERS],
+    "acdc": [
+        "gt/fog/train/GOPR0475/GOPR0475_frame_000041_gt_labelIds.png",
+        "gt/fog/train/GOPR0475/GOPR0475_frame_000041_gt_labelColor.png",
+        "rgb_anon/fog/train_ref/GOPR0475/GOPR0475_frame_000041_rgb_ref_anon.png",
+    ],
+    "a2d2": [
+        "cams_lidars.json",
+        "class_list.json",
+        "20180807_145028/lidar/cam_front_center/20180807145028_lidar_frontcenter_000000091.npz",
+        "20180807_145028/camera/cam_front_center/20180807145028_camera_frontcenter_000000091.json",
+    ],
+    "dark-zurich": [
+        "gt/val/night/GOPR0356/GOPR0356_frame_000321_gt_labelColor.png",
+        "rgb_anon/val_ref/day/GOPR0356_ref/GOPR0356_frame_000321_ref_rgb_anon.png",
+    ],
+    "fishyscapes-laf": [  # Lost and Found has many more frames.
+        "leftImg8bit/train/04_Maurener_Weg_8/04_Maurener_Weg_8_000000_000040_leftImg8bit.png"
+    ],
+    "goose": [
+        "goose_label_mapping.csv",
+        f"images/train/{_GOOSE.format('0012_1684933211')}_windshield_nir.png",
+        f"labels/train/{_GOOSE.format('0012_1684933211')}_color.png",
+        f"labels/train/{_GOOSE.format('0012_1684933211')}_instanceids.png",
+        "images/test/2022-07-07_campus/a_windshield_vis.png",
+    ],
+    "kitti-semantics": [
+        # Of the scene flow benchmark: the second frame of a pair has no label.
+        "training/image_2/000000_11.png",
+        "training/semantic_rgb/000000_10.png",
+        "training/instance/000000_10.png",
+        "testing/image_2/000000_10.png",
+    ],
+    "lost-and-found": [
+        f"gtCoarse/test/02_Hanns_Klemm_Str_44/02_Hanns_Klemm_Str_44_000000_000020_gtCoarse_{kind}"
+        for kind in _OTHERS
+    ],
+    "smiyc-anomaly": [
+        "dataset_AnomalyTrack/images/zebra0000.jpg",  # A test frame, whose label is not published.
+        "dataset_AnomalyTrack/labels_masks/validation0000_labels_semantic_color.png",
+    ],
+    "smiyc-obstacle": [
+        "dataset_ObstacleTrack/images/paving_axe_2.webp",
+        "dataset_ObstacleTrack/images/validation_19.webp",
+    ],
+    "railsem19": ["rs19-config.json", "jsons/rs19_val/rs00001.json"],
+    "wilddash2": ["wilddash2-meta.json", "panoptic.json", "panoptic/aa0000.png"],
     "idd-lite": ["gtFine/train/0/024541_inst_label.png"],
     "idd": [
         f"gtFine/train/201/frame0029_gtFine_{kind}.png"
@@ -233,6 +400,8 @@ def draw_miniature(name: str, root: Path, form: int = 0) -> Path:
     """
     for seed, (image, label, values) in enumerate(FORMS[name][form]):
         write_frame(root / image, root / label, list(values), seed=seed)
+        if name in IN_COLOUR:
+            colour_label(root / label, IN_COLOUR[name])
     if form == 0:
         for path in BESIDE.get(name, []):
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -242,6 +411,27 @@ def draw_miniature(name: str, root: Path, form: int = 0) -> Path:
 
 COUNTS: dict[str, dict[str, int]] = {
     "cityscapes": {"train": 2, "val": 1},
+    "acdc": {"train": 4, "train-fog": 1, "val-night": 1, "val-rain": 1, "val-snow": 1, "val": 4},
+    "a2d2": {"train": 2, "val": 1, "test": 1, "all": 4},
+    "bdd-anomaly-two-class": {"train": 2, "val": 1, "test": 2},
+    "dark-zurich": {"val": 1},
+    "fishyscapes-laf": {"val": 2},
+    "fishyscapes-static": {"val": 1},
+    "goose": {"train": 1, "val": 1},
+    "kitti-semantics": {"train": 2, "val": 1, "all": 3},
+    "lost-and-found": {
+        "train": 1,
+        "train-valid": 1,
+        "test": 5,
+        "test-valid": 4,
+        "test-no-known": 2,
+    },
+    "mapillary-v2": {"train": 2, "val": 1},
+    "muad": {"train": 1, "val": 1, "test_id": 1, "test_ood": 2},
+    "railsem19": {"train": 2, "val": 1, "all": 3},
+    "smiyc-anomaly": {"validation": 2},
+    "smiyc-obstacle": {"validation": 2},
+    "wilddash2": {"all": 2},
     "camvid": {"train": 6, "val": 1, "test": 2},
     "bdd100k": {"train": 3, "val": 2},
     "bdd-anomaly": {"train": 1, "val": 1, "test": 3},

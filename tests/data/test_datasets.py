@@ -17,7 +17,8 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.entries import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
-from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.labels import IGNORE, LabelMap, label_map
+from segunc.data.layouts import folders_of
 from segunc.data.masks import AnomalyEncoding
 from segunc.data.module import SegmentationDataModule
 from tests.data.miniatures import COUNTS, EVERY_FORM, FORMS, draw_miniature, write_frame
@@ -32,6 +33,16 @@ CLASSES = {
     "toy": 9,
     "bdd-anomaly": 16,
     "streethazards": 13,
+    "acdc": 19,
+    "a2d2": 35,
+    "bdd-anomaly-two-class": 17,
+    "dark-zurich": 19,
+    "goose": 61,
+    "kitti-semantics": 19,
+    "mapillary-v2": 123,
+    "muad": 15,
+    "railsem19": 19,
+    "wilddash2": 26,
 }
 """Classes of each data set that has class labels."""
 Drawn = dict[tuple[str, int], Path]
@@ -61,8 +72,12 @@ def test_every_layout_has_a_miniature_and_the_splits_of_its_set(name: str) -> No
 def test_every_data_set_is_listed_in_the_documents() -> None:
     page = Path(__file__).parents[2] / "docs" / "data-sets.md"
     lines = page.read_text(encoding="utf-8").splitlines()
-    for name in DATASETS:
-        assert any(line.startswith(f"| `{name}` |") for line in lines), name
+    rows = [line for line in lines if line.startswith("| `")]
+    expected: list[str] = []
+    for name, entry in DATASETS.items():
+        cells = (f"`{name}`", entry.title, entry.source, entry.licence, entry.rule)
+        expected.append(f"| {' | '.join(cells)} |")
+    assert rows[: len(expected)] == expected
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)
@@ -78,7 +93,14 @@ def test_the_frames_of_a_published_form_are_found(drawn: Drawn, name: str, form:
             assert {sample.label, sample.anomaly} <= {label, None}
             assert sample.image.with_suffix("").as_posix().endswith(sample.name)
             assert load_image(sample.image).shape == (48, 64, 3)
-            check_labels(entry, sample, read_label_image(label), set(values))
+            check_labels(entry, sample, raw_values(entry, label), set(values))
+
+
+def raw_values(entry: DatasetEntry, label: Path) -> npt.NDArray[np.uint8]:
+    """Read the ids of a label file, or those of its colours."""
+    if entry.labels is None:
+        return read_label_image(label)
+    return label_map(entry.labels).read_ids(label)
 
 
 def check_labels(
@@ -109,6 +131,11 @@ def check_labels(
         ("streethazards", [0, 1, 13, 14, 255], [255, 0, 0, 1, 255]),
         ("bdd-anomaly", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 1, 255]),
         ("folder-255", [0, 255], [0, 1]),
+        ("smiyc-obstacle", [0, 1, 255], [0, 1, 255]),
+        ("fishyscapes-laf", [0, 1, 255], [0, 1, 255]),
+        ("lost-and-found", [0, 1, 2, 31, 43, 200, 201, 255], [255, 0, 1, 1, 1, 1, 255, 255]),
+        ("bdd-anomaly-two-class", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 0, 255]),
+        ("muad", [0, 11, 12, 13, 15, 16, 19, 20, 21, 255], [0, 0, 1, 0, 0, 1, 1, 1, 255, 255]),
     ],
 )
 def test_what_the_values_of_anomaly_labels_mean(
@@ -148,7 +175,11 @@ def published(request: pytest.FixtureRequest, tmp_path: Path) -> Published:
 
 def test_a_frame_without_a_label_is_named(published: Published) -> None:
     published.label.unlink()
-    with pytest.raises(InputError, match=r"have no label|holds no image"):
+    if published.entry.layouts[published.form].labelled_only:
+        # The folder of images holds those of another set, too.
+        assert published.sample not in published.samples()
+        return
+    with pytest.raises(InputError, match=r"have no label|holds? no image"):
         published.samples()
 
 
@@ -161,7 +192,7 @@ def test_a_frame_that_is_there_twice_is_named(published: Published) -> None:
 
 def test_a_label_without_an_image_is_named(published: Published) -> None:
     published.sample.image.unlink()
-    with pytest.raises(InputError, match=r"have no image|holds no image"):
+    with pytest.raises(InputError, match=r"have no image|holds? no image"):
         published.samples()
 
 
@@ -177,8 +208,8 @@ def test_a_folder_that_is_missing_is_named(published: Published, kinds: list[str
     entry = published.entry
     part = entry.layouts[published.form].splits[published.split][0]
     for kind in kinds:
-        folder = published.root / getattr(part, kind)
-        shutil.rmtree(folder, ignore_errors=True)
+        for folder in folders_of(published.root, getattr(part, kind)):
+            shutil.rmtree(folder)
     with pytest.raises(InputError, match=f"data set {entry.name} lies as ROOT") as raised:
         published.samples()
     assert published.root.as_posix() in str(raised.value) or len(entry.layouts) > 1
@@ -215,6 +246,16 @@ def test_an_empty_split_is_refused(tmp_path: Path) -> None:
         dataset_entry("bdd-anomaly").samples(root, "test")
 
 
+def test_obstacle_frames_that_the_benchmark_leaves_out(tmp_path: Path) -> None:
+    draw_miniature("smiyc-obstacle", tmp_path, 1)
+    for file in ("images/{}.webp", "labels_masks/{}_labels_semantic.png"):
+        for number in (19, 21, 29, 30):
+            source = tmp_path / file.format("validation_1")
+            shutil.copy(source, tmp_path / file.format(f"validation_{number}"))
+    samples = dataset_entry("smiyc-obstacle").samples(tmp_path, "validation")
+    assert [sample.name for sample in samples] == ["validation_1", "validation_18", "validation_30"]
+
+
 def test_a_label_map_makes_class_labels_of_a_folder(tmp_path: Path) -> None:
     draw_miniature("folder", tmp_path)
     entry = dataset_entry("folder", labels="toy")
@@ -226,7 +267,7 @@ def test_a_label_map_makes_class_labels_of_a_folder(tmp_path: Path) -> None:
 
 def test_an_unknown_data_set_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match=", ".join(sorted(DATASETS))):
-        dataset_entry("kitti")
+        dataset_entry("kitty")
 
 
 def count_of(root: Path, split: str) -> int:

@@ -86,12 +86,12 @@ def write_right_maps(entry: DatasetEntry, samples: list[Sample], maps: Path) -> 
     for sample in samples:
         score = np.zeros((48, 64), np.float32)
         if sample.anomaly is not None and entry.anomaly_encoding is not None:
-            truth = entry.anomaly_encoding.encode(read_label_image(sample.anomaly))
+            truth = entry.anomaly_encoding.read(sample.anomaly)
             score[truth == 1] = 0.9
         write_map(maps / "own" / f"{sample.name}.png", encode_unit(score))
         prediction = np.zeros((48, 64), np.uint8)
         if sample.label is not None:
-            ids = entry.label_map().encode(read_label_image(sample.label))
+            ids = entry.label_map().read(sample.label)
             prediction[ids != IGNORE] = ids[ids != IGNORE]
         write_map(maps / "prediction" / f"{sample.name}.png", prediction)
 
