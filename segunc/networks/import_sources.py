@@ -73,6 +73,7 @@ class Found(NamedTuple):
 
     description: NetworkDescription
     state: Mapping[str, Tensor] | None = None  # None where the source holds no weights
+    notes: tuple[str, ...] = ()  # what a user should know, and what the source assumes
 
 
 Source = Callable[[str, Wishes], Found]
@@ -81,7 +82,10 @@ SOURCES: Registry[Source] = Registry(
     "source of networks",
     "segunc.sources",
     {name: f"segunc.networks.{name}:read" for name in LIBRARIES}
-    | {"python": "segunc.networks.import_sources:read_python"},
+    | {
+        "python": "segunc.networks.import_sources:read_python",
+        "hf": "segunc.networks.transformers:read",
+    },
 )
 
 

@@ -30,7 +30,7 @@ from segunc.core.files import (
 )
 from segunc.core.version import tool_version
 from segunc.networks.model_folder import DESCRIPTION, POSTERIOR
-from segunc.posteriors.hub_client import (
+from segunc.networks.hub_client import (
     Attachment,
     Repository,
     answers,

@@ -653,7 +653,7 @@ class Model:
         >>> segunc.Model.from_pretrained("owner/roads").posterior.members
         2
         """
-        from segunc.posteriors.hub_client import Repository
+        from segunc.networks.hub_client import Repository
         from segunc.posteriors.hub_download import load_pretrained
 
         arguments: dict[str, Any] = {} if network is None else {"network": network}

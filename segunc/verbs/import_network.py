@@ -73,6 +73,7 @@ def import_network(options: ImportOptions) -> ImportResult:
         raise InputError(message, hint="--weights FILE, a state dict")
     source = str(options.weights or options.source)
     network, notes = _tried_network(description, weights, source, options.weights_key)
+    notes = [*read.notes, *notes]
     save_network(network, out)
     record_command(out, recorded_command("import", options))
     if network.description.inference_size is None:
@@ -125,7 +126,7 @@ def _described(options: ImportOptions, description: NetworkDescription) -> Netwo
     kind, _, name = options.source.partition(":")
     # Of a file or a folder only the last part: the record must not say whose machine it was.
     imported = f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source
-    provenance = {"imported": imported}
+    provenance = {**description.provenance, "imported": imported}
     if options.weights is not None:
         provenance["weights"] = Path(options.weights).name
     description = replace(description, provenance=provenance)
