@@ -40,7 +40,7 @@ LEAST_SCORE = 1e-6
 """Added to class scores before the logarithm, so that a pixel that no query claims has finite
 logits; all classes are then equally likely.
 """
-MASK_SIZES = {"Mask2FormerForUniversalSegmentation": (384, 384)}
+MASK_SIZES = {"Mask2FormerForUniversalSegmentation": [384, 384]}
 """(height, width) to which transformers' post-processing resizes masks before they become scores.
 Those of EoMT get the size of the network's input; the others keep theirs.
 """
@@ -217,11 +217,11 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
             f"transformers {version} cannot build {description.architecture} ({one_line(error)})"
         )
         raise InputError(message, hint="import the network with this version again") from error
-    return _body(network, description.architecture, options), 1
+    return _body(network, options), 1
 
 
-def _body(network: nn.Module, architecture: str, options: Mapping[str, Any]) -> Logits:
-    if architecture in _query_names():
+def _body(network: nn.Module, options: Mapping[str, Any]) -> Logits:
+    if type(network).__name__ in _query_names():
         return QueryLogits(network, options)
     return Logits(network, options)
 
@@ -281,37 +281,10 @@ def read(name: str, wishes: Wishes) -> Found:
         message = f"hf:{name} takes no arguments: its configuration says how it is built"
         raise InputError(message, hint="leave --arguments out")
     folder, provenance = _folder_of(name, wishes.state is None)
-    content = read_json(folder / "config.json", "the configuration of a network of transformers")
-    architecture = _architecture_of(name, content)
-    network_class = _class(architecture)
-    content = {**_own_keys(content), **_labels_of(content)}
-    try:
-        with _quiet(library):
-            config = network_class.config_class.from_dict(content)
-            _leave_out_training(config)
-            network = _with_weights(name, folder, network_class, config, wishes.state is not None)
-    except InputError:
-        raise
-    except Exception as error:  # what configurations, files and constructors raise
-        if is_out_of_memory(error):
-            raise
-        message = f"transformers {library.__version__} cannot read hf:{name} ({one_line(error)})"
-        raise InputError(message, hint="download the network again") from error
+    network, config = _network_of(name, folder, wishes.state is not None)
+    architecture = type(network).__name__
     processor = _processor_of(name, folder)
-    kept = _own_keys(json.loads(json.dumps(config.to_dict(), default=str)))
-    options: dict[str, Any] = {"config": kept}
-    if processor.bgr:
-        options["bgr"] = True
-    if architecture.startswith("OneFormer"):
-        options["task_inputs"] = _task_inputs(name, folder, config)
-    size = _only_size(network, architecture, config, options)
-    if size is not None:
-        options["size"] = size
-    mask_size = MASK_SIZES.get(architecture)
-    if architecture.startswith("Eomt"):
-        mask_size = size
-    if mask_size is not None:
-        options["mask_size"] = list(mask_size)
+    options = _options_of(name, folder, network, config, processor)
     description = wishes.description(
         KIND,
         architecture,
@@ -325,7 +298,56 @@ def read(name: str, wishes: Wishes) -> Found:
     state = None
     if wishes.state is None:
         state = {f"network.{key}": value for key, value in network.state_dict().items()}
-    return Found(description, state, tuple(_notes(architecture, processor, size, wishes)))
+    notes = tuple(_notes(architecture, processor, options.get("size"), wishes))
+    return Found(description, state, notes)
+
+
+def _network_of(name: str, folder: Path, without_weights: bool) -> tuple[nn.Module, Any]:
+    """Return the network of a folder, in eval mode, and its configuration.
+
+    Raises:
+        InputError: code of its own, a network that does not segment frames, or missing or damaged
+            files.
+    """
+    library = _library()
+    content = read_json(folder / "config.json", "the configuration of a network of transformers")
+    network_class = _class(_architecture_of(name, content))
+    try:
+        with _quiet(library):
+            config = network_class.config_class.from_dict(
+                {**_own_keys(content), **_labels_of(content)}
+            )
+            _leave_out_training(config)
+            network = _with_weights(name, folder, network_class, config, without_weights)
+    except InputError:
+        raise
+    except Exception as error:  # what configurations, files and constructors raise
+        if is_out_of_memory(error):
+            raise
+        message = f"transformers {library.__version__} cannot read hf:{name} ({one_line(error)})"
+        raise InputError(message, hint="download the network again") from error
+    return network, config
+
+
+def _options_of(
+    name: str, folder: Path, network: nn.Module, config: Any, processor: Processor
+) -> dict[str, Any]:
+    """Return the options of the description, from which :func:`build` makes the network again."""
+    architecture = type(network).__name__
+    kept = _own_keys(json.loads(json.dumps(config.to_dict(), default=str)))
+    options: dict[str, Any] = {"config": kept}
+    if processor.bgr:
+        options["bgr"] = True
+    if architecture.startswith("OneFormer"):
+        options["task_inputs"] = _task_inputs(name, folder, config)
+    size = _only_size(network, config, options)
+    if size is not None:
+        options["size"] = size
+    if architecture in MASK_SIZES:
+        options["mask_size"] = MASK_SIZES[architecture]
+    elif architecture.startswith("Eomt") and size is not None:
+        options["mask_size"] = size
+    return options
 
 
 def _folder_of(name: str, wants_weights: bool) -> tuple[Path, dict[str, str]]:
@@ -433,13 +455,14 @@ def _with_weights(
         folder,
         config=config,
         dtype=torch.float32,
+        ignore_mismatched_sizes=True,  # they are counted below
         local_files_only=True,
         output_loading_info=True,
         trust_remote_code=False,
         use_safetensors=safe,
         weights_only=True,
     )
-    missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    missing = sorted([*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])])
     if missing:
         message = (
             f"hf:{name} lacks {len(missing)} weights of {network_class.__name__} "
@@ -544,22 +567,27 @@ def _size_of(processor: Any) -> tuple[tuple[int, int] | None, int | None]:
 def _task_inputs(name: str, folder: Path, config: Any) -> list[int]:
     """Return the token numbers of :data:`TASK`, with zeros behind them."""
     length = int(config.task_seq_len)
-    try:
-        tokenizer = _library().CLIPTokenizer.from_pretrained(folder, local_files_only=True)
-        tokens = tokenizer(TASK, padding="max_length", max_length=length, truncation=True)
-    except Exception as error:  # a missing or damaged file raises whatever it meets first
-        message = f"hf:{name} has no words of its tokenizer, by which OneFormer is told its task"
-        raise InputError(message, hint="download vocab.json and merges.txt, too") from error
+    words = ""
+    tokens: Any = {}
+    if any((folder / file).exists() for file in ("tokenizer.json", "vocab.json")):
+        try:
+            tokenizer = _library().CLIPTokenizer.from_pretrained(folder, local_files_only=True)
+            tokens = tokenizer(TASK, padding="max_length", max_length=length, truncation=True)
+            words = tokenizer.decode(tokens["input_ids"], skip_special_tokens=True).strip()
+        except Exception as error:  # a damaged file raises whatever it meets first
+            message = f"the tokenizer of hf:{name} cannot be read ({one_line(error)})"
+            raise InputError(message, hint="download vocab.json and merges.txt again") from error
+    if words != TASK:
+        message = f"hf:{name} has no tokenizer with the words '{TASK}', which OneFormer is told"
+        raise InputError(message, hint="download vocab.json and merges.txt, too")
     pairs = zip(tokens["input_ids"], tokens["attention_mask"], strict=True)
     return [int(number) * int(mask) for number, mask in pairs]
 
 
 @torch.no_grad()
-def _only_size(
-    network: nn.Module, architecture: str, config: Any, options: Mapping[str, Any]
-) -> list[int] | None:
+def _only_size(network: nn.Module, config: Any, options: Mapping[str, Any]) -> list[int] | None:
     """Return the (height, width) of a network's configuration where it fails on all others."""
-    body = _body(network, architecture, options).eval()
+    body = _body(network, options)
     for size in PROBES:
         try:
             body(torch.zeros(1, 3, *size, dtype=torch.float32))

@@ -964,9 +964,10 @@ def wrap(
     check_parameters(module)
     description.check_names()
     network = SegmentationNetwork(module, description, stride=1).eval()
-    note_on_outputs = settle_outputs(network)
+    notes = [settle_outputs(network)]
     settle_size(network)
-    for note in (note_on_outputs, check_network(network)):
+    notes += check_network(network)
+    for note in notes:
         if note:
             warnings.warn(note, NoteWarning, stacklevel=2)
     network.sha256 = network_sha256(module, network.description)

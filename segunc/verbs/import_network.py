@@ -150,7 +150,7 @@ def _tried_network(
     network, notes = _loaded(description, weights, source, key)
     notes.append(settle_outputs(network))
     settle_size(network)
-    notes.append(check_network(network))
+    notes += check_network(network)
     if description.dropped_outputs:
         network.description = replace(description, divisor=network.description.divisor)
     return network, [note for note in notes if note]
