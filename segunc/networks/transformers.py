@@ -122,6 +122,7 @@ class QueryLogits(Logits):
         super().__init__(network, options)
         self.mask_size = options.get("mask_size")
         self.task_inputs = options.get("task_inputs")
+        _put_frames_first(network)
 
     def forward(self, images: Tensor) -> Tensor:
         prepared = self._prepared(images)
@@ -133,6 +134,26 @@ class QueryLogits(Logits):
         classes_name, masks_name = next(names for names in QUERIES if names[1] in output)
         scores = class_scores(output[classes_name], output[masks_name], self.mask_size)
         return _resized(scores, images.shape[-2:]).add(LEAST_SCORE).log()
+
+
+def _put_frames_first(network: nn.Module) -> None:
+    """Let the LayerNorms of the decoders of Mask2Former and OneFormer see frames ``[N, Q, C]``.
+
+    These decoders hold ``[Q, N, C]``. A batch of draws needs one draw for each entry of the first
+    axis. A LayerNorm works on the last axis alone, so that its result is the same in both orders.
+    """
+    for name, module in network.named_modules():
+        if isinstance(module, nn.LayerNorm) and "transformer_module.decoder." in name:
+            module.register_forward_pre_hook(_swapped_input)
+            module.register_forward_hook(_swapped_output)
+
+
+def _swapped_input(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (inputs[0].transpose(0, 1),)
+
+
+def _swapped_output(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return output.transpose(0, 1)
 
 
 def class_scores(classes: Tensor, masks: Tensor, mask_size: Any = None) -> Tensor:
