@@ -683,11 +683,11 @@ class TrainOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Options):
-    """Import a trained network from torchvision, smp or code of your own.
+    """Import a trained network from transformers, torchvision, smp or code of your own.
 
     Args:
-        source (SOURCE:NAME): network to import: smp:DIR, torchvision:NAME or
-            python:package.module:function
+        source (SOURCE:NAME): network to import: hf:DIR, hf:OWNER/NAME of the Hugging Face Hub
+            (@REVISION behind it), smp:DIR, torchvision:NAME or python:package.module:function
         out (DIR): model folder to write
         weights (FILE): file with the state dict, if the source holds no weights
         weights_key (KEY): key of the weights in that file, or the first part of their names, e.g.

@@ -89,6 +89,13 @@ EVIDENCE: Registry[Evidence] = Registry(
             meaning="[n, C, H, W] of the base network, float32",
             source="base",
         ),
+        "base scores": Evidence(
+            meaning=(
+                "[n, C, H, W] the base logits; of a network that classifies masks, the class "
+                "scores of which they are the logarithms"
+            ),
+            source="base",
+        ),
         "temperature": Evidence(
             meaning="T > 0 of the model, a number",
             source="base",
@@ -355,7 +362,7 @@ _TABLE = (
         lower=None,
         upper=None,
         stored="float16",
-        needs=("base logits",),
+        needs=("base scores",),
         formula="segunc.uncertainty:rejected_by_all",
         title="RbA",
     ),

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from segunc.core.errors import is_out_of_memory
+from segunc.networks.network import logits_in
 
 FUNCTIONS = {
     "sigmoid": "sigmoid",
@@ -67,7 +68,7 @@ def last_function(network: nn.Module, images: Tensor) -> str:
         if is_out_of_memory(error):
             raise
         return ""
-    return watch.function_of(output)
+    return watch.function_of(logits_in(output))
 
 
 class _EndingWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -17,7 +17,7 @@ from segunc.core.registry import Registry
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.endings import last_function
-from segunc.networks.network import SegmentationNetwork, check_logits
+from segunc.networks.network import SegmentationNetwork, check_logits, note_on_outputs
 from segunc.networks.weights import tensor_state
 from segunc.uncertainty import relative_difference
 
@@ -77,6 +77,7 @@ class Found(NamedTuple):
 
     description: NetworkDescription
     state: Mapping[str, Tensor] | None = None  # None where the source holds no weights
+    notes: tuple[str, ...] = ()  # what a user should know, and what the source assumes
 
 
 Source = Callable[[str, Wishes], Found]
@@ -85,7 +86,10 @@ SOURCES: Registry[Source] = Registry(
     "source of networks",
     "segunc.sources",
     {name: f"segunc.networks.{name}:read" for name in LIBRARIES}
-    | {"python": "segunc.networks.import_sources:read_python"},
+    | {
+        "python": "segunc.networks.import_sources:read_python",
+        "hf": "segunc.networks.transformers:read",
+    },
 )
 
 
@@ -139,12 +143,12 @@ batch size differ by rounding, the more the deeper the network.
 
 # Without inference mode: what a network keeps of its first pass may be trained later.
 @torch.no_grad()
-def check_network(network: SegmentationNetwork) -> str:
+def check_network(network: SegmentationNetwork) -> list[str]:
     """Try a network on frames before anything is made of it, in no more memory than it takes to
     predict one frame.
 
     Returns:
-        a note on log-probabilities or outputs in 0..1, else an empty string.
+        notes on what was taken for the logits, and on log-probabilities or outputs in 0..1.
 
     Raises:
         InputError: it is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits
@@ -163,9 +167,10 @@ def check_network(network: SegmentationNetwork) -> str:
     if not torch.isfinite(logits).all():
         raise InputError("the network gives logits that are not finite")
     _check_batches(network, size)
-    note = check_logits(network, logits, frames)
+    notes = [note_on_outputs(network, frames)]
+    notes.append(check_logits(network, logits, frames))
     _refuse_probabilities(network, frames)
-    return note
+    return [note for note in notes if note]
 
 
 def _random_frames(count: int, size: tuple[int, int]) -> Tensor:
@@ -205,7 +210,7 @@ def _refuse_probabilities(network: SegmentationNetwork, frames: Tensor) -> None:
     """Raise InputError where the body of a network ends in a sigmoid or softmax, whatever the
     values are.
     """
-    function = last_function(network.body, (frames - network.mean) / network.std)
+    function = last_function(network.body, network.prepared(frames))
     if not function:
         return
     message = f"{type(network.body).__name__} ends in a {function}: its outputs are not logits"

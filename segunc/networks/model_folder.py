@@ -36,7 +36,10 @@ KINDS: Registry[Build] = Registry(
     "kind of network",
     "segunc.networks",
     {name: f"segunc.networks.{name}:build" for name in LIBRARIES}
-    | {"python": "segunc.networks.import_sources:build_python"},
+    | {
+        "python": "segunc.networks.import_sources:build_python",
+        "transformers": "segunc.networks.transformers:build",
+    },
 )
 """What :attr:`NetworkDescription.kind` can name."""
 

@@ -4,7 +4,7 @@ out of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,14 +59,17 @@ class SegmentationNetwork(nn.Module):
             message = f"images of shape {tuple(images.shape)} are not [N, {channels}, H, W]"
             raise InputError(message, hint="check the order of the axes")
         height, width = images.shape[-2:]
-        images = self._padded((images - self.mean) / self.std)
-        logits: Tensor = self.body(images)
-        self._check_logits(logits, images)
+        images = self.prepared(images)
+        logits = self._dense_logits(self.body(images), images)
         if self.description.dropped_outputs:
             logits = logits[:, self.description.kept_outputs]
         if self.description.binary:
             logits = torch.cat([torch.zeros_like(logits), logits], 1)
         return logits[..., :height, :width]
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """Return images ``[N, 3, H, W]`` in 0..1 as the body takes them: normalised and padded."""
+        return self._padded((images - self.mean) / self.std)
 
     def _padded(self, images: Tensor) -> Tensor:
         """Return images with their border repeated at the right and bottom, to sides that the
@@ -81,27 +84,61 @@ class SegmentationNetwork(nn.Module):
             return F.pad(images, (0, pad_width, 0, pad_height), mode="replicate")
         return images
 
-    def _check_logits(self, logits: Any, images: Tensor) -> None:
-        """Raise InputError where the body returned anything but ``[N, outputs, H, W]`` for images
-        ``[N, 3, H, W]``.
+    def _dense_logits(self, outputs: Any, images: Tensor) -> Tensor:
+        """Return the logits ``[N, outputs, H, W]`` in what the body returned for images
+        ``[N, 3, H, W]``; logits of another size are resized bilinearly.
+
+        Raises:
+            InputError: there are none, or of another number of channels or another aspect ratio.
         """
-        if not isinstance(logits, Tensor):
+        logits = logits_in(outputs)
+        if logits is None:
             raise InputError(
-                f"the network returns {type(logits).__name__}, not one tensor of logits",
-                hint=_hint_of_outputs(logits),
+                f"the network returns {type(outputs).__name__} without a tensor of logits",
+                hint="its forward returns the logits [N, C, H, W]",
             )
-        if logits.ndim != 4 or logits.shape[-2:] != images.shape[-2:]:
-            size = " x ".join(map(str, logits.shape[2:])) or tuple(logits.shape)
-            image_size = " x ".join(map(str, images.shape[2:]))
-            message = f"the network gives logits of {size} for frames of {image_size}"
-            raise InputError(message, hint="interpolate them inside the network")
-        outputs = self.description.num_outputs
-        if logits.shape[1] != outputs:
+        size = images.shape[-2:]
+        if logits.ndim != 4 or not _is_resized(logits.shape[-2:], size):
+            shape = " x ".join(map(str, logits.shape[2:])) or tuple(logits.shape)
+            message = f"the network gives logits of {shape} for frames of {size[0]} x {size[1]}"
+            raise InputError(message, hint="return logits [N, C, H, W] of the frame's aspect ratio")
+        outputs_named = self.description.num_outputs
+        if logits.shape[1] != outputs_named:
             message = (
-                f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
+                f"the network has {logits.shape[1]} output channels, but {outputs_named} have a "
+                "class"
             )
             hint = "name the class of each, or leave out others: segunc import --drop-classes"
             raise InputError(message, hint=hint)
+        if logits.shape[-2:] != size:
+            logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
+        return logits
+
+
+def logits_in(outputs: Any) -> Tensor | None:
+    """Return the logits in what a module returns: the tensor itself, the attribute ``logits``, the
+    entry ``logits`` or ``out`` of a dictionary, or the first of several. None where there is no
+    tensor.
+    """
+    if isinstance(outputs, Mapping):
+        outputs = outputs.get("logits", outputs.get("out"))
+    elif isinstance(outputs, tuple | list) and not hasattr(outputs, "logits"):
+        outputs = outputs[0] if outputs else None
+    elif not isinstance(outputs, Tensor):
+        outputs = getattr(outputs, "logits", None)
+    return outputs if isinstance(outputs, Tensor) else None
+
+
+def _is_resized(size: Sequence[int], full: Sequence[int]) -> bool:
+    """Return whether a (height, width) is another one scaled, up to a pixel by rounding. One pixel
+    is no map.
+    """
+    # Sides of a graph for frames of any size are symbols, which the import has checked.
+    if any(not isinstance(side, int) for side in (*size, *full)) or tuple(size) == tuple(full):
+        return True
+    height, width = size
+    difference = abs(height * full[1] - width * full[0])
+    return height * width > 1 and difference <= max(full)
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:
@@ -185,10 +222,10 @@ def _count_outputs(network: SegmentationNetwork) -> int:
     for size in sizes:
         frame = _grey_frame(network, size)
         try:
-            outputs = network.body(frame)
+            outputs = logits_in(network.body(frame))
         except Exception:  # whatever the network raises where sizes do not match
             continue
-        return outputs.shape[1] if isinstance(outputs, Tensor) and outputs.ndim == 4 else 0
+        return outputs.shape[1] if outputs is not None and outputs.ndim == 4 else 0
     return 0
 
 
@@ -231,16 +268,33 @@ def _takes(network: SegmentationNetwork, size: tuple[int, int]) -> bool:
     return True
 
 
-def _hint_of_outputs(outputs: object) -> str:
-    """Return how a module that returns several outputs becomes one that returns the logits."""
-    key = ""
-    if isinstance(outputs, Mapping) and outputs:
-        key = repr("out" if "out" in outputs else next(iter(outputs)))
-    elif isinstance(outputs, tuple | list):
-        key = "0"
-    if not key:
-        return "its forward returns the logits [N, C, H, W]"
-    return f"give a module whose forward returns net(images)[{key}], if these are the logits"
+def gives_logarithms(network: nn.Module) -> bool:
+    """Return whether the logits of a network are logarithms of class scores, as those of a network
+    that classifies masks (:mod:`segunc.networks.transformers`).
+    """
+    return bool(getattr(getattr(network, "body", network), "logarithms", False))
+
+
+def note_on_outputs(network: SegmentationNetwork, frames: Tensor) -> str:
+    """Return what is taken for the logits of frames ``[N, 3, H, W]`` where a body returns more than
+    them, or logits of another size; else "".
+    """
+    images = network.prepared(frames)
+    outputs = network.body(images)
+    logits = logits_in(outputs)
+    if logits is None:
+        return ""
+    parts: list[str] = []
+    if isinstance(outputs, tuple | list):
+        parts.append(f"the first of {len(outputs)} results of the network is taken for its logits")
+    if logits.shape[-2:] != images.shape[-2:]:
+        small = " x ".join(map(str, logits.shape[-2:]))
+        full = " x ".join(map(str, images.shape[-2:]))
+        parts.append(
+            f"the network returns logits of {small} for frames of {full}, which are resized "
+            "bilinearly"
+        )
+    return "; ".join(parts)
 
 
 SOFTMAX_ROUNDING = 1e-4

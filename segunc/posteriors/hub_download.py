@@ -29,8 +29,7 @@ from segunc.core.files import (
     write_atomically,
 )
 from segunc.core.version import tool_version
-from segunc.networks.model_folder import DESCRIPTION, POSTERIOR
-from segunc.posteriors.hub_client import (
+from segunc.networks.hub_client import (
     Attachment,
     Repository,
     answers,
@@ -39,6 +38,7 @@ from segunc.posteriors.hub_client import (
     refusal_of,
     unreachable,
 )
+from segunc.networks.model_folder import DESCRIPTION, POSTERIOR
 from segunc.posteriors.hub_records import without_folders
 from segunc.training.config import DATA
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import unlinked
-from segunc.posteriors.hub_client import (
+from segunc.networks.hub_client import (
     Attachment,
     Repository,
     answers,

@@ -653,7 +653,7 @@ class Model:
         >>> segunc.Model.from_pretrained("owner/roads").posterior.members
         2
         """
-        from segunc.posteriors.hub_client import Repository
+        from segunc.networks.hub_client import Repository
         from segunc.posteriors.hub_download import load_pretrained
 
         arguments: dict[str, Any] = {} if network is None else {"network": network}
@@ -964,9 +964,10 @@ def wrap(
     check_parameters(module)
     description.check_names()
     network = SegmentationNetwork(module, description, stride=1).eval()
-    note_on_outputs = settle_outputs(network)
+    notes = [settle_outputs(network)]
     settle_size(network)
-    for note in (note_on_outputs, check_network(network)):
+    notes += check_network(network)
+    for note in notes:
         if note:
             warnings.warn(note, NoteWarning, stacklevel=2)
     network.sha256 = network_sha256(module, network.description)

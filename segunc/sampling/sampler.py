@@ -38,6 +38,7 @@ from segunc.networks.network import (
     check_images,
     check_logits,
     check_parameters,
+    gives_logarithms,
     inference_size,
 )
 from segunc.sampling.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
@@ -836,16 +837,23 @@ class Sampler:
             extremes: the list that the draws of all frames will add to.
         """
         temperature = self.fitted.temperature
+        logarithms = gives_logarithms(self.network)
         nearest = of_frames.pop(NEAREST, [None] * len(base))
         frames = []
         for number, logits in enumerate(base):
             base_scores = base_maps(
-                self._table.of_base, logits, upsampling, self._backend, temperature, constants
+                self._table.of_base,
+                logits,
+                upsampling,
+                self._backend,
+                temperature,
+                constants,
+                logarithms,
             )
             others: dict[str, Any] = {}
             if self._table.needs_both:
                 # Volumes at full resolution, which only such a score needs.
-                others = base_evidence(logits, upsampling, temperature)
+                others = base_evidence(logits, upsampling, temperature, logarithms)
             others |= constants
             for name, values in of_frames.items():
                 others[name] = values[number, None]

@@ -243,14 +243,22 @@ class LogitSums:
         return {name: values[None] for name, values in evidence.items() if name in self._needs}
 
 
-def base_evidence(logits: Tensor, upsampling: Upsampling, temperature: float) -> dict[str, Any]:
-    """Return the evidence of one frame from logits ``[C, h, w]`` of the base network."""
+def base_evidence(
+    logits: Tensor, upsampling: Upsampling, temperature: float, logarithms: bool = False
+) -> dict[str, Any]:
+    """Return the evidence of one frame from logits ``[C, h, w]`` of the base network.
+
+    Args:
+        logarithms: whether these are logarithms of class scores, as of a network that classifies
+            masks.
+    """
     full = upsampling.apply(logits[None].float())
     if upsampling.source != upsampling.full:
         # PyTorch interpolates the largest float to infinity, by rounding.
         largest = torch.finfo(torch.float32).max
         full = full.clamp(-largest, largest)
-    return {"base logits": full, "temperature": temperature}
+    scores = full.exp() if logarithms else full
+    return {"base logits": full, "base scores": scores, "temperature": temperature}
 
 
 def base_maps(
@@ -260,6 +268,7 @@ def base_maps(
     backend: Backend,
     temperature: float = 1.0,
     constants: Mapping[str, Any] = MappingProxyType({}),
+    logarithms: bool = False,
 ) -> dict[str, Tensor]:
     """Return scores of one deterministic pass, each ``[H, W]`` float32, by name.
 
@@ -272,11 +281,12 @@ def base_maps(
         backend: that computes them.
         temperature: T, by which logits are divided before the softmax.
         constants: evidence that was fitted on the model.
+        logarithms: as of :func:`base_evidence`.
     """
     if not scores:
         return {}
     if backend != "native" or any(score.name not in NATIVE_BASE for score in scores):
-        evidence = base_evidence(logits, upsampling, temperature) | dict(constants)
+        evidence = base_evidence(logits, upsampling, temperature, logarithms) | dict(constants)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, device=logits.device, dtype=torch.float64)
     sums = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device, temperature)

@@ -83,6 +83,7 @@ def import_network(options: ImportOptions) -> ImportResult:
         raise InputError(message, hint="--weights FILE, a state dict")
     source = str(options.weights or options.source)
     network, notes = _tried_network(description, weights, source, options.weights_key)
+    notes = [*read.notes, *notes]
     if untrained:
         notes.insert(0, untrained)
     save_network(network, out)
@@ -166,7 +167,7 @@ def _tried_network(
     network, notes = _loaded(description, weights, source, key)
     notes.append(settle_outputs(network))
     settle_size(network)
-    notes.append(check_network(network))
+    notes += check_network(network)
     if description.dropped_outputs:
         network.description = replace(description, divisor=network.description.divisor)
     return network, [note for note in notes if note]

@@ -13,7 +13,8 @@ import segmentation_models_pytorch as smp
 import torch
 from torch import Tensor, nn
 
-from segunc.core.errors import InputError
+import segunc
+from segunc.core.errors import InputError, NoteWarning
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.copies import check_copy, check_copyable
 from segunc.networks.endings import last_function
@@ -271,18 +272,86 @@ class Pair(nn.Module):
         return self.head(images), self.head(images)
 
 
-def test_a_network_of_two_results_is_refused() -> None:
-    with pytest.raises(InputError, match=r"returns tuple, not one .*net\(images\)\[0\]"):
-        network_of(Pair())(torch.zeros(1, 3, 4, 4))
+FRAMES = torch.rand(2, 3, 8, 12, generator=torch.Generator().manual_seed(0))
 
 
-def test_a_network_of_torchvision_is_refused_with_its_key() -> None:
-    class Named(Pair):
+class WithLogits:
+    """An output as that of transformers, which is neither a dictionary nor a tuple."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        lambda logits: (logits, logits + 1),
+        lambda logits: [logits],
+        lambda logits: {"aux": logits + 1, "out": logits},
+        lambda logits: {"loss": None, "logits": logits},
+        WithLogits,
+    ],
+    ids=["tuple", "list", "out", "logits", "attribute"],
+)
+def test_logits_are_found_in_what_a_forward_returns(outputs: Any) -> None:
+    class Outputs(Pair):
         def forward(self, images: Tensor) -> Any:
-            return {"out": self.head(images), "aux": self.head(images)}
+            return outputs(self.head(images))
 
-    with pytest.raises(InputError, match=r"returns dict.*net\(images\)\['out'\]"):
-        network_of(Named())(torch.zeros(1, 3, 4, 4))
+    network = network_of(Outputs())
+    expected = network.body.head(network.prepared(FRAMES))  # type: ignore[union-attr,operator]
+    assert torch.equal(network(FRAMES), expected)
+
+
+def test_logits_of_another_size_are_resized_bilinearly() -> None:
+    class Small(Pair):
+        def forward(self, images: Tensor) -> Any:
+            return self.head(images)[..., ::4, ::4]
+
+    network = network_of(Small())
+    small = network.body(network.prepared(FRAMES))
+    assert small.shape == (2, 2, 2, 3)
+    expected = nn.functional.interpolate(small, (8, 12), mode="bilinear", align_corners=False)
+    assert torch.equal(network(FRAMES), expected)
+
+
+@pytest.mark.parametrize("size", [(12, 8), (1, 1), (8, 3)])
+def test_logits_of_another_aspect_ratio_are_refused(size: tuple[int, int]) -> None:
+    class Other(Pair):
+        def forward(self, images: Tensor) -> Any:
+            return images.new_zeros(len(images), 2, *size)
+
+    with pytest.raises(InputError, match=rf"gives logits of {size[0]} x {size[1]} for frames of 8"):
+        network_of(Other())(FRAMES)
+
+
+@pytest.mark.parametrize("outputs", [{"aux": torch.zeros(1)}, (), "logits", None])
+def test_a_forward_without_logits_is_refused(outputs: Any) -> None:
+    class Nothing(Pair):
+        def forward(self, images: Tensor) -> Any:
+            return outputs
+
+    with pytest.raises(InputError, match="without a tensor of logits"):
+        network_of(Nothing())(FRAMES)
+
+
+def test_what_was_taken_for_the_logits_is_said() -> None:
+    class Several(Pair):
+        def forward(self, images: Tensor) -> Any:
+            return self.head(images)[..., ::4, ::4], images
+
+    note = "the first of 2 results .* logits of 32 x 48 for frames of 128 x 192"
+    with pytest.warns(NoteWarning, match=note):
+        segunc.wrap(Several(), CLASSES[:2])
+
+
+def test_a_softmax_in_a_dictionary_is_found() -> None:
+    class Soft(Pair):
+        def forward(self, images: Tensor) -> Any:
+            return {"logits": self.head(images).softmax(1)}
+
+    with pytest.raises(InputError, match=r"softmax|probabilities"):
+        segunc.wrap(Soft(), CLASSES[:2])
 
 
 def test_a_softmax_is_found_where_the_kept_shares_do_not_sum_to_1() -> None:

@@ -27,7 +27,7 @@ from segunc.posteriors.hub_download import chosen_names
 from segunc.posteriors.hub_records import strip_places
 from segunc.posteriors.model import ATTACHMENTS, Model
 from tests.conftest import Job, change_record
-from tests.support.hub_server import READER, TOKEN, Hub, serve
+from tests.support.hub_server import READER, TOKEN, Hub, point_client_at, serve
 from tests.verbs.processes import refuse, succeed
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -39,19 +39,8 @@ CARD_ONLY = {"README.md", ".gitattributes"}
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub, and a client that knows no other and has an empty cache and the token of the owner."""
-    from huggingface_hub import constants
-
     with serve() as server:
-        resolve = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", resolve)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-        monkeypatch.setattr(
-            constants, "AGENT_HARNESSES_PATH", str(tmp_path / "none"), raising=False
-        )
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        point_client_at(server, tmp_path, monkeypatch)
         yield server
         assert server.unknown == []
 

@@ -34,6 +34,7 @@ def evidence() -> dict[str, object]:
     distances = LOGITS[:1].sigmoid().mean(1)
     others = {
         "base logits": LOGITS[:1],
+        "base scores": LOGITS[:1],
         "temperature": T,
         SUM: 3 * distances,
         SET_THRESHOLD: LAMBDA,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import pytest
 import yaml
 
 OWNER = "owner"
@@ -390,3 +391,19 @@ def serve() -> Iterator[Hub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def point_client_at(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the client of the Hub in this process know this hub alone, with an empty cache in a
+    folder and the token of the owner.
+    """
+    from huggingface_hub import constants
+
+    resolve = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", resolve)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "no-token"))
+    monkeypatch.setattr(constants, "AGENT_HARNESSES_PATH", str(folder / "none"), raising=False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
