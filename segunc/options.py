@@ -768,7 +768,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         corruption (NAME:N): with --model, corrupt the images first: blur, noise, fog, darkness or
             jpeg, with a strength of 1 to 5, e.g. fog:3
         protocols (A,B): protocols that pool the pixels with anomaly labels into one number: pooled
-            (all frames), smiyc (the SegmentMeIfYouCan benchmark) (default pooled)
+            (all frames), per-image (mean of the numbers of each frame), smiyc (the
+            SegmentMeIfYouCan benchmark) (default pooled)
         components (A,B): also count anomalies as objects, in a second pass, by the rules of these
             SegmentMeIfYouCan tracks: smiyc-anomaly, smiyc-obstacle
         by (A,B): also give anomaly numbers by the size or the distance of connected objects, or
@@ -800,7 +801,9 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     every: PositiveInt = 1
     scores: Names | None = None
     corruption: str | None = None
-    protocols: Annotated[Sequence[Literal["pooled", "smiyc"]], comma_list] = option(["pooled"])
+    protocols: Annotated[Sequence[Literal["pooled", "per-image", "smiyc"]], comma_list] = option(
+        ["pooled"]
+    )
     components: Names | None = None
     by: Names = option(["size"])
     fps: PositiveFloat | None = None
