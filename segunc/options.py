@@ -1085,15 +1085,23 @@ class ReportOptions(Options, ClassTruthOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
-    """Write a model as one file that predicts and scores a frame without this package.
+    """Write a model as one file for other runtimes, or score maps as the files of a benchmark.
 
-    The file is kept only if its maps equal those of the sampler, up to rounding.
+    A model file predicts and scores a frame without this package. It is kept only if its maps equal
+    those of the sampler, up to rounding.
 
     Args:
-        model (DIR): model folder
-        to: format: onnx for ONNX Runtime and other runtimes; triton for the same file in a model
-            folder of Triton Inference Server; pt2 for torch.export
-        out (DIR): folder to write, with the file and model.json
+        model (DIR): model folder, of which a model file is made
+        to: format. Of a model: onnx for ONNX Runtime and other runtimes; triton for the same file
+            in a model folder of Triton Inference Server; pt2 for torch.export. Of maps: smiyc for
+            SegmentMeIfYouCan; fishyscapes for Fishyscapes
+        out (DIR): folder to write: the model file and model.json, or the files of the benchmark
+        maps (DIR): maps folder, of which the files of a benchmark are made
+        score (NAME): with --maps, score whose maps the benchmark gets (default: anomaly if there
+            are maps of it, otherwise entropy)
+        method (NAME): with --to smiyc, name of your method on the board (default segunc)
+        track (NAME): with --to smiyc, name of the data set in the benchmark's code (default
+            AnomalyTrack-all)
         draws (S): number of sampled networks (default 8)
         seed: random seed of the draws (default 0)
         draws_as_input: make the draws a second input of the file, and write them to draws.npy
@@ -1105,9 +1113,13 @@ class ExportOptions(Options):
             promise
     """
 
-    model: Folder
-    to: Literal["onnx", "triton", "pt2"]
+    model: Folder | None = None
+    to: Literal["onnx", "triton", "pt2", "smiyc", "fishyscapes"]
     out: Folder
+    maps: Folder | None = None
+    score: str | None = None
+    method: str | None = None
+    track: str | None = None
     draws: Count = 8
     seed: Seed = 0
     draws_as_input: bool = False
