@@ -1005,7 +1005,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     Args:
         maps (DIR): maps folder of segunc or any other tool
         out (DIR): folder of the pictures, outside the maps folder
-        score (A,B): scores to draw (default: anomaly if there are maps of it, otherwise entropy)
+        score (A,B): scores to draw (default: anomaly if there are maps of it, otherwise entropy;
+            with --to rerun all)
         frames (A,B): names or patterns of frames to draw, e.g. 000120,night/* (default: all)
         images (PATH): source images, if they were moved after predict
         ranges (A=LOW:HIGH,B=LOW:HIGH): scores at the two ends of the colour bar (default: fixed for
@@ -1018,6 +1019,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         video_format: webm (VP8, default) is played by every browser, mp4 (H.264) by most other
             players
         fps (N): frame rate of that video (default: as recorded)
+        to: pictures (default), or rerun: one file recording.rrd for the Rerun viewer, with a time
+            line of images, predictions, scores and flagged regions
     """
 
     maps: Folder
@@ -1031,6 +1034,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     video: bool = False
     video_format: Literal["webm", "mp4"] = "webm"
     fps: PositiveFloat | None = None
+    to: Literal["pictures", "rerun"] = "pictures"
 
 
 @dataclass(frozen=True)
