@@ -811,7 +811,8 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
         corruption (NAME:N): with --model, corrupt the images first: blur, noise, fog, darkness or
             jpeg, with a strength of 1 to 5, e.g. fog:3
         protocols (A,B): protocols that pool the pixels with anomaly labels into one number: pooled
-            (all frames), smiyc (the SegmentMeIfYouCan benchmark) (default pooled)
+            (all frames), per-image (mean of the numbers of each frame), smiyc (the
+            SegmentMeIfYouCan benchmark) (default pooled)
         components (A,B): also count anomalies as objects, in a second pass, by the rules of these
             SegmentMeIfYouCan tracks: smiyc-anomaly, smiyc-obstacle
         by (A,B): also give anomaly numbers by the size or the distance of connected objects, or
@@ -843,7 +844,9 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
     every: PositiveInt = 1
     scores: Names | None = None
     corruption: str | None = None
-    protocols: Annotated[Sequence[Literal["pooled", "smiyc"]], comma_list] = option(["pooled"])
+    protocols: Annotated[Sequence[Literal["pooled", "per-image", "smiyc"]], comma_list] = option(
+        ["pooled"]
+    )
     components: Names | None = None
     by: Names = option(["size"])
     fps: PositiveFloat | None = None
@@ -1045,7 +1048,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     Args:
         maps (DIR): maps folder of segunc or any other tool
         out (DIR): folder of the pictures, outside the maps folder
-        score (A,B): scores to draw (default: anomaly if there are maps of it, otherwise entropy)
+        score (A,B): scores to draw (default: anomaly if there are maps of it, otherwise entropy;
+            with --to rerun all)
         frames (A,B): names or patterns of frames to draw, e.g. 000120,night/* (default: all)
         images (PATH): source images, if they were moved after predict
         ranges (A=LOW:HIGH,B=LOW:HIGH): scores at the two ends of the colour bar (default: fixed for
@@ -1058,6 +1062,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         video_format: webm (VP8, default) is played by every browser, mp4 (H.264) by most other
             players
         fps (N): frame rate of that video (default: as recorded)
+        to: pictures (default), or rerun: one file recording.rrd for the Rerun viewer, with a time
+            line of images, predictions, scores and flagged regions
     """
 
     maps: Folder
@@ -1071,6 +1077,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     video: bool = False
     video_format: Literal["webm", "mp4"] = "webm"
     fps: PositiveFloat | None = None
+    to: Literal["pictures", "rerun"] = "pictures"
 
 
 @dataclass(frozen=True)
@@ -1126,15 +1133,24 @@ class ReportOptions(Options, SourceOptions, ClassTruthOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options, SourceOptions):
-    """Write a model as one file that predicts and scores a frame without this package.
+    """Write a model as one file for other runtimes, or score maps as the files of a benchmark.
 
-    The file is kept only if its maps equal those of the sampler, up to rounding.
+    A model file predicts and scores a frame without this package. It is kept only if its maps equal
+    those of the sampler, up to rounding.
 
     Args:
-        model (DIR|SOURCE): model folder, or a network by its source
-        to: format: onnx for ONNX Runtime and other runtimes; triton for the same file in a model
-            folder of Triton Inference Server; pt2 for torch.export
-        out (DIR): folder to write, with the file and model.json
+        model (DIR|SOURCE): model folder, or a network by its source, of which a model file is
+            made
+        to: format. Of a model: onnx for ONNX Runtime and other runtimes; triton for the same file
+            in a model folder of Triton Inference Server; pt2 for torch.export. Of maps: smiyc for
+            SegmentMeIfYouCan; fishyscapes for Fishyscapes
+        out (DIR): folder to write: the model file and model.json, or the files of the benchmark
+        maps (DIR): maps folder, of which the files of a benchmark are made
+        score (NAME): with --maps, score whose maps the benchmark gets (default: anomaly if there
+            are maps of it, otherwise entropy)
+        method (NAME): with --to smiyc, name of your method on the board (default segunc)
+        track (NAME): with --to smiyc, name of the data set in the benchmark's code (default
+            AnomalyTrack-all)
         draws (S): number of sampled networks (default 8)
         seed: random seed of the draws (default 0)
         draws_as_input: make the draws a second input of the file, and write them to draws.npy
@@ -1146,9 +1162,13 @@ class ExportOptions(Options, SourceOptions):
             promise
     """
 
-    model: ModelFolder
-    to: Literal["onnx", "triton", "pt2"]
+    model: ModelFolder | None = None
+    to: Literal["onnx", "triton", "pt2", "smiyc", "fishyscapes"]
     out: Folder
+    maps: Folder | None = None
+    score: str | None = None
+    method: str | None = None
+    track: str | None = None
     draws: Count = 8
     seed: Seed = 0
     draws_as_input: bool = False

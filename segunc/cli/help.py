@@ -61,7 +61,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     "overlay": ("maps", "out", "score", "frames", "flag", "format", "video", "video_format"),
     "compare": ("results", "out", "names", "scores", "keys", "baseline"),
     "report": ("model", "runs", "maps", "threshold", "monitor", "domain", "out"),
-    "export": ("model", "to", "out", "draws", "size", "scores", "threshold"),
+    "export": ("model", "maps", "to", "out", "score", "draws", "size", "scores", "threshold"),
     "doctor": ("model", "image", "draws", "seed", "size", "device"),
 }
 """The options of each verb that most people need, as ``--help`` shows them. Required ones are among

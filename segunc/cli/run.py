@@ -252,6 +252,8 @@ def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
         yield f"{len(pictures)} pictures in {folder}"
         if folder in result.videos:
             yield f"video: {result.videos[folder]}"
+    if result.recording is not None:
+        yield f"open {result.recording} with `rerun {result.recording}`"
 
 
 def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:

@@ -23,7 +23,7 @@ from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.evaluation.resampling import NumberPath
 from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half
-from segunc.metrics import counting, prediction, smiyc
+from segunc.metrics import counting, per_image, prediction, smiyc
 from segunc.metrics.counting import (
     KEYS,
     Counts,
@@ -55,7 +55,7 @@ CONFIDENCE = "msp"
 Numbers = dict[NumberPath, float | None]
 ManyNumbers = Mapping[NumberPath, npt.NDArray[np.float64]]  # of R counts, [R] each
 Forms = Mapping[str, Form]  # score -> how its maps are stored
-AnomalyProtocol = Literal["pooled", "smiyc"]
+AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
 PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
 
 NO_ANOMALY_LABEL = "no frame has an anomaly label"
@@ -512,6 +512,21 @@ class ByObject(ArrayPart):
         return NO_OBJECT if counts[0].any() else counting.NO_NORMAL
 
 
+class PerImage(AnomalyPart):
+    """The numbers of each frame, and their mean over the frames with both kinds of pixels."""
+
+    protocol = "per-image"
+    metrics = (*AREAS, higher("best_f1", "best F1"))
+    undefined = per_image.NO_IMAGE_WITH_BOTH
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        counts = frame.anomaly_counts(self.score)
+        return None if counts is None else per_image.per_image_sums(counts)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        return {(name,): value for name, value in per_image.per_image_result(counts).items()}
+
+
 class Smiyc(AnomalyPart):
     """SegmentMeIfYouCan's pixel protocol.
 
@@ -602,9 +617,9 @@ class ConfidenceCalibration(ArrayPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
     section = ("calibration",)
-    names = (("ece",),)
+    names = (("ece",), ("adaptive_ece",))
     # Results of earlier versions hold debiased_ece, which is compared and no longer made.
-    metrics = (lower("ece", "ECE"), lower("debiased_ece"))
+    metrics = (lower("ece", "ECE"), lower("adaptive_ece", "adaptive ECE"), lower("debiased_ece"))
     needs = "class"
     lacks = f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
     undefined = ALL_IGNORED
@@ -614,8 +629,13 @@ class ConfidenceCalibration(ArrayPart):
         return frame.confidence_counts()
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        bins = prediction.bin_counts(counts, confidence_of(forms[CONFIDENCE], counts.shape[-1]))
-        return {("ece",): prediction.expected_calibration_error(bins)}
+        confidence = confidence_of(forms[CONFIDENCE], counts.shape[-1])
+        by_width = prediction.bin_counts(counts, confidence)
+        by_mass = prediction.bin_counts_by_mass(counts, confidence)
+        return {
+            ("ece",): prediction.expected_calibration_error(by_width),
+            ("adaptive_ece",): prediction.expected_calibration_error(by_mass),
+        }
 
 
 def reliability(counts: Counts, forms: Forms) -> list[list[float]]:
@@ -700,6 +720,7 @@ class Selective(ArrayPart):
 
     metrics = (
         lower("aurc", "AURC"),
+        lower("ause", "AUSE"),
         higher("failure_auroc", "failure AUROC"),
         higher("failure_aupr", "failure AUPR"),
         lower("failure_fpr95"),
@@ -786,7 +807,11 @@ is none.
 def _anomaly_parts(
     scores: Sequence[str], classes: Sequence[str], protocols: Sequence[AnomalyProtocol]
 ) -> list[ArrayPart]:
-    part_of_protocol: dict[AnomalyProtocol, type[AnomalyPart]] = {"pooled": Pooled, "smiyc": Smiyc}
+    part_of_protocol: dict[AnomalyProtocol, type[AnomalyPart]] = {
+        "pooled": Pooled,
+        "per-image": PerImage,
+        "smiyc": Smiyc,
+    }
     parts: list[ArrayPart] = []
     for score in scores:
         parts += [part_of_protocol[protocol](score) for protocol in protocols]
@@ -826,6 +851,7 @@ _BUILT_IN: dict[str, PartBuilder | str] = {
     "segmentation": _segmentation_parts,
     "calibration": _calibration_parts,
     "selective": _selective_parts,
+    "patches": "segunc.evaluation.patches:patch_parts",
     "sets": _set_parts,
     "frames": "segunc.evaluation.ranked_frames:frame_parts",
 }

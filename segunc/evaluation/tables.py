@@ -16,6 +16,7 @@ from segunc.evaluation.flagged import AT_LEAST, AT_MOST, DISPUTED, FalseAlarms, 
 from segunc.evaluation.from_verdicts import NO_NAME
 from segunc.evaluation.over_time import FoundObjects, OverTime
 from segunc.evaluation.parts import titles
+from segunc.evaluation.patches import Patches
 from segunc.evaluation.ranked_frames import FRAME_METRICS
 from segunc.evaluation.resampling import ABOUT, Cell, numbers_below
 from segunc.metrics.objects import KINDS, NO_OBJECT
@@ -114,7 +115,7 @@ def _label_tables(result: Result) -> Iterator[Table]:
     )
     yield Table(
         "Selective prediction and failure detection, over the same pixels",
-        _rows(result["selective"], titles(parts.Selective.metrics)),
+        _rows(result["selective"], titles((*parts.Selective.metrics, *Patches.metrics))),
     )
     yield _frame_table(result)
     yield from _alarm_tables(result)
@@ -134,7 +135,11 @@ def _detection_tables(result: Result) -> Iterator[Table]:
         for score, sections in result["scores"].items():
             if protocol in sections:
                 rows[score] = sections[protocol]
-        title = f"Anomaly scores, {protocol}: {pixels}"
+        over = pixels
+        if protocol == "per-image":
+            frames = _frames(counts["anomaly_frames_with_both_classes"])
+            over = f"mean over {frames} with anomalous and normal pixels"
+        title = f"Anomaly scores, {protocol}: {over}"
         yield Table(title, _rows(rows, titles(parts.DETECTION)))
 
 

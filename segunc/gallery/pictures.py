@@ -146,10 +146,10 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
     scores = labelled.choose_scores(reader, score or [first_shown(reader.scores)])
-    names = _choose_frames(reader, frames)
+    names = choose_frames(reader, frames)
     _check_names(out, scores, names, format)
     flag = flag or {}
-    _check_flag(reader, flag, scores)
+    check_flags(reader, flag, scores)
     legends = _legends(reader, scores, page_ranges(reader, scores, ranges), flag)
     times = dict(zip(names, frame_times(names, reader.records, reader.manifest), strict=True))
     writer = PictureWriter(reader, legends, labels.find(reader, names), out, format)
@@ -178,7 +178,7 @@ def _check_names(out: Path, scores: Sequence[str], names: Sequence[str], format:
             inside(out, picture_name(score, name, format))
 
 
-def _check_flag(reader: MapsReader, flag: Mapping[str, Threshold], scores: Sequence[str]) -> None:
+def check_flags(reader: MapsReader, flag: Mapping[str, Threshold], scores: Sequence[str]) -> None:
     """Raise InputError for a threshold of other maps, or of a score that is not drawn."""
     check_promises(flag, (reader.manifest or {}).get("run", {}))
     not_drawn = sorted(set(flag) - set(scores))
@@ -204,7 +204,7 @@ def picture_name(score: str, frame: str, format: str) -> str:
     return f"overlay-{score}/{frame}.{format}"
 
 
-def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
+def choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
     """Return the frames that equal or match a pattern, in source order; InputError for a pattern
     without a frame.
     """

@@ -3,12 +3,18 @@
 * Segmentation: the confusion matrix is summed over all pixels of the set before anything is
   divided.
 * ECE (Naeini et al. 2015, Guo et al. 2017, arXiv 1706.04599): equal-width bins of the confidence,
-  the mean over pixels of |accuracy - confidence| of their bin. NLL in nats; Brier, the mean over
-  pixels of sum_c (p_c - 1[y = c])^2, so 0..2.
+  the mean over pixels of |accuracy - confidence| of their bin. Adaptive ECE: the same mean over
+  bins that hold equally many pixels (the adaptive ranges of Nixon et al. 2019, arXiv 1904.01685,
+  for the confidence of the predicted class). NLL in nats; Brier, the mean over pixels of
+  sum_c (p_c - 1[y = c])^2, so 0..2.
 * Selective prediction: counts are int64 ``[2, K]``, labelled pixels by the key of a score (higher =
   less certain); row 0 rightly, row 1 wrongly predicted. A reader accepts the k most certain of N
   pixels. Selective risk r(k): share of wrong pixels among the k accepted; AURC: the mean of r(k)
   over k = 1..N (Geifman & El-Yaniv 2017, arXiv 1705.08500; Geifman et al. 2019, arXiv 1805.08206).
+* Sparsification (Ilg et al. 2018, arXiv 1802.07095): pixels are removed, the least certain first.
+  The curve is the error of the pixels that are left, as a share of the error of all. AUSE is the
+  area between the curve of a score and that of the true error. Here the error of a pixel is 0 or 1,
+  so both curves are selective risks, divided by the error rate.
 
 Equal scores are one threshold, and every number is its expectation over all orders of the tied
 pixels. Of a tie with n pixels, w of them wrong, the first j accepted hold j w / n wrong ones on
@@ -30,6 +36,7 @@ from segunc.metrics.counting import (
     Floats,
     areas,
     detection_curve,
+    grouped_sums,
     steps,
     to_fixed_point,
 )
@@ -40,7 +47,7 @@ BINS = 15  # as in Guo et al. 2017
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 # Pixels that are worked on at a time, so that the memory does not grow with the frame.
 STRIP = 1 << 16
-SELECTIVE_NUMBERS = ("aurc", "failure_auroc", "failure_aupr", "failure_fpr95")
+SELECTIVE_NUMBERS = ("aurc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
 
 # Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below
 # 2e-17.
@@ -114,13 +121,41 @@ def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int =
         bins: B.
     """
     used = counts.any(axis=0)
-    counts = counts[:, used]
-    confidence = confidence[used]
-    if not ((confidence >= 0.0) & (confidence <= 1.0)).all():  # NaN fails both
-        raise InputError("a confidence lies outside 0..1 or is NaN")
     # Edges in the type of the values: in float32 0.2 lies on the edge 3/15.
     edges = np.linspace(0.0, 1.0, bins + 1).astype(confidence.dtype)[1:-1]
-    index = np.searchsorted(edges, confidence, side="right")
+    index = np.searchsorted(edges, confidence[used], side="right")
+    return _sums_by_bin(index, counts[:, used], confidence[used], bins)
+
+
+def bin_counts_by_mass(
+    counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS
+) -> Floats:
+    """Sum pixels into bins that hold about equally many, as :func:`bin_counts` does by width.
+
+    Pixels of one confidence stay together. They are in bin floor(B n / N), with n the number of
+    pixels of lower confidence and N that of all. Without ties these are B runs of the pixels in the
+    order of their confidence, N / B pixels each. A confidence that fills several bins leaves the
+    others of them empty.
+    """
+    used = counts.any(axis=0)
+    # Several keys can have one confidence, and keys fall as the confidence rises.
+    values, level = np.unique(confidence[used], return_inverse=True)
+    levels = np.stack([grouped_sums(level, row[used], len(values)) for row in counts])
+    pixels = levels.sum(axis=0)
+    below = pixels.cumsum() - pixels
+    index = below * bins // max(int(pixels.sum()), 1)
+    return _sums_by_bin(index, levels, values, bins)
+
+
+def _sums_by_bin(
+    index: npt.NDArray[np.integer],
+    counts: Counts,
+    confidence: npt.NDArray[np.floating],
+    bins: int,
+) -> Floats:
+    """Return pixels, correct pixels and summed confidences of each bin, ``[3, B]``."""
+    if not ((confidence >= 0.0) & (confidence <= 1.0)).all():  # NaN fails both
+        raise InputError("a confidence lies outside 0..1 or is NaN")
     pixels = counts.sum(axis=0)
     correct = counts[0]
     rows = (pixels, correct, pixels * confidence.astype(np.float64))
@@ -131,8 +166,9 @@ def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int =
 def expected_calibration_error(sums: Floats) -> float | None:
     """Return the ECE in 0..1 of bins ``[3, B]``; None without a pixel.
 
-    It is torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the
-    last bin, as published, where torchmetrics opens a further one.
+    Of bins by mass it is the adaptive ECE. Of bins by width it is torchmetrics'
+    ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the last bin, as
+    published, where torchmetrics opens a further one.
     """
     pixels, correct, confidence = sums
     total = float(pixels.sum())
@@ -242,13 +278,41 @@ def aurc(curve: RiskCoverage) -> float | None:
     return float(sums.sum() / curve.total)
 
 
+def optimal_aurc(curve: RiskCoverage) -> float | None:
+    """Return the AURC of a score that ranks all wrong pixels above all right ones, 0..1.
+
+    None without a pixel.
+    """
+    if not curve.total:
+        return None
+    wrong = int(curve.wrong[-1])
+    right = curve.total - wrong
+    # Beyond the right pixels, the risk at k accepted pixels is (k - right) / k.
+    return float((wrong - right * _harmonic_steps(np.array([right, curve.total]))[0]) / curve.total)
+
+
+def ause(curve: RiskCoverage) -> float | None:
+    """Return the area under the sparsification error curve; lower is better, 0 is perfect.
+
+    It is (AURC - optimal AURC) / error rate, because the error of a pixel is 0 or 1. None without a
+    wrong pixel.
+    """
+    area = aurc(curve)
+    optimum = optimal_aurc(curve)
+    if area is None or optimum is None or not curve.wrong[-1]:
+        return None
+    error_rate = int(curve.wrong[-1]) / curve.total
+    return max(area - optimum, 0.0) / error_rate
+
+
 def selective_numbers(counts: Counts) -> dict[str, float | None]:
-    """Return AURC and the numbers of failure detection by :data:`SELECTIVE_NUMBERS`.
+    """Return AURC, AUSE and the numbers of failure detection by :data:`SELECTIVE_NUMBERS`.
 
     They are fractions of 1; ``failure_*`` are the pooled detection numbers with "this pixel is
     wrong" as the positive.
     """
-    numbers = (aurc(risk_coverage(counts)), *areas(detection_curve(counts)))
+    curve = risk_coverage(counts)
+    numbers = (aurc(curve), ause(curve), *areas(detection_curve(counts)))
     return dict(zip(SELECTIVE_NUMBERS, numbers, strict=True))
 
 

@@ -1,5 +1,5 @@
 """``segunc export``: one file that gives prediction and score maps of a frame without
-this package.
+this package, or the files of a benchmark.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from segunc.core.files import (
     write_file,
     write_json,
 )
+from segunc.core.progress import ConsoleProgress
 from segunc.core.removal import (
     FileSum,
     check_files,
@@ -41,6 +42,7 @@ from segunc.core.results import VerbResult
 from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
 from segunc.exporting import graph
+from segunc.exporting.benchmarks import RECORD as BENCHMARK_RECORD, Benchmark, write_benchmark
 from segunc.exporting.check import (
     MAX_CODES,
     ROUNDING,
@@ -62,6 +64,9 @@ DRAWS = "draws.npy"
 RECORD = "model.json"
 TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
+OF_BENCHMARKS = ("maps", "score", "method", "track")
+OF_MODELS = ("model", "draws", "seed", "draws_as_input", "size", "scores", "threshold")
+UNUSED = ExportOptions(to="onnx", out="out")  # the value of each option that is not given
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,11 +74,12 @@ class ExportResult(VerbResult):
     """What was written.
 
     Attributes:
-        path: the model file.
-        record: the file model.json.
-        codes: the largest difference in codes of the 16-bit map, by score.
-        line: the result of the check, in one line.
+        path: the model file, or the folder with the files of a benchmark.
+        record: the file model.json or benchmark.json.
+        codes: of a model file, the largest difference in codes of the 16-bit map, by score.
+        line: the result of the check of a model file, or what a benchmark gets, in one line.
         notes: what a user should know.
+        failure: which frames have no file, in one line; empty where all have.
     """
 
     path: Path
@@ -81,21 +87,28 @@ class ExportResult(VerbResult):
     codes: Mapping[str, int]
     line: str
     notes: tuple[str, ...]
+    failure: str = ""
 
 
 @takes(ExportOptions)
 def export(options: ExportOptions) -> ExportResult:
-    """Write a model as one file, after it was run and compared with the sampler.
+    """Write a model as one file, which is compared with the sampler, or maps for a benchmark.
 
     Raises:
-        InputError: a network or a score that no graph holds, or a file whose maps are not the
-            sampler's.
+        InputError: a network or a score that no graph holds, a file whose maps are not the
+            sampler's, or maps that a benchmark cannot read.
+        PartialFailure: no frame could be written for a benchmark.
 
     >>> export(model=abnn, to="pt2", out=folder / "exported", draws=2, size=(64, 96)).path.name
     'model.pt2'
     """
+    if options.to == "smiyc" or options.to == "fishyscapes":
+        return _export_maps(options, options.to)
     if options.to != "pt2":
         graph.require_packages()
+    _check_unused(options, OF_BENCHMARKS)
+    if options.model is None:
+        raise InputError(f"a file of --to {options.to} is made of a model", hint="--model DIR")
     folder = model_folder(options.model, trust=options.trust)
     if options.size != "dynamic":
         check_value("--size", options.size, Size | None, "see --help")
@@ -122,6 +135,45 @@ def export(options: ExportOptions) -> ExportResult:
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
         line=_check_line(check["scores"]),
         notes=_notes(sampler),
+    )
+
+
+def _check_unused(options: ExportOptions, names: Sequence[str]) -> None:
+    """Raise InputError where one of these options, which this format does not take, has a value."""
+    for name in names:
+        if getattr(options, name) != getattr(UNUSED, name):
+            flag = "--" + name.replace("_", "-")
+            raise InputError(f"--to {options.to} takes no {flag}", hint=f"leave out {flag}")
+
+
+def _export_maps(options: ExportOptions, to: Benchmark) -> ExportResult:
+    """Write the files of a benchmark."""
+    _check_unused(options, OF_MODELS)
+    if options.maps is None:
+        raise InputError(f"the files of --to {to} are made of maps", hint="--maps DIR")
+    names: dict[str, str] = {}
+    if to == "fishyscapes":
+        _check_unused(options, ("method", "track"))
+    else:
+        names["method"] = options.method or "segunc"
+        names["track"] = options.track or "AnomalyTrack-all"
+    with ConsoleProgress() as progress:
+        written = write_benchmark(
+            Path(options.maps),
+            Path(options.out),
+            to,
+            score=options.score,
+            on_frame=progress.count,
+            **names,
+        )
+    frames = len(written.frames)
+    return ExportResult(
+        path=written.folder,
+        record=Path(options.out) / BENCHMARK_RECORD,
+        codes={},
+        line=f"maps of {written.score}, {frames} frame{'s'[: frames != 1]}",
+        notes=tuple(written.notes),
+        failure=written.failure,
     )
 
 
@@ -181,7 +233,7 @@ def _trace(options: ExportOptions, sampler: Sampler, size: tuple[int, int]) -> _
     except RuntimeError as error:
         message = f"the network takes no frame of {size[0]}x{size[1]} ({one_line(error)})"
         raise InputError(message, hint="--size HxW with sides that it takes") from error
-    draws = _draws_input(sampler, options.model) if options.draws_as_input else None
+    draws = _draws_input(sampler, str(options.model)) if options.draws_as_input else None
     program, guards = graph.trace_with_guards(sampler, frames[0], draws, any_size=any_size)
     return _Traced(program, guards, sampler, tuple(frames), draws)
 

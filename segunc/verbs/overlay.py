@@ -9,8 +9,9 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
-from segunc.decisions.flags import read_thresholds
+from segunc.decisions.flags import Threshold, read_thresholds
 from segunc.gallery.pictures import PAGE_FORMATS, frame_rate, write_pictures, write_video
+from segunc.gallery.rerun_recording import write_recording
 from segunc.options import OverlayOptions, takes
 from segunc.verbs.evaluate import label_sources
 
@@ -24,12 +25,14 @@ class OverlayResult(VerbResult):
         videos: the video of each folder of pictures, if videos were asked for.
         notes: what a user should know.
         failure: which frames failed, in one line; empty where none did.
+        recording: the file for the Rerun viewer, if it was asked for.
     """
 
     pictures: Mapping[Path, Sequence[Path]]
     videos: Mapping[Path, Path]
     notes: tuple[str, ...] = ()
     failure: str = ""
+    recording: Path | None = None
 
 
 @takes(OverlayOptions)
@@ -54,6 +57,8 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             f"--format {options.format} makes pages, of which no video is made",
             hint="--format png --video",
         )
+    if options.to == "rerun":
+        return _record(options)
     maps = Path(options.maps)
     out = Path(options.out)
     rate = None
@@ -80,9 +85,44 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         for folder, paths in pictures.items():
             video = out / f"{folder.name}.{options.video_format}"
             videos[folder] = write_video(paths, video, rate, times)
-    promises = [
+    notes = (*written.notes, *_promises(flag))
+    return OverlayResult(pictures, videos, notes, written.failure)
+
+
+def _promises(flag: Mapping[str, Threshold]) -> list[str]:
+    """Return what the thresholds promise, a line each."""
+    return [
         f"flagged by {threshold.source}: {threshold.statement}"
         for threshold in flag.values()
         if threshold.promise
     ]
-    return OverlayResult(pictures, videos, (*written.notes, *promises), written.failure)
+
+
+def _record(options: OverlayOptions) -> OverlayResult:
+    """Write the recording for the Rerun viewer.
+
+    Raises:
+        InputError: an option is given that only pictures have.
+    """
+    for name, unused in (("format", "png"), ("video", False), ("video_format", "webm")):
+        if getattr(options, name) != unused:
+            flag_name = "--" + name.replace("_", "-")
+            raise InputError(
+                f"--to rerun takes no {flag_name}, which is for pictures",
+                hint=f"leave out {flag_name}",
+            )
+    flag = read_thresholds(options.flag)
+    with ConsoleProgress() as progress:
+        written = write_recording(
+            Path(options.maps),
+            Path(options.out),
+            label_sources(options),
+            progress.count,
+            score=options.score,
+            frames=options.frames,
+            images=options.images,
+            ranges=options.ranges,
+            flag=flag,
+        )
+    notes = (*written.notes, *_promises(flag))
+    return OverlayResult({}, {}, notes, written.failure, written.path)

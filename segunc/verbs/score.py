@@ -279,12 +279,16 @@ class ClassResult(_ScoreResult):
         accuracy: share of the pixels whose class is right, 0..1.
         class_iou: intersection over union of each class; None for a class that does not occur.
         ece: expected calibration error, 15 bins, 0..1.
+        adaptive_ece: the same, in 15 bins that hold equally many pixels, 0..1.
         nll: mean negative log-likelihood in nats.
         brier: mean Brier score, 0..2.
         aurc: area under the risk-coverage curve, 0..1.
+        ause: area under the sparsification error curve; 0 is perfect.
         failure_auroc: AUROC of the score, with wrongly predicted pixels as the positives.
         failure_aupr: their average precision.
         failure_fpr95: their false positive rate at 95 % recall.
+        pavpu: share of 4 x 4 patches that are predicted rightly and certain, or wrongly and
+            uncertain, 0..1.
         frames: how many were counted.
         pixels: labelled pixels that were counted.
         ignored_pixels: pixels that were not counted.
@@ -303,12 +307,15 @@ class ClassResult(_ScoreResult):
     accuracy: float | None
     class_iou: Mapping[str, float | None]
     ece: float | None
+    adaptive_ece: float | None
     nll: float | None
     brier: float | None
     aurc: float | None = None
+    ause: float | None = None
     failure_auroc: float | None = None
     failure_aupr: float | None = None
     failure_fpr95: float | None = None
+    pavpu: float | None = None
     ignored_pixels: int = 0
     _curve: RiskCoverage | None = field(default=None, init=False, compare=False)
     _others: Mapping[str, ClassResult] = field(default_factory=dict, init=False, compare=False)
@@ -379,8 +386,8 @@ _ANOMALY_TITLES = {
     "component_f1": "mean F1 of components",
 }
 _SEGMENTATION_NUMBERS = ("miou", "accuracy")
-_CALIBRATION_NUMBERS = ("ece", "nll", "brier")
-_SELECTIVE_NUMBERS = ("aurc", "failure_auroc", "failure_aupr", "failure_fpr95")
+_CALIBRATION_NUMBERS = ("ece", "adaptive_ece", "nll", "brier")
+_SELECTIVE_NUMBERS = ("aurc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95", "pavpu")
 _CLASS_TITLES = {
     "miou": "mean IoU",
     "accuracy": "pixel accuracy",
@@ -468,7 +475,7 @@ def score(  # noqa: PLR0913 (the measures of `segunc evaluate`, all by name)
             evaluated (default: all). A name of this package such as ``entropy`` says how its maps
             are stored: decoded maps are counted by their codes again.
         names: of the frames, which the replicates depend on (default: 000000, 000001, ...).
-        protocols: that pool the pixels of all frames: ``pooled``, ``smiyc``.
+        protocols: that pool the pixels of all frames: ``pooled``, ``per-image``, ``smiyc``.
         components: tracks of components: ``smiyc-anomaly``, ``smiyc-obstacle``; None for none.
         by: also give numbers by the ``size`` or the ``distance`` of objects in :meth:`to_dict`.
         smallest_object: pixels of the smallest labelled object of ``by``.
@@ -602,14 +609,17 @@ def _of_score(result: Result, score: str, protocols: Sequence[str]) -> AnomalyRe
     by_protocol: dict[str, PixelNumbers] = {}
     for protocol in protocols:
         by_protocol[protocol] = PixelNumbers(
-            **{name: section[protocol][name] for name in _PIXEL_NUMBERS}
+            **{name: section[protocol].get(name) for name in _PIXEL_NUMBERS}
         )
     components: dict[str, ComponentNumbers] = {}
     for track, numbers in section.get("components", {}).items():
         undefined: dict[str, Any] = {"siou_gt": None, "ppv": None, "mean_f1": None, "f1": {}}
         components[track] = ComponentNumbers(**(numbers or undefined))
     paths = {name: f"scores.{score}.{protocols[0]}.{name}" for name in _PIXEL_NUMBERS}
-    flat: dict[str, float | None] = {name: section[protocols[0]][name] for name in _PIXEL_NUMBERS}
+    # A mean over frames has no threshold.
+    flat: dict[str, float | None] = {
+        name: section[protocols[0]].get(name) for name in _PIXEL_NUMBERS
+    }
     for track, track_numbers in list(components.items())[:1]:
         for name, key in _COMPONENT_NUMBERS.items():
             flat[name] = getattr(track_numbers, key)

@@ -49,12 +49,19 @@ def test_the_schema_is_complete(result):
     assert list(result) == [*sections, "intervals", "reasons", "counts", "forms", "left_out"]
     assert list(result["scores"]) == list(SCORES)
     for values in result["scores"].values():
-        assert list(values) == ["pooled", "smiyc"]
+        assert list(values) == ["pooled", "per-image", "smiyc"]
         assert list(values["smiyc"]) == ["auroc", "aupr", "fpr95", "best_f1", "threshold"]
         assert list(values["pooled"]) == [*values["smiyc"], "thresholds"]
+        assert list(values["per-image"]) == ["auroc", "aupr", "fpr95", "best_f1"]
     assert list(result["segmentation"]) == ["miou", "accuracy", "per_class"]
     assert list(result["segmentation"]["per_class"]) == list(CLASSES)
-    assert list(result["calibration"]) == ["ece", "nll", "brier", "reliability"]
+    assert list(result["calibration"]) == [
+        "ece",
+        "adaptive_ece",
+        "nll",
+        "brier",
+        "reliability",
+    ]
     assert list(result["selective"]) == list(SCORES)
     assert set(result["reasons"].values()) == {"every frame holds an anomaly, or none does"}
     assert list(nulls(result)) == list(result["reasons"])

@@ -395,7 +395,12 @@ BAD: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "few names": (ENTROPY, MASKS, {"names": ["a"]}, "1 names are given for 4 labels"),
     "same names": (ENTROPY, MASKS, {"names": [*"aabc"]}, "two frames are named 'a'"),
     "a track": (GOOD, MASK, {"components": ["x"]}, "there is no component track 'x'"),
-    "a protocol": (GOOD, MASK, {"protocols": ["x"]}, "`protocols` x is none of pooled, smiyc"),
+    "a protocol": (
+        GOOD,
+        MASK,
+        {"protocols": ["x"]},
+        "`protocols` x is none of pooled, per-image, smiyc",
+    ),
     "no protocol": (GOOD, MASK, {"protocols": []}, "`protocols` names none"),
     "text of replicates": (GOOD, MASK, {"replicates": "a"}, "`replicates` 'a' is not a number"),
     "a text as seed": (GOOD, MASK, {"seed": "s"}, "`seed` 's' is not a number"),
@@ -509,3 +514,12 @@ def test_no_file_is_left_open():
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "Unclosed" not in run.stderr
+
+
+def test_the_mean_over_frames_is_a_protocol() -> None:
+    maps = np.array([[[0.1, 0.4], [0.35, 0.8]], [[0.1, 0.2], [0.3, 0.4]]])
+    labels = np.array([[[0, 0], [1, 1]]] * 2)
+    result = segunc.score(maps, labels, protocols="per-image", components=None, replicates=0)
+    assert result.auroc == pytest.approx(0.875)
+    assert result.aupr == pytest.approx(11 / 12)
+    assert result.threshold is None

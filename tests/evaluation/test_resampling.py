@@ -30,6 +30,7 @@ from segunc.evaluation.resampling import (
     why_not_paired,
 )
 from segunc.metrics.objects import ObjectBins
+from segunc.metrics.patches import PATCH_NUMBERS
 from segunc.metrics.prediction import SELECTIVE_NUMBERS
 from tests.evaluation.runs import CLASSES, make_frame
 
@@ -151,14 +152,16 @@ def test_every_number_except_thresholds_has_an_interval(of_few_units):
     detection = [
         f"{protocol}.{n}" for protocol in PROTOCOLS for n in ("auroc", "aupr", "fpr95", "best_f1")
     ]
+    patches = [name for name in PATCH_NUMBERS if name != "pavpu_threshold"]
+    selective = [*SELECTIVE_NUMBERS, *patches]
     assert set(of_few_units["intervals"]) == {
         *(f"scores.{score}.{number}" for score in SCORES for number in detection),
-        *(f"selective.{score}.{number}" for score in SCORES for number in SELECTIVE_NUMBERS),
+        *(f"selective.{score}.{number}" for score in SCORES for number in selective),
         *(
             f"segmentation.{number}"
             for number in ("miou", "accuracy", *(f"per_class.{name}" for name in CLASSES))
         ),
-        *(f"calibration.{number}" for number in ("ece", "nll", "brier")),
+        *(f"calibration.{number}" for number in ("ece", "adaptive_ece", "nll", "brier")),
     }
 
 

@@ -18,9 +18,12 @@ from segunc.metrics import prediction
 from segunc.metrics.counting import STEPS_PER_UNIT
 from segunc.metrics.prediction import (
     SELECTIVE_NUMBERS,
+    RiskCoverage,
     accuracy,
     aurc,
+    ause,
     bin_counts,
+    bin_counts_by_mass,
     class_iou,
     confusion_matrix,
     expected_calibration_error,
@@ -256,6 +259,37 @@ def test_bad_probabilities_are_refused(values):
         probability_scores(probabilities, label)
 
 
+def test_adaptive_ece_by_hand():
+    confidence = np.array([0.9, 0.8, 0.7, 0.6])
+    counts = np.array([[1, 1, 1, 0], [0, 0, 0, 1]])  # the least confident pixel is wrong
+    bins = bin_counts_by_mass(counts, confidence, bins=2)
+    np.testing.assert_allclose(bins, [[2, 2], [1, 2], [1.3, 1.7]])
+    assert expected_calibration_error(bins) == pytest.approx(0.15)
+
+
+def test_adaptive_ece_keeps_pixels_of_one_confidence_together():
+    bins = bin_counts_by_mass(np.array([[2, 4], [0, 2]]), np.array([0.9, 0.5]), bins=4)
+    np.testing.assert_allclose(bins[0], [6, 0, 0, 2])
+
+
+def test_adaptive_ece_is_that_of_runs_of_equal_length():
+    generator = np.random.default_rng(4)
+    confidence = generator.permutation(np.linspace(0.2, 1, 600))
+    right = generator.random(600) < confidence**2
+    counts = np.stack([right, ~right]).astype(np.int64)
+    order = np.argsort(confidence)
+    expected = 0.0
+    for run in np.array_split(order, 15):
+        expected += abs(right[run].mean() - confidence[run].mean()) * len(run) / 600
+    bins = bin_counts_by_mass(counts, confidence)
+    assert expected_calibration_error(bins) == pytest.approx(expected, rel=1e-12)
+
+
+def test_adaptive_ece_of_no_pixel_is_none():
+    bins = bin_counts_by_mass(np.zeros((2, 3), np.int64), np.linspace(0, 1, 3))
+    assert expected_calibration_error(bins) is None
+
+
 def risks_in_order(wrong: np.ndarray) -> np.ndarray:
     """Selective risk after each accepted pixel, by definition."""
     return np.cumsum(wrong) / np.arange(1, len(wrong) + 1)
@@ -289,6 +323,28 @@ def test_aurc_of_ties_is_the_mean_over_their_orders(tied_curve):
     assert aurc(tied_curve) == pytest.approx(np.mean(areas), rel=1e-13)
 
 
+def curve_of(wrong: list[int]) -> RiskCoverage:
+    """Return the curve of pixels with different scores, from the most certain one."""
+    return risk_coverage(np.stack([1 - np.array(wrong), np.array(wrong)]))
+
+
+def test_ause_by_hand():
+    # Risks 0, 1/2, 1/3, 1/2; in the best order 0, 0, 1/3, 1/2; the error rate is 1/2.
+    assert ause(curve_of([0, 1, 0, 1])) == pytest.approx(1 / 4, rel=1e-13)
+
+
+def test_ause_of_a_perfect_score_is_0():
+    assert ause(curve_of([0, 0, 0, 1, 1])) == pytest.approx(0, abs=1e-13)
+
+
+def test_ause_is_the_area_between_two_sparsification_curves():
+    wrong = np.random.default_rng(3).integers(0, 2, 500)
+    of_score = risks_in_order(wrong) / wrong.mean()
+    of_error = risks_in_order(np.sort(wrong)) / wrong.mean()
+    expected = np.mean(of_score - of_error)
+    assert ause(curve_of(wrong.tolist())) == pytest.approx(expected, rel=1e-12)
+
+
 def test_risks_of_ties_are_the_mean_over_their_orders(tied_curve):
     coverage = np.arange(1, 8) / 7
     expected = np.mean(risks_of_orders(), axis=0)
@@ -300,7 +356,7 @@ def test_risks_of_ties_are_the_mean_over_their_orders(tied_curve):
     [
         ([[0, 0], [0, 0]], {}, "no pixel has both a class label and a prediction"),
         ([[3, 1], [0, 0]], {"aurc": 0}, "no pixel is wrongly predicted"),
-        ([[0, 0], [3, 1]], {"aurc": 1}, "no pixel is rightly predicted"),
+        ([[0, 0], [3, 1]], {"aurc": 1, "ause": 0}, "no pixel is rightly predicted"),
     ],
 )
 def test_what_lacks_is_none_with_its_reason(counts, defined, why):

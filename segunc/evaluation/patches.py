@@ -1,0 +1,77 @@
+"""Patches of frames: whether those that a score calls uncertain are those predicted wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from segunc.data.labels import IGNORE
+from segunc.evaluation import parts
+from segunc.evaluation.parts import ArrayPart, Forms, LabelledFrame, Metric, Numbers, higher
+from segunc.evaluation.resampling import NumberPath
+from segunc.maps.encoding import keys_to_half
+from segunc.metrics.counting import Counts, ScoreBins, count_scores
+from segunc.metrics.patches import patch_means, patch_numbers
+
+
+class Patches(ArrayPart):
+    """PAvPU and the shares that it is made of, at the mean score of all patches.
+
+    Its counts are ``[2, K]``: patches by the float16 key of their mean score, or by bin where 16
+    bits cannot hold the scores; inaccurate patches are in row 1.
+    """
+
+    metrics = (
+        higher("pavpu", "PAvPU"),
+        higher("accurate_if_certain"),
+        higher("uncertain_if_inaccurate"),
+        Metric("pavpu_threshold"),
+    )
+    needs = "class"
+    point = frozenset({("pavpu_threshold",)})
+    coarse = parts.COARSE_KEYS
+    rows = 2
+
+    def __init__(self, score: str) -> None:
+        self.score = score
+        self.section = ("selective", score)
+        self.lacks = f"no labelled frame has a prediction and a map '{score}'"
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        if frame.wrong is None or self.score not in frame.stored:
+            return None
+        means, inaccurate = patch_means(
+            frame.values(self.score), right=frame.wrong == 0, labelled=frame.wrong != IGNORE
+        )
+        form = frame.form(self.score)
+        if isinstance(form, ScoreBins):
+            # The mean is rounded in another order than the scores, so it can lie below the first.
+            return form.count(np.maximum(means, form.edges[0]), inaccurate)
+        return count_scores(means.astype(np.float16), inaccurate)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        form = forms[self.score]
+        keys = counts.shape[-1]
+        if isinstance(form, ScoreBins):
+            values = parts.values_of(form, keys)
+        else:
+            values = keys_to_half(parts.keys_of(keys))
+        numbers = patch_numbers(counts, values)
+        return {(name,): value for name, value in numbers.items()}
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        if not counts.any():
+            return parts.ALL_IGNORED
+        if name == ("uncertain_if_inaccurate",):
+            return "no patch is inaccurate"
+        return "no patch is certain"
+
+
+def patch_parts(
+    scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]
+) -> list[ArrayPart]:
+    """Return the part of each score, where there are class labels."""
+    if not classes:
+        return []
+    return [Patches(score) for score in scores]
