@@ -77,6 +77,7 @@ def predict(options: PredictOptions) -> PredictResult:
         if options.ray:
             cluster = RayWorkers(job)
             opened.callback(cluster.stop)
+            cluster.begin()
             notes = cluster.notes
         for place, target in enumerate(job.inputs):
             try:

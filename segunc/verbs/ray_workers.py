@@ -21,6 +21,7 @@ import importlib.util
 import logging
 import os
 import platform
+import signal
 import socket
 import tempfile
 import threading
@@ -200,9 +201,13 @@ def connected(address: str) -> Iterator[None]:
         yield
         return
     settings = {"include_dashboard": False} if address == RAY_ON_THIS_MACHINE else {}
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         _check_listening(address)
         ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **settings)
+        # Ray has set a handler of its own, which would end this process with another exit code.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)
     except Exception as error:  # Ray raises no narrower type
         ray.shutdown()
         reason = getattr(error, "strerror", None) or one_line(error).partition(". ")[0]
@@ -299,13 +304,21 @@ class RayWorkers:
             self._end = None
             for _ in range(self.workers):
                 self._start()
-            end = time.monotonic() + START_SECONDS
-            while self._starting and time.monotonic() < end:
-                if self._welcome(seconds=1.0):
-                    end = min(end, time.monotonic() + GATHER_SECONDS)
-            if not self._free:
-                reason = self.notes.pop() if self.notes else "all nodes are busy"
-                raise InputError(f"no Ray worker starts ({reason})", hint="see ray status")
+            try:
+                self._gather()
+            except InputError:
+                self.stop()
+                raise
+
+    def _gather(self) -> None:
+        """Wait for the first worker, and a while for the others."""
+        end = time.monotonic() + START_SECONDS
+        while self._starting and time.monotonic() < end:
+            if self._welcome(seconds=1.0):
+                end = min(end, time.monotonic() + GATHER_SECONDS)
+        if not self._free:
+            reason = self.notes.pop() if self.notes else "all nodes are busy"
+            raise InputError(f"no Ray worker starts ({reason})", hint="see ray status")
 
     def process(self, chunk: int, manifest: Mapping[str, Any], encoder: FrameEncoder) -> Process:
         """Return what hands the frames of one input to the workers."""
