@@ -205,9 +205,8 @@ def connected(address: str) -> Iterator[None]:
     try:
         _check_listening(address)
         ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **settings)
-        # Ray has set a handler of its own, which would end this process with another exit code.
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_sigterm)
+        # Whatever `log_to_driver` says, the logs of a node that dies would be printed.
+        vars(ray._private.worker)["_worker_logs_enabled"] = False
     except Exception as error:  # Ray raises no narrower type
         ray.shutdown()
         reason = getattr(error, "strerror", None) or one_line(error).partition(". ")[0]
@@ -215,6 +214,10 @@ def connected(address: str) -> Iterator[None]:
             f"no Ray cluster answers at {address} ({reason})",
             hint="give the HOST:PORT that `ray start --head` prints, or --ray without an address",
         ) from error
+    finally:
+        # Ray has set a handler of its own, which would end this process with another exit code.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)
     try:
         yield
     finally:
@@ -305,20 +308,14 @@ class RayWorkers:
             for _ in range(self.workers):
                 self._start()
             try:
-                self._gather()
+                self._welcome(START_SECONDS, number=1)
+                self._welcome(GATHER_SECONDS)
+                if not self._free:
+                    reason = self.notes.pop() if self.notes else "all nodes are busy"
+                    raise InputError(f"no Ray worker is ready: {reason}", hint="see ray status")
             except InputError:
                 self.stop()
                 raise
-
-    def _gather(self) -> None:
-        """Wait for the first worker, and a while for the others."""
-        end = time.monotonic() + START_SECONDS
-        while self._starting and time.monotonic() < end:
-            if self._welcome(seconds=1.0):
-                end = min(end, time.monotonic() + GATHER_SECONDS)
-        if not self._free:
-            reason = self.notes.pop() if self.notes else "all nodes are busy"
-            raise InputError(f"no Ray worker starts ({reason})", hint="see ray status")
 
     def process(self, chunk: int, manifest: Mapping[str, Any], encoder: FrameEncoder) -> Process:
         """Return what hands the frames of one input to the workers."""
@@ -340,26 +337,29 @@ class RayWorkers:
         worker = _Worker(self._actors.remote())
         self._starting[worker.actor.open.remote(self._facts, self._setups)] = worker
 
-    def _welcome(self, seconds: float) -> bool:
-        """Take up workers that have loaded the model, and return whether there are some.
+    def _welcome(self, seconds: float, number: int | None = None) -> None:
+        """Take up workers that have loaded the model.
+
+        Args:
+            seconds: for which they are waited for.
+            number: of workers that are waited for; None is all that have been started.
 
         Raises:
             InputError: the node of one differs from this machine.
         """
         waiting = list(self._starting)
-        ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=seconds)
+        ready, _ = self._ray.wait(waiting, num_returns=number or len(waiting), timeout=seconds)
         for reference in ready:
             worker = self._starting.pop(reference)
             try:
                 difference = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
                 # One that ends while it starts is not replaced: that could go on without an end.
-                self.notes.append(f"a Ray worker did not start: {_reason(error)}")
+                self.notes.append(f"a Ray worker has not started ({_reason(error)})")
                 continue
             if difference is not None:
                 raise difference
             self._free.append(worker)
-        return bool(ready)
 
     def _make(self, frame: Frame, setup: Any) -> EncodedFrame:
         """Wait for the files of a frame.
@@ -378,7 +378,7 @@ class RayWorkers:
             except self._ray.exceptions.RayTaskError as error:
                 raise self._fail(f"frame {frame.name} fails ({_reason(error)})") from error
             except self._ray.exceptions.RayError as error:
-                reason = _reason(error)
+                reason = type(error).__name__
                 self._replace(worker, reason)
                 continue
             finally:
@@ -429,6 +429,10 @@ class RayWorkers:
 
 
 def _reason(error: Exception) -> str:
-    """Return an error of Ray in one line."""
+    """Return in one line why a worker did not do its work: the last line of Ray's text is that of
+    the error on the node."""
     cause = getattr(error, "cause", None)
-    return one_line(cause if isinstance(cause, Exception) else error)
+    if isinstance(cause, Exception):
+        return one_line(cause)
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1].strip()[:200]}"

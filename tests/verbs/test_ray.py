@@ -3,18 +3,26 @@ happens to a node.
 """
 
 import os
+import re
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from segunc.core.errors import InputError
+from segunc.frames.source import Frame
+from segunc.maps.store import EncodedFrame, FrameEncoder
+from segunc.options import PredictOptions
+from segunc.posteriors.model import model_files
 from segunc.verbs import ray_workers
 from tests.conftest import Job
 from tests.maps.fakes import folder_bytes
@@ -102,14 +110,17 @@ def test_a_run_whose_node_is_killed_writes_the_bytes_of_one_process(
 ) -> None:
     out = tmp_path / "maps"
     running = Command(*command_of(finetuned), "--out", out, "--ray", nodes.address)
-    finished = wait_for_lines(running, out, 4)
+    finished = wait_for_lines(running, out, 5)
     nodes.kill_second()
     assert finished < 10
     done = running.wait(PATIENCE)
     assert (done.code, done.error_lines) == (0, []), done.stderr
     assert "12 frames" in done.stdout
     assert "2 Ray workers" in done.stdout
-    assert done.stdout.count("a Ray worker was lost") == 1
+    notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1
+    assert notes[0].startswith("note: a Ray worker was lost, others made its frames (Actor")
+    assert len(done.stdout.splitlines()) == 3, "Ray prints nothing"
     assert maps_in(out) == one_process
 
 
@@ -158,33 +169,6 @@ def test_a_frame_that_ends_three_workers_ends_the_run_with_its_name(
     assert maps_in(out) == one_process
 
 
-def patch_fault() -> None:
-    """Let a worker refuse one frame."""
-
-    class Refusing(ray_workers.FrameWorker):
-        def _compute(self, frame: Any, setup: Any) -> Any:
-            made = super()._compute(frame, setup)
-            if frame.name == "000004":
-                return InputError("the frame is refused", hint="--size 64x128")
-            return made
-
-    ray_workers.FrameWorker = Refusing  # type: ignore[misc]
-
-
-def test_a_frame_that_is_refused_fails_alone(
-    nodes: TwoNodes, finetuned: Job, tmp_path: Path
-) -> None:
-    out = tmp_path / "maps"
-    words = (*command_of(finetuned), "--out", out, "--ray", nodes.address)
-    done = Command(*words, prepare=patch_fault).wait(PATIENCE)
-    assert done.code == 1, done.stderr
-    assert done.error_lines == [
-        "segunc predict: 1 of 12 frames failed, first 000004 (the frame is refused. Hint: "
-        "--size 64x128); the other 11 are kept, all failures are listed in manifest.json, and the "
-        "same command tries them again"
-    ]
-
-
 def patch_version() -> None:
     """Let this process, and so no worker, be of another version."""
     ours = ray_workers.facts_of_node
@@ -218,6 +202,56 @@ def assert_one_refusal(done: Finished, *parts: str) -> None:
     assert len(done.error_lines) == 1, done.stderr
     for part in parts:
         assert part in done.error_lines[0]
+
+
+@pytest.fixture
+def worker(finetuned: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_workers.FrameWorker]:
+    """A worker in this process, and no cluster."""
+    monkeypatch.setattr("ray.get", lambda setup: setup)
+    options = PredictOptions(
+        model="not read", input="not read", out="out", draws=2, device="cpu", precision="float32"
+    )
+    files = {
+        str(file.relative_to(finetuned.abnn)): file.read_bytes()
+        for file in model_files(finetuned.abnn)
+    }
+    setup = ray_workers.WorkerSetup(
+        files=files,
+        options=options,
+        scores=("entropy",),
+        thread_count=1,
+        overlay=None,
+        flag={},
+    )
+    worker = ray_workers.FrameWorker()
+    assert worker.open(ray_workers.facts_of_node(on_gpu=False), [setup]) is None
+    yield worker
+    worker._computing.shutdown()
+
+
+def test_a_worker_of_another_version_does_not_read_the_setup() -> None:
+    facts = ray_workers.facts_of_node(on_gpu=False) | {"torch": "1.0"}
+    difference = ray_workers.FrameWorker().open(facts, [None])
+    assert isinstance(difference, InputError)
+    assert re.search(r"has torch .*, and this machine has 1\.0$", difference.message)
+
+
+def test_a_frame_that_the_network_refuses_has_an_error_in_place_of_files(
+    worker: ray_workers.FrameWorker,
+) -> None:
+    encoder = FrameEncoder({"prediction": {}, "entropy": {}})
+    setup = ray_workers.InputSetup(number=1, chunk=2, manifest={}, encoder=encoder)
+    good = Frame("good", 0, np.zeros((64, 128, 3), np.uint8), stamp="of the file")
+    made, _ = worker.make(good, setup)
+    assert isinstance(made, EncodedFrame)
+    assert made.record["stamp"] == "of the file"
+    assert [file for file, _ in made.files.values()] == ["prediction/good.png", "entropy/good.png"]
+    with torch.no_grad():
+        for parameter in worker._sampler.network.parameters():
+            parameter.fill_(torch.nan)
+    refused, _ = worker.make(replace(good, name="bad"), setup)
+    assert isinstance(refused, InputError)
+    assert "NaN" in refused.message
 
 
 def test_an_address_where_nothing_listens_is_refused() -> None:
