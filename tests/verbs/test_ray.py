@@ -24,6 +24,7 @@ from segunc.maps.store import EncodedFrame, FrameEncoder
 from segunc.options import PredictOptions
 from segunc.posteriors.model import model_files
 from segunc.verbs import ray_workers
+from segunc.verbs.frame_worker import FrameWorker, InputSetup, WorkerSetup, facts_of_node
 from tests.conftest import Job
 from tests.maps.fakes import folder_bytes
 from tests.verbs.processes import FAST, Command, Finished, succeed
@@ -144,7 +145,7 @@ def test_ctrl_c_ends_a_run_at_once_and_it_goes_on_without_ray(
 def patch_worker() -> None:
     """Let one frame end each worker that takes it. A class in a function travels as a whole."""
 
-    class Deadly(ray_workers.FrameWorker):
+    class Deadly(FrameWorker):
         def make(self, frame: Any, setup: Any) -> Any:
             if frame.name == "000004":
                 os._exit(1)
@@ -205,7 +206,7 @@ def assert_one_refusal(done: Finished, *parts: str) -> None:
 
 
 @pytest.fixture
-def worker(finetuned: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_workers.FrameWorker]:
+def worker(finetuned: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameWorker]:
     """A worker in this process, and no cluster."""
     monkeypatch.setattr("ray.get", lambda setup: setup)
     options = PredictOptions(
@@ -215,7 +216,7 @@ def worker(finetuned: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_work
         str(file.relative_to(finetuned.abnn)): file.read_bytes()
         for file in model_files(finetuned.abnn)
     }
-    setup = ray_workers.WorkerSetup(
+    setup = WorkerSetup(
         files=files,
         options=options,
         scores=("entropy",),
@@ -223,24 +224,24 @@ def worker(finetuned: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_work
         overlay=None,
         flag={},
     )
-    worker = ray_workers.FrameWorker()
-    assert worker.open(ray_workers.facts_of_node(on_gpu=False), [setup]) is None
+    worker = FrameWorker()
+    assert worker.open(facts_of_node(on_gpu=False), [setup]) is None
     yield worker
     worker._computing.shutdown()
 
 
 def test_a_worker_of_another_version_does_not_read_the_setup() -> None:
-    facts = ray_workers.facts_of_node(on_gpu=False) | {"torch": "1.0"}
-    difference = ray_workers.FrameWorker().open(facts, [None])
+    facts = facts_of_node(on_gpu=False) | {"torch": "1.0"}
+    difference = FrameWorker().open(facts, [None])
     assert isinstance(difference, InputError)
     assert re.search(r"has torch .*, and this machine has 1\.0$", difference.message)
 
 
 def test_a_frame_that_the_network_refuses_has_an_error_in_place_of_files(
-    worker: ray_workers.FrameWorker,
+    worker: FrameWorker,
 ) -> None:
     encoder = FrameEncoder({"prediction": {}, "entropy": {}})
-    setup = ray_workers.InputSetup(number=1, chunk=2, manifest={}, encoder=encoder)
+    setup = InputSetup(number=1, chunk=2, manifest={}, encoder=encoder)
     good = Frame("good", 0, np.zeros((64, 128, 3), np.uint8), stamp="of the file")
     made, _ = worker.make(good, setup)
     assert isinstance(made, EncodedFrame)
