@@ -66,6 +66,8 @@ OptionsOfVerb = TypeVar("OptionsOfVerb", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 PathLike = str | Path
 
+RAY_ON_THIS_MACHINE = "local"
+"""The address of --ray where none is given."""
 OUTPUT_OPTIONS = ("out", "plots", "events")
 """Options that name a file or folder to write."""
 
@@ -766,6 +768,9 @@ class PredictOptions(SamplingOptions, SourceOptions):
         end (TIME): stop before this moment of a video, in seconds or as HH:MM:SS
         shard (I/N): process only part I of N parts of the frames. All parts use the same --out, at
             the same time or one after another
+        ray (ADDRESS): compute on all machines of the Ray cluster at this address, HOST:PORT or auto
+            for the cluster of this machine. Without an address, compute in several processes of
+            this machine. Needs segunc[ray]
         mask (PNG): image that is black where frames are left out (e.g. at the bonnet): there maps
             are read as 0, and statistics do not count them
         all_images: take every image of a folder as a frame, even if it looks like a label
@@ -785,6 +790,7 @@ class PredictOptions(SamplingOptions, SourceOptions):
     start: str | None = None
     end: str | None = None
     shard: str | None = None
+    ray: str | None = option(None, nargs="?", const=RAY_ON_THIS_MACHINE)
     mask: File | None = None
     all_images: bool = False
     verify: bool = False

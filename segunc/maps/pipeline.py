@@ -9,18 +9,18 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
-from segunc.maps.store import Maps, MapsWriter
+from segunc.maps.store import EncodedFrame, FrameEncoder, Maps, MapsWriter
 
-Process = Callable[[Frame], Maps | Callable[[], Maps] | Exception]
+Process = Callable[[Frame], Maps | Callable[[], Maps | EncodedFrame] | Exception]
 """Gives maps, or what waits for them in a writing thread; an exception that is returned fails its
-frame alone.
+frame alone. A process on other machines gives files that are encoded there.
 """
 DrawOverlay = Callable[[Frame, Maps], Image]
 Show = Callable[[int, int | None, str, int], object]
@@ -50,7 +50,33 @@ class Summary:
         )
 
 
-def run_pipeline(
+def encode_maps(
+    encoder: FrameEncoder,
+    frame: Frame,
+    made: Maps | Callable[[], Maps],
+    draw_overlay: DrawOverlay | None,
+) -> EncodedFrame:
+    """Return the files of a frame, and its record with its time and stamp.
+
+    Args:
+        encoder: of the maps folder.
+        frame: the frame.
+        made: its maps, or what waits for them.
+        draw_overlay: draws its overlay; None for none.
+    """
+    maps = made() if callable(made) else made
+    overlay = None
+    if draw_overlay is not None:
+        overlay = draw_overlay(frame, encoder.visible(maps))
+    encoded = encoder.encode(frame.name, maps, overlay, place=frame.index)
+    if frame.time is not None:
+        encoded.record["time"] = frame.time
+    if frame.stamp is not None:
+        encoded.record["stamp"] = frame.stamp
+    return encoded
+
+
+def run_pipeline(  # noqa: PLR0913  each listener has a name
     source: FrameSource,
     process: Process,
     writer: MapsWriter,
@@ -60,6 +86,7 @@ def run_pipeline(
     draw_overlay: DrawOverlay | None = None,
     on_progress: Show | None = None,
     on_note: Callable[[str], None] | None = None,
+    on_stop: Callable[[], None] | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close it.
 
@@ -75,6 +102,8 @@ def run_pipeline(
         draw_overlay: draws ``overlay/F.jpg``; None for no overlays.
         on_progress: is called after each frame.
         on_note: gets a line on finished frames that are made again.
+        on_stop: is called where the run ends early. What waits for maps may then raise
+            CancelledError, and the frames from there on are left to the next run.
 
     Returns:
         What the run did; a frame that fails is listed there.
@@ -95,6 +124,11 @@ def run_pipeline(
             try:
                 for frame in _ahead(run.frames(), prefetch, decoder):
                     run.put(frame, process)
+                run.commit(waiting=0)
+            except BaseException:
+                if on_stop is not None:
+                    on_stop()
+                raise
             finally:
                 decoder.shutdown(wait=False, cancel_futures=True)
                 run.commit(waiting=0)
@@ -155,7 +189,7 @@ class _Run:
             return
         maps = process(frame)
         if isinstance(maps, Exception):
-            self._fail(frame.name, str(maps))
+            self._fail(frame.name, one_line(maps))
             return
         self.pending.append((frame, self.pool.submit(self._store, frame, maps)))
         self.commit(self.waiting)
@@ -172,8 +206,14 @@ class _Run:
                 # This frame alone is unfit to be stored or drawn.
                 self._fail(frame.name, one_line(error))
                 continue
+            except CancelledError:  # the run ends early
+                self.pending.clear()  # nothing may follow out of order
+                return
+            except PartialFailure:
+                self.pending.clear()
+                raise
             except OSError as error:
-                self.pending.clear()  # after a failure nothing may follow out of order
+                self.pending.clear()
                 raise PartialFailure(
                     f"writing to {self.writer.out} failed ({error.strerror or error}); "
                     f"{len(self.writer.lines)} finished frames are kept and the same command "
@@ -184,18 +224,13 @@ class _Run:
             if self.written == 1:
                 self._expect(record)
 
-    def _store(self, frame: Frame, made: Maps | Callable[[], Maps]) -> Record:
-        """Write the files of a frame and return its record, with the frame's time and stamp."""
+    def _store(self, frame: Frame, made: Maps | Callable[[], Maps | EncodedFrame]) -> Record:
+        """Write the files of a frame and return its record."""
         maps = made() if callable(made) else made
-        overlay = None
-        if self.draw_overlay is not None:
-            overlay = self.draw_overlay(frame, self.writer.visible(maps))
-        record = self.writer.store(frame.name, maps, overlay, place=frame.index)
-        if frame.time is not None:
-            record["time"] = frame.time
-        if frame.stamp is not None:
-            record["stamp"] = frame.stamp
-        return record
+        if isinstance(maps, EncodedFrame):
+            return self.writer.store_encoded(maps)
+        encoded = encode_maps(self.writer.encoder, frame, maps, self.draw_overlay)
+        return self.writer.store_encoded(encoded)
 
     def _expect(self, record: Record) -> None:
         """Raise InputError where the maps to come do not fit on the disk, by the size of the first

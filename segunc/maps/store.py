@@ -6,6 +6,8 @@ those lines and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,12 +65,163 @@ stored form.
 """
 
 
+@dataclass(frozen=True)
+class EncodedFrame:
+    """The files of one frame that are not written yet.
+
+    Attributes:
+        record: the frame's line to come, with the sums of the files.
+        files: name of each file relative to the folder, and its bytes, by its map.
+    """
+
+    record: Record
+    files: Mapping[str, tuple[str, bytes]]
+
+
+@dataclass(frozen=True)
+class FrameEncoder:
+    """Makes the files of a frame from its maps. It needs no folder, so a process on another machine
+    can do it.
+
+    Attributes:
+        described: the section ``maps`` of the manifest.
+        region: the pixels that count; others are read as 0, and no statistic knows them.
+    """
+
+    described: Mapping[str, Mapping[str, Any]]
+    region: Region | None = None
+
+    @cached_property
+    def thresholds(self) -> dict[str, float | None]:
+        """Score -> value from which on pixels form components, None without components."""
+        return {
+            name: described.get("component_threshold")
+            for name, described in self.described.items()
+            if name != PREDICTION
+        }
+
+    def visible(self, maps: Maps) -> Maps:
+        """Return the maps of a frame with 0 outside of the region.
+
+        Raises:
+            InputError: the region does not fit the frame.
+        """
+        return maps if self.region is None else self.region.clear(maps)
+
+    def encode(
+        self, name: str, maps: Maps, overlay: Image | None = None, *, place: int
+    ) -> EncodedFrame:
+        """Return the files of one frame and its record.
+
+        Args:
+            name: of the frame.
+            maps: see :data:`Maps`. Those with ``reasons`` have their peaks recorded.
+            overlay: RGB uint8 ``[h, w, 3]``, where there is one.
+            place: of the frame in its source.
+        """
+        whole = self._stored_form(name, maps)
+        stored = self.visible(whole)
+        files = self._files_of(name, whole, stored, overlay)
+        record: Record = {
+            "name": name,
+            "index": place,
+            "size": list(maps[PREDICTION].shape),
+            "files": {score: file for score, (file, _) in files.items()},
+            "sums": {score: file_sum(data) for score, (_, data) in files.items()},
+        }
+        self._add_statistics(record, stored)
+        # Reasons of pixels (x, y), see segunc.sampling.sampler.Reasons.
+        reasons = getattr(maps, "reasons", None)
+        if reasons:
+            self._add_peaks(record, stored, reasons)
+        return EncodedFrame(record, files)
+
+    def sums(self, name: str, maps: Maps) -> dict[str, Sum]:
+        """Return the sum of each file of a frame's maps."""
+        whole = self._stored_form(name, maps)
+        files = self._files_of(name, whole, self.visible(whole), None)
+        return {score: file_sum(data) for score, (_, data) in files.items()}
+
+    def _stored_form(self, name: str, maps: Maps) -> dict[str, Array]:
+        """Return the maps of a frame in their stored form."""
+        self._check_maps(name, maps)
+        scores = {score: encode_score(score, maps[score]) for score in self.thresholds}
+        return {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
+
+    def _check_maps(self, name: str, maps: Maps) -> None:
+        """Raise InputError where a frame lacks a map, or its maps differ in size."""
+        expected = {PREDICTION, *self.thresholds}
+        if set(maps) != expected:
+            raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
+        height, width = maps[PREDICTION].shape
+        for score, values in maps.items():
+            if values.shape != (height, width):
+                raise InputError(
+                    f"map {score} of frame {name} is {values.shape}, not {(height, width)}"
+                )
+
+    def _files_of(
+        self, name: str, whole: Maps, stored: Maps, overlay: Image | None
+    ) -> dict[str, tuple[str, bytes]]:
+        """Return the file of each map of a frame, relative to the folder, with its bytes.
+
+        Args:
+            name: of the frame.
+            whole: the maps in their stored form.
+            stored: the same with 0 outside of the region.
+            overlay: RGB uint8 ``[h, w, 3]``, where there is one.
+        """
+        encoded: dict[str, tuple[str, bytes]] = {}
+        for score, visible in stored.items():
+            values = visible
+            if self.described[score].get("value") in COMPACT_VALUES.values():
+                # A mean with the 0 from outside of the region would change pixels inside; readers
+                # clear what is outside.
+                values = encode_compact(whole[score])
+            if values.dtype == np.float16:
+                encoded[score] = (f"{score}/{name}.npy", encode_npy(values))
+            else:
+                encoded[score] = (f"{score}/{name}.png", encode_png(values))
+        if overlay is not None:
+            encoded[OVERLAY] = (f"{OVERLAY}/{name}.jpg", encode_jpeg(overlay))
+        return encoded
+
+    def _add_statistics(self, record: Record, stored: Maps) -> None:
+        """Add the statistics of the stored maps to the record of their frame."""
+        height, width = record["size"]
+        kept = None if self.region is None else self.region.at(height, width)
+        for statistic in STATISTICS:
+            record[statistic] = {}
+        for score, threshold in self.thresholds.items():
+            numbers = map_statistics(stored[score], threshold, kept)
+            for statistic in STATISTICS:
+                if statistic in numbers:
+                    record[statistic][score] = numbers[statistic]
+
+    def _add_peaks(self, record: Record, stored: Maps, reasons: Reasons) -> None:
+        """Add the reasons of the strongest regions of each sum of scores to the record of their
+        frame."""
+        height, width = record["size"]
+        kept = None if self.region is None else self.region.at(height, width)
+        for score, threshold in self.thresholds.items():
+            if threshold is None or "scores" not in SCORES[score].sources:
+                continue
+            regions = strongest_regions(stored[score], threshold, kept=kept)
+            peaks = reasons([region.peak for region in regions])
+            for peak, region in zip(peaks, regions, strict=True):
+                peak["at"] = list(region.peak)
+                peak["area"] = region.area
+                peak["strength"] = float(f"{region.strength:.9g}")
+            record.setdefault("peaks", {})[score] = peaks
+
+
 class MapsWriter:
     """Writes a maps folder or a shard of one, or continues it.
 
     A folder is continued where the ``run`` part of its manifest is the same.
 
     Attributes:
+        encoder: makes the files of a frame from its maps.
         forgotten: how many frames of an earlier run are made again: their maps or lines are
             missing or damaged, or their images are others.
         failed: name -> reason of the frames that failed in this run; the manifest lists them, and
@@ -136,11 +289,7 @@ class MapsWriter:
         except BaseException:
             self._lock.release()
             raise
-        self._thresholds = {
-            name: described.get("component_threshold")
-            for name, described in self.manifest["maps"].items()
-            if name != PREDICTION
-        }
+        self.encoder = FrameEncoder(self.manifest["maps"], region)
 
     @property
     def lines(self) -> FrameLog:
@@ -172,14 +321,6 @@ class MapsWriter:
         self.was_complete = self.was_complete and not self.forgotten
         self._write_state("running", self._finished_before)
 
-    def visible(self, maps: Maps) -> Maps:
-        """Return the maps of a frame with 0 outside of the region.
-
-        Raises:
-            InputError: the region does not fit the frame.
-        """
-        return maps if self._region is None else self._region.clear(maps)
-
     def store(
         self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None
     ) -> Record:
@@ -196,120 +337,30 @@ class MapsWriter:
         Returns:
             The record; its statistics are of the values before they become compact.
         """
-        whole = self._stored_form(name, maps)
-        stored = self.visible(whole)
-        encoded = self._encode(name, whole, stored, overlay)
-        record: Record = {
-            "name": name,
-            "index": len(self.lines) if place is None else place,
-            "size": list(maps[PREDICTION].shape),
-            "files": {score: file for score, (file, _) in encoded.items()},
-            "sums": self._write_files(name, encoded),
-        }
-        self._add_statistics(record, stored)
-        # Reasons of pixels (x, y), see segunc.sampling.sampler.Reasons.
-        reasons = getattr(maps, "reasons", None)
-        if reasons:
-            self._add_peaks(record, stored, reasons)
-        return record
+        place = len(self.lines) if place is None else place
+        return self.store_encoded(self.encoder.encode(name, maps, overlay, place=place))
 
-    def sums(self, name: str, maps: Maps) -> dict[str, Sum]:
-        """Return the sum of each file that :meth:`store` would write of a frame, by its map."""
-        whole = self._stored_form(name, maps)
-        encoded = self._encode(name, whole, self.visible(whole), None)
-        return {score: file_sum(data) for score, (_, data) in encoded.items()}
-
-    def _stored_form(self, name: str, maps: Maps) -> dict[str, Array]:
-        """Return the maps of a frame in their stored form."""
-        self._check_maps(name, maps)
-        scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
-        return {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
-
-    def _check_maps(self, name: str, maps: Maps) -> None:
-        """Raise InputError where a frame lacks a map, or its maps differ in size."""
-        expected = {PREDICTION, *self._thresholds}
-        if set(maps) != expected:
-            raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
-        height, width = maps[PREDICTION].shape
-        for score, values in maps.items():
-            if values.shape != (height, width):
-                raise InputError(
-                    f"map {score} of frame {name} is {values.shape}, not {(height, width)}"
-                )
-
-    def _encode(
-        self, name: str, whole: Maps, stored: Maps, overlay: Image | None
-    ) -> dict[str, tuple[str, bytes]]:
-        """Return the file of each map of a frame, relative to the folder, with its bytes.
-
-        Args:
-            name: of the frame.
-            whole: the maps in their stored form.
-            stored: the same with 0 outside of the region.
-            overlay: RGB uint8 ``[h, w, 3]``, where there is one.
-        """
-        encoded: dict[str, tuple[str, bytes]] = {}
-        for score, visible in stored.items():
-            values = visible
-            if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():
-                # A mean with the 0 from outside of the region would change pixels inside; readers
-                # clear what is outside.
-                values = encode_compact(whole[score])
-            if values.dtype == np.float16:
-                encoded[score] = (f"{score}/{name}.npy", encode_npy(values))
-            else:
-                encoded[score] = (f"{score}/{name}.png", encode_png(values))
-        if overlay is not None:
-            encoded[OVERLAY] = (f"{OVERLAY}/{name}.jpg", encode_jpeg(overlay))
-        return encoded
-
-    def _write_files(self, name: str, encoded: Mapping[str, tuple[str, bytes]]) -> dict[str, Sum]:
-        """Write the files of a frame, and return the sum of each.
+    def store_encoded(self, encoded: EncodedFrame) -> Record:
+        """Write the files of a frame that :attr:`encoder` or a copy of it encoded, and return its
+        record. Several threads may call it at once for different frames.
 
         Raises:
-            InputError: one of them would replace somebody's file; then none is written.
+            InputError: one of the files would replace somebody's file; then none is written.
         """
-        for file, data in encoded.values():
-            check_free(self.out, file, self._is_recorded, content=file_sum(data))
-        self._begun_frames[name] = []
-        sums: dict[str, Sum] = {}
-        for score, (file, data) in encoded.items():
-            self._begun_frames[name].append(file)
-            sums[score] = write_map(self.out, file, data, self._begun_files)
-        return sums
+        record = encoded.record
+        for score, (file, _) in encoded.files.items():
+            check_free(self.out, file, self._is_recorded, content=record["sums"][score])
+        begun: list[str] = []
+        self._begun_frames[record["name"]] = begun
+        for file, data in encoded.files.values():
+            begun.append(file)
+            write_map(self.out, file, data, self._begun_files)
+        return record
 
     def _is_recorded(self, file: str) -> bool:
         """Return whether a run of this folder began to write a file, or a line that is given up
         listed it."""
         return file in self._begun_files.listed
-
-    def _add_statistics(self, record: Record, stored: Maps) -> None:
-        """Add the statistics of the stored maps to the record of their frame."""
-        height, width = record["size"]
-        kept = None if self._region is None else self._region.at(height, width)
-        for statistic in STATISTICS:
-            record[statistic] = {}
-        for score, threshold in self._thresholds.items():
-            numbers = map_statistics(stored[score], threshold, kept)
-            for statistic in STATISTICS:
-                if statistic in numbers:
-                    record[statistic][score] = numbers[statistic]
-
-    def _add_peaks(self, record: Record, stored: Maps, reasons: Reasons) -> None:
-        """Add the reasons of the strongest regions of each sum of scores to the record of their
-        frame."""
-        height, width = record["size"]
-        kept = None if self._region is None else self._region.at(height, width)
-        for score, threshold in self._thresholds.items():
-            if threshold is None or "scores" not in SCORES[score].sources:
-                continue
-            regions = strongest_regions(stored[score], threshold, kept=kept)
-            peaks = reasons([region.peak for region in regions])
-            for peak, region in zip(peaks, regions, strict=True):
-                peak["at"] = list(region.peak)
-                peak["area"] = region.area
-                peak["strength"] = float(f"{region.strength:.9g}")
-            record.setdefault("peaks", {})[score] = peaks
 
     def commit(self, record: Record) -> None:
         """Append a stored frame's line; call it in source order, from one thread."""

@@ -183,7 +183,7 @@ def _add(
         writer.write(name, maps)
         return
     before = records[name]["sums"]
-    now = writer.sums(name, maps)
+    now = writer.encoder.sums(name, maps)
     others = [score for score in now if now[score] != before[score]]
     if others:
         raise InputError(

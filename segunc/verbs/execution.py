@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -42,10 +42,10 @@ from segunc.maps.folder import (
     note_video,
 )
 from segunc.maps.manifest import build_manifest, read_manifest
-from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
+from segunc.maps.pipeline import DrawOverlay, Process, Summary, run_pipeline
 from segunc.maps.regions import Region
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
-from segunc.maps.store import Maps, MapsWriter
+from segunc.maps.store import FrameEncoder, Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
 from segunc.posteriors.abnn import ABNNPosterior, alpha_words
@@ -58,6 +58,8 @@ from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 from segunc.verbs.model_cache import model_folder
 
 MAX_WRITERS = 8
+PREFETCH = 4  # frames that are decoded ahead, and that may wait for being written
+THREADS_OF_WORKER = 4  # of a process of --ray on CPUs, unless --threads or an earlier run says it
 USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its rate
 
 
@@ -217,6 +219,8 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     _check_flag(flag, overlay, scores)
     recorded_threads = None if options.overwrite else _recorded_threads(inputs)
     thread_count = recorded_threads if options.threads is None else options.threads
+    if thread_count is None and options.ray and resolve_device(options.device).type == "cpu":
+        thread_count = min(THREADS_OF_WORKER, torch.get_num_threads())
     for source in sources:
         for note in source.notes:
             warnings.warn(note, NoteWarning, stacklevel=2)
@@ -281,9 +285,47 @@ class InputResult(VerbResult):
     video: Path | None = None
 
 
-def predict_input(job: Job, place: int) -> InputResult:
+class Cluster(Protocol):
+    """Workers on other machines that make the files of frames."""
+
+    workers: int
+    """How many there are."""
+    frames_at_once: int
+    """How many frames they take at the same time."""
+    notes: list[str]
+    """What a user should know."""
+
+    def begin(self) -> None:
+        """Be ready for frames.
+
+        Raises:
+            InputError: there is no worker.
+        """
+        ...
+
+    def process(self, chunk: int, manifest: Mapping[str, Any], encoder: FrameEncoder) -> Process:
+        """Return what hands the frames of one input to the workers.
+
+        Args:
+            chunk: number of draws in a batch.
+            manifest: of the input's maps.
+            encoder: of its maps folder.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End the work on all frames; what waits for one raises CancelledError."""
+        ...
+
+
+def predict_input(job: Job, place: int, cluster: Cluster | None = None) -> InputResult:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the
     summary.
+
+    Args:
+        job: the run.
+        place: of the input in the job.
+        cluster: computes the maps; None is this process.
     """
     options = job.options
     target = job.inputs[place]
@@ -297,6 +339,8 @@ def predict_input(job: Job, place: int) -> InputResult:
     draw_overlay = (
         overlay_drawer(job.overlay, manifest, job.flag, job.region) if job.overlay else None
     )
+    if cluster is not None:
+        cluster.begin()
     writer = MapsWriter(
         target.out,
         manifest,
@@ -305,21 +349,32 @@ def predict_input(job: Job, place: int) -> InputResult:
         overwrite=options.overwrite,
         verify=options.verify,
     )
-    process = FrameProcess(sampler, job.scores, size=options.size)
+    process: Process = FrameProcess(sampler, job.scores, size=options.size)
+    prefetch = PREFETCH
+    writers = writer_threads(sampler.device)
+    if cluster is not None:
+        process = cluster.process(chunk, manifest, writer.encoder)
+        # A thread waits for each frame that a worker has, and others write what has come back.
+        writers += cluster.frames_at_once
+        prefetch = max(PREFETCH, writers)
     with ConsoleProgress(label=target.label) as progress:
         summary = run_pipeline(
             source,
             process,
             writer,
-            writers=writer_threads(sampler.device),
+            prefetch=prefetch,
+            writers=writers,
             draw_overlay=draw_overlay,
             on_progress=progress.count,
             on_note=progress.say,
+            on_stop=None if cluster is None else cluster.stop,
         )
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
     precision = f"{sampler.precision}, compiled" if sampler.compiled else sampler.precision
     how = f"{sampler.draws} draws, chunk {chunk}, {precision}, {describe_device(sampler.device)}"
+    if cluster is not None:
+        how += f", {cluster.workers} Ray workers"
     return InputResult(target.out, target.label, summary, how, overlay_video(job, place))
 
 

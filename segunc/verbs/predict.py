@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.results import VerbResult
 from segunc.options import PredictOptions, is_source, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
+from segunc.verbs.ray_workers import RayWorkers, connected
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,10 +72,20 @@ def predict(options: PredictOptions) -> PredictResult:
     """
     results: list[InputResult] = []
     failures: list[str] = []
-    with open_job(options) as job:
+    notes: list[str] = []
+    with contextlib.ExitStack() as opened:
+        if options.ray:
+            opened.enter_context(connected(options.ray))
+        job = opened.enter_context(open_job(options))
+        cluster = None
+        if options.ray:
+            cluster = RayWorkers(job)
+            opened.callback(cluster.stop)
+            cluster.begin()
+            notes = cluster.notes
         for place, target in enumerate(job.inputs):
             try:
-                result = predict_input(job, place)
+                result = predict_input(job, place, cluster)
                 results.append(result)
                 failure = result.summary.failure
             except (InputError, PartialFailure) as error:
@@ -85,7 +97,7 @@ def predict(options: PredictOptions) -> PredictResult:
     return PredictResult(
         out=Path(options.out),
         inputs=tuple(results),
-        notes=tuple(job.sampler.report.messages),
+        notes=(*job.sampler.report.messages, *notes),
         failure=_in_one_line(failures, len(job.inputs)),
         hint=_hint(options),
     )

@@ -25,7 +25,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.frames.source import Frame, FrameSource, Skip
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import Summary, run_pipeline
-from segunc.maps.store import Maps, MapsWriter
+from segunc.maps.store import EncodedFrame, Maps, MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, predict, process, write_pictures, write_video
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
@@ -247,10 +247,9 @@ class Slow(MapsWriter):
         super().__init__(*args)
         self.wait = wait
 
-    def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None) -> Any:
-        assert place is not None
-        self.wait(place)
-        return super().store(name, maps, overlay, place=place)
+    def store_encoded(self, encoded: EncodedFrame) -> Any:
+        self.wait(encoded.record["index"])
+        return super().store_encoded(encoded)
 
 
 # Three frames queued, one being made, one waiting to be queued, and the one that is computed.

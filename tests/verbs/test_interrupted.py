@@ -165,6 +165,17 @@ def test_finetuning_with_two_processes_gives_one_loadable_model(
     assert done.stdout.count("wrote ") == 1
 
 
+@pytest.mark.slow
+def test_training_with_two_processes_gives_one_network(trained: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
+    done = succeed("train --config", trained.train_config, "--out", out, trainer, apart=True)
+    # Eight frames in batches of four on two processes are one step.
+    assert json.loads((out / "training.json").read_text())["steps"] == 1
+    assert not load_model(out).bayesian
+    assert done.stdout.count("trained 1 epochs (1 steps)") == 1
+
+
 PLAIN = PredictOptions("model", "input", "out")
 
 
