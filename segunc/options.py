@@ -68,6 +68,8 @@ PathLike = str | Path
 
 OUTPUT_OPTIONS = ("out", "plots", "events")
 """Options that name a file or folder to write."""
+URL_OPTIONS = ("input", "images", "labels", "anomaly_labels")
+"""Options that also take URLs."""
 
 
 class Verb(Protocol[OptionFields, OptionsOfVerb, Result]):

@@ -17,8 +17,10 @@ from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.data.layouts import Layout, find_labels
 from segunc.data.masks import BINARY, AnomalyEncoding, check_masks
+from segunc.frames.image_source import stamp_of
+from segunc.frames.listing import VIDEO_SUFFIXES
 from segunc.frames.source import FrameSource
-from segunc.frames.sources import VIDEO_SUFFIXES, open_source, recorded_images, stamp_of
+from segunc.frames.sources import open_source, recorded_images
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader, check_classes

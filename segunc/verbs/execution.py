@@ -31,8 +31,9 @@ from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
+from segunc.frames.image_source import ImageSource
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
-from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
+from segunc.frames.sources import Input, open_source, plan_inputs
 from segunc.maps.folder import (
     OVERLAY,
     OVERLAY_VIDEO,
