@@ -60,6 +60,8 @@ VERSION_KEYS = (
 )
 """What file systems call the things by which a changed file differs."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_REFUSED = re.compile("Forbidden|AccessDenied|InvalidAccessKeyId|InvalidToken|ExpiredToken")
+"""How servers that speak as S3 say that an account may not read."""
 _TOPIC = re.compile(
     r"(?P<place>.+?):(?P<topic>/(?!/).*)|(?P<file>.+\.(?:mcap|bag|db3)):(?P<name>[^/].*)"
 )
@@ -240,7 +242,7 @@ def _tried(url: str, action: Callable[[], Result]) -> Result:
             return action()
         except Exception as raised:  # each library of a kind of server has its own
             error = _root_error(raised)
-        if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
+        if _is_missing(error):
             raise InputError(f"{url} does not exist", hint="check the URL") from error
         if _is_refusal(error):
             raise InputError(
@@ -263,11 +265,18 @@ def _root_error(error: BaseException) -> BaseException:
     return error
 
 
+def _is_missing(error: BaseException) -> bool:
+    """Return whether an error says that there is no such file or bucket."""
+    if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
+        return True
+    return "NoSuchBucket" in str(error)
+
+
 def _is_refusal(error: BaseException) -> bool:
     """Return whether an error says that the account has no right or no credentials."""
     if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
         return True
-    return "Credential" in type(error).__name__ or "Forbidden" in str(error)
+    return "Credential" in type(error).__name__ or _REFUSED.search(str(error)) is not None
 
 
 def _reason(error: BaseException) -> str:

@@ -61,10 +61,11 @@ class RemoteImages(ImageSource):
         """
         return remembered(self._remote[self._files[index]], stamp_of)
 
-    def label_rank(self, path: Path) -> int:
-        """Return :func:`segunc.data.images.label_rank` of a file by its relative path."""
-        with self._local(path.as_posix()) as local:
-            return label_rank(local)
+
+def rank_of_remote(files: Mapping[str, RemoteFile], path: Path) -> int:
+    """Return :func:`segunc.data.images.label_rank` of one of the files by its relative path."""
+    with download(files[path.as_posix()]) as local:
+        return label_rank(local.path)
 
 
 def remote_kind(url: str) -> Kind:

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from segunc.core.errors import InputError, NoteWarning
@@ -35,6 +36,7 @@ from segunc.frames.remote import (
     is_remote_recording,
     list_remote_input,
     local_input,
+    rank_of_remote,
     remote_kind,
 )
 from segunc.frames.source import ALL_FRAMES, FrameSource, Kind, Selection
@@ -125,15 +127,14 @@ def _open_url(url: str, topic: str | None, selection: Selection, all_images: boo
     listing, files = list_remote_input(url)
     if not listing.images:
         raise no_image(f"{kind} {shown}", listing)
-    remote = RemoteImages(kind, shown, files, selection)
     frames = listing.images
     if not all_images:
-        frames = without_labels(listing.root, listing.images, remote.label_rank)
-        names = {frame.as_posix() for frame in frames}
-        kept = {name: file for name, file in files.items() if name in names}
-        remote = RemoteImages(kind, shown, kept, selection)
-    remote.notes = _notes(shown, listing, frames)
-    return remote
+        rank = partial(rank_of_remote, files)
+        frames = without_labels(listing.root, listing.images, rank)
+    kept = {frame.as_posix(): files[frame.as_posix()] for frame in frames}
+    images = RemoteImages(kind, shown, kept, selection)
+    images.notes = _notes(shown, listing, frames)
+    return images
 
 
 def _notes(path: Path | str, listing: Listing, frames: Sequence[Path]) -> tuple[str, ...]:
