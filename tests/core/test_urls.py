@@ -237,9 +237,7 @@ def test_the_file_that_was_used_longest_ago_makes_room(
     assert sum(path.stat().st_size for path in cache.iterdir()) <= 250
 
 
-def test_a_file_in_use_is_not_removed(
-    server: FileServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_use_is_not_removed(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGUNC_CACHE_BYTES", "0")
     (server.root / "a.bin").write_bytes(b"one")
     (server.root / "b.bin").write_bytes(b"two")
