@@ -16,11 +16,13 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -48,17 +50,24 @@ PIECE = 16 * 2**20
 """Bytes of a larger file that are asked for at once, so that a broken connection loses no more."""
 WAITS = (0.5, 2.0, 6.0)
 """Seconds before the second, third and fourth try."""
+PROBE_NAME = ".segunc-probe"
+"""Name of an empty file by which is tried whether files can be written."""
+CONNECTIONS = 8
+"""Files that are downloaded at once."""
+KEPT_SHARE = 0.9
+"""Share of the limit that is left when room is made, so that not each download looks for room."""
+SCAN_SECONDS = 30.0
+"""Age at which the size of the cache is measured again: other processes fill it, too."""
 STALE_SECONDS = 30 * 24 * 3600.0
 """Age from which on a part of a file is what a killed run has left, and a note is forgotten."""
 NOTE_SUFFIX = ".note"
 """Ending of what is remembered of a file whose download may be gone."""
 EXTRAS = {"s3": "cloud", "s3a": "cloud", "http": "cloud", "https": "cloud", "gs": "gcs"}
 """The extra that brings the library of a kind of URL."""
-VERSION_KEYS = (
-    *("ETag", "etag", "versionId", "generation", "Content-MD5", "md5Hash", "Digest"),
-    *("LastModified", "Last-Modified", "mtime", "updated", "created"),
-)
-"""What file systems call the things by which a changed file differs."""
+TAG_KEYS = ("ETag", "etag", "generation", "Content-MD5", "md5Hash", "Digest")
+"""What file systems call a tag of the content of a file."""
+TIME_KEYS = ("LastModified", "Last-Modified", "mtime", "updated", "created")
+"""What file systems call the time of its last change, which counts where there is no tag."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _REFUSED = re.compile("Forbidden|AccessDenied|InvalidAccessKeyId|InvalidToken|ExpiredToken")
 """How servers that speak as S3 say that an account may not read."""
@@ -143,6 +152,34 @@ def remote_file(url: str) -> RemoteFile:
     return RemoteFile(shown_url(url), path, system)
 
 
+def upload(url: str, data: bytes) -> None:
+    """Write a file under a URL.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    file = remote_file(url)
+    _tried(file.url, lambda: file.system.pipe_file(file.path, data), "written")
+
+
+def check_writable(url: str) -> None:
+    """Check that files can be written below a URL, by one that is removed again.
+
+    Raises:
+        InputError: they cannot.
+    """
+    if url.startswith(("http://", "https://")):
+        raise InputError(
+            f"output {shown_url(url)} cannot be written, because web servers take no files",
+            hint="give s3:// or gs://, or a folder of this machine",
+        )
+    probe = f"{url}/{PROBE_NAME}"
+    upload(probe, b"")
+    file = remote_file(probe)
+    with contextlib.suppress(Exception):  # an account may have the right to write alone
+        file.system.rm_file(file.path)
+
+
 def list_remote(url: str) -> dict[str, RemoteFile]:
     """Return all files below a folder, or behind a glob pattern, by their names below its root.
 
@@ -193,8 +230,11 @@ def has_wildcard(url: str) -> bool:
 
 def _version(info: Mapping[str, Any]) -> str | None:
     """Return what a server says of the version of a file, None if it says nothing."""
-    said = [f"{key}={info[key]}" for key in VERSION_KEYS if info.get(key)]
-    return f"size={info.get('size')} {' '.join(said)}" if said else None
+    for keys in (TAG_KEYS, TIME_KEYS):
+        said = [f"{key}={info[key]}" for key in keys if info.get(key)]
+        if said:
+            return f"size={info.get('size')} {' '.join(said)}"
+    return None
 
 
 def _protocols(system: Any) -> tuple[str, ...]:
@@ -231,8 +271,13 @@ def _system_of(url: str) -> tuple[Any, str]:
     return system, str(path)
 
 
-def _tried(url: str, action: Callable[[], Result]) -> Result:
+def _tried(url: str, action: Callable[[], Result], done: str = "read") -> Result:
     """Return the result of an action on a server, tried up to four times.
+
+    Args:
+        url: without secrets, for messages.
+        action: asks the server.
+        done: what the action does with the file, ``read`` or ``written``.
 
     Raises:
         InputError: it failed; at once where another try would not help.
@@ -246,12 +291,12 @@ def _tried(url: str, action: Callable[[], Result]) -> Result:
             raise InputError(f"{url} does not exist", hint="check the URL") from error
         if _is_refusal(error):
             raise InputError(
-                f"{url} may not be read with the present account ({_reason(error)})",
+                f"{url} may not be {done} with the present account ({_reason(error)})",
                 hint="check the rights and the credentials, e.g. AWS_PROFILE",
             ) from error
         if wait is None:
             raise InputError(
-                f"{url} cannot be read, after {len(WAITS) + 1} tries ({_reason(error)})",
+                f"{url} cannot be {done}, after {len(WAITS) + 1} tries ({_reason(error)})",
                 hint="check the connection and run the same command again",
             ) from error
         time.sleep(wait)
@@ -355,11 +400,12 @@ def remembered(file: RemoteFile, compute: Callable[[Path], str]) -> str:
     return text
 
 
+@cache
 def download_folder(url: str) -> Path:
     """Return a local folder with all files below a URL, under their names.
 
     Files of which the cache holds this version are not downloaded again. The folder is removed
-    when this process ends.
+    when this process ends; asked again, the process gets the same folder.
 
     Raises:
         InputError: a file cannot be read or has a name that no folder may hold.
@@ -368,13 +414,27 @@ def download_folder(url: str) -> Path:
     if not files:
         raise InputError(f"folder {shown_url(url)} holds no file", hint="check the URL")
     folder = _run_folder()
-    for name, file in files.items():
+
+    def fetch(name: str) -> None:
         target = inside(folder, name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with download(file) as local:
+        with download(files[name]) as local:
             # A second name of the same file, which stays when the cache removes its own.
             link_or_copy(local.path, target)
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for done in [pool.submit(fetch, name) for name in files]:
+            try:
+                done.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
     return folder
+
+
+def local_folder(place: str | Path) -> Path:
+    """Return a folder of this machine: a path as it is, a copy of what lies under a URL."""
+    return download_folder(str(place)) if is_url(place) else Path(place)
 
 
 def _run_folder() -> Path:
@@ -384,8 +444,8 @@ def _run_folder() -> Path:
     return folder
 
 
-def cache_folder() -> Path:
-    """Return the folder of downloads, which is made where it is missing.
+def cache_folder(name: str = "downloads") -> Path:
+    """Return a folder of the cache, that of downloads by default, made where it is missing.
 
     Raises:
         InputError: others can write there, or it cannot be made.
@@ -397,7 +457,7 @@ def cache_folder() -> Path:
             "there is no folder for downloads, because this user has no home",
             hint=f"set the variable {CACHE_VARIABLE} to a folder",
         )
-    folder = cache.absolute() / "downloads"
+    folder = cache.absolute() / name
     if not own_folder(folder):
         raise InputError(
             f"{folder} cannot be made, or others can write there, so it is no cache",
@@ -439,13 +499,40 @@ def _hold(path: Path) -> BinaryIO | None:
     return None
 
 
+@dataclass
+class _Size:
+    """The bytes of a cache folder when it was measured, and what this process added since."""
+
+    total: int
+    measured: float
+
+
+_SIZES: dict[Path, _Size] = {}
+_SIZES_LOCK = threading.Lock()
+
+
 def _make_room(folder: Path, needed: int) -> None:
-    """Remove the files that were used longest ago, until so many more bytes are in the limit.
+    """Remove the files that were used longest ago, if so many more bytes would exceed the limit.
 
     Files that a process holds stay. So a single file larger than the limit is still kept while it
     is in use.
     """
     limit = _limit()
+    with _SIZES_LOCK:
+        size = _SIZES.get(folder)
+        is_old = size is None or time.monotonic() - size.measured > SCAN_SECONDS
+        if size is None or is_old or size.total + needed > limit:
+            size = _Size(_shrunk(folder, limit, needed), time.monotonic())
+            _SIZES[folder] = size
+        size.total += needed
+
+
+def _shrunk(folder: Path, limit: int, needed: int) -> int:
+    """Remove files if the cache and the bytes to come exceed the limit.
+
+    Returns:
+        The bytes of the cache that are left.
+    """
     files: list[tuple[float, int, Path]] = []
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -456,11 +543,14 @@ def _make_room(folder: Path, needed: int) -> None:
                 continue
             files.append((status.st_mtime, status.st_size, path))
     total = sum(size for _, size, _ in files)
+    if total + needed <= limit:
+        return total
     for _, size, path in sorted(files):
-        if total + needed <= limit:
-            return
+        if total + needed <= KEPT_SHARE * limit:
+            break
         if _remove_unused(path):
             total -= size
+    return total
 
 
 def _remove_stale(path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from segunc.core.files import frame_order
 from segunc.core.urls import (
+    CONNECTIONS,
     Download,
     RemoteFile,
     download,
@@ -24,7 +28,7 @@ from segunc.data.images import label_rank
 from segunc.frames.image_source import ImageSource, stamp_of
 from segunc.frames.listing import UNREAD_SUFFIXES, Listing, is_video
 from segunc.frames.recordings import RECORDING_SUFFIXES
-from segunc.frames.source import ALL_FRAMES, Kind, Selection
+from segunc.frames.source import ALL_FRAMES, Frame, Kind, Selection, Skip
 
 
 class RemoteImages(ImageSource):
@@ -47,10 +51,33 @@ class RemoteImages(ImageSource):
         root = url.rpartition("/")[0] if kind == "image" else root_of(url)
         super().__init__(kind, url, root, files, selection)
         self._remote = files
+        self._coming: dict[str, Future[Download]] = {}
+
+    def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
+        """Yield frames in order, while the next files are downloaded in advance."""
+        wanted: deque[tuple[int, str, str]] = deque()
+        for index, relative in enumerate(self._files):
+            name = self.name_of(index) or ""
+            if skip is None or not skip(index, name):
+                wanted.append((index, name, relative))
+        coming: deque[Future[Download]] = deque()
+        pool = ThreadPoolExecutor(CONNECTIONS, "download")
+        try:
+            for number, (index, name, relative) in enumerate(wanted):
+                for _, _, later in islice(wanted, number + len(coming), number + CONNECTIONS):
+                    coming.append(pool.submit(download, self._remote[later]))
+                self._coming[relative] = coming.popleft()
+                yield self._read(index, name, relative)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            for left in [*coming, *self._coming.values()]:
+                if not left.cancelled() and left.exception() is None:
+                    left.result().close()
+            self._coming.clear()
 
     @contextlib.contextmanager
     def _local(self, relative: str) -> Iterator[Path]:
-        with download(self._remote[relative]) as local:
+        with self._coming.pop(relative).result() as local:
             yield local.path
 
     def stamp(self, index: int) -> str | None:

@@ -209,6 +209,13 @@ class Input:
     """Its maps folder."""
     label: str = ""
     """Its name in progress and messages; empty for a single input."""
+    url: str = ""
+    """Where the maps folder is uploaded to; empty if it stays on this machine."""
+
+    @property
+    def shown_out(self) -> Path | str:
+        """Where the user finds the maps folder."""
+        return shown_url(self.url) if self.url else self.out
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -29,6 +29,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.urls import is_url
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.image_source import ImageSource
@@ -47,6 +48,7 @@ from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.regions import Region
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
 from segunc.maps.store import Maps, MapsWriter
+from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
 from segunc.posteriors.abnn import ABNNPosterior, alpha_words
@@ -204,7 +206,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     shard = parse_shard(options.shard) if options.shard else Shard()
     selection = _selection(options)
     region = Region(Path(options.mask)) if options.mask else None
-    inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
+    inputs = tuple(plan_outputs([str(spec) for spec in several(options.input)], options))
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
     flag = read_thresholds(options.flag)
     overlay = first_shown(scores) if options.overlay else None
@@ -232,6 +234,36 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
             model=model,
             sampler=make_sampler(model, options, scores),
         )
+
+
+def plan_outputs(specs: Sequence[str], options: PredictOptions) -> list[Input]:
+    """Return the inputs of a run with their maps folders; those under a URL are fetched.
+
+    Raises:
+        InputError: the maps folders cannot be made or fetched.
+    """
+    url = str(options.out)
+    if not is_url(url):
+        return plan_inputs(specs, Path(options.out))
+    for name, is_given in (("--shard", options.shard), ("--overwrite", options.overwrite)):
+        if is_given:
+            raise InputError(
+                f"{name} and an --out under a URL do not go together",
+                hint=f"leave {name} out, or give --out a folder of this machine",
+            )
+    for spec in specs:
+        if is_url(spec) and f"{url}/".startswith(f"{spec.rstrip('/')}/"):
+            raise InputError(
+                f"output {url} lies inside the input {spec}, so its maps would be taken for frames",
+                hint="give another --out",
+            )
+    # Names of several inputs; the folders themselves depend on their URLs.
+    planned = plan_inputs(specs, Path("maps"))
+    targets: list[Input] = []
+    for target in planned:
+        address = f"{url.rstrip('/')}/{target.label}".rstrip("/")
+        targets.append(replace(target, url=address, out=fetch_maps(address)))
+    return targets
 
 
 def _selection(options: PredictOptions) -> Selection:
@@ -265,14 +297,14 @@ class InputResult(VerbResult):
     """What became of one input.
 
     Attributes:
-        out: its maps folder.
+        out: its maps folder, or the URL of it.
         label: its name if there are several inputs.
         summary: how many frames were finished, skipped or failed.
         how: draws, chunk, precision and device of the run, in words.
         video: the video of the overlays; None if there is none.
     """
 
-    out: Path
+    out: Path | str
     label: str
     summary: Summary
     how: str
@@ -304,7 +336,7 @@ def predict_input(job: Job, place: int) -> InputResult:
         verify=options.verify,
     )
     process = FrameProcess(sampler, job.scores, size=options.size)
-    with ConsoleProgress(label=target.label) as progress:
+    with uploading(target.out, target.url), ConsoleProgress(label=target.label) as progress:
         summary = run_pipeline(
             source,
             process,
@@ -318,7 +350,10 @@ def predict_input(job: Job, place: int) -> InputResult:
         source.depth.warn(source.path)
     precision = f"{sampler.precision}, compiled" if sampler.compiled else sampler.precision
     how = f"{sampler.draws} draws, chunk {chunk}, {precision}, {describe_device(sampler.device)}"
-    return InputResult(target.out, target.label, summary, how, overlay_video(job, place))
+    video = overlay_video(job, place)
+    if target.url:
+        finish_upload(target.out, target.url)
+    return InputResult(target.shown_out, target.label, summary, how, video)
 
 
 def writer_threads(device: torch.device) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.decisions.flags import read_thresholds
 from segunc.gallery.pictures import PAGE_FORMATS, frame_rate, write_pictures, write_video
 from segunc.options import OverlayOptions, takes
@@ -54,7 +55,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             f"--format {options.format} makes pages, of which no video is made",
             hint="--format png --video",
         )
-    maps = Path(options.maps)
+    maps = local_folder(options.maps)
     out = Path(options.out)
     rate = None
     if options.video:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.results import VerbResult
+from segunc.core.urls import is_url, shown_url
 from segunc.options import PredictOptions, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
 
@@ -18,7 +19,7 @@ class PredictResult(VerbResult):
     """What a run did.
 
     Attributes:
-        out: the maps folder, or the folder of one for each input.
+        out: the maps folder, or the folder of one for each input; a URL where one was given.
         inputs: the inputs that were finished.
         notes: what a user should know.
         failure: what went wrong meanwhile, in one line; empty if nothing did. What was finished is
@@ -27,7 +28,7 @@ class PredictResult(VerbResult):
 
     shown_properties: ClassVar[tuple[str, ...]] = ("frames", "failed")
 
-    out: Path
+    out: Path | str
     inputs: tuple[InputResult, ...]
     notes: tuple[str, ...] = ()
     failure: str = ""
@@ -79,7 +80,7 @@ def predict(options: PredictOptions) -> PredictResult:
             if failure:
                 failures.append(f"{target.label}: {failure}" if target.label else failure)
     return PredictResult(
-        out=Path(options.out),
+        out=shown_url(str(options.out)) if is_url(options.out) else Path(options.out),
         inputs=tuple(results),
         notes=tuple(job.sampler.report.messages),
         failure=_in_one_line(failures, len(job.inputs)),
