@@ -51,6 +51,7 @@ from segunc.core.docstrings import Argument, function_docstring
 from segunc.core.errors import CallError, InputError
 from segunc.core.files import check_place, read_rows
 from segunc.core.signatures import annotations_of, check_call, default_of, signature_of
+from segunc.core.urls import is_url, shown_url
 
 if TYPE_CHECKING:
     from segunc.posteriors.model import Model
@@ -70,6 +71,8 @@ RAY_ON_THIS_MACHINE = "local"
 """The address of --ray where none is given."""
 OUTPUT_OPTIONS = ("out", "plots", "events")
 """Options that name a file or folder to write."""
+URL_OPTIONS = ("input", "images", "labels", "anomaly_labels", "maps")
+"""Options that also take URLs."""
 
 
 class Verb(Protocol[OptionFields, OptionsOfVerb, Result]):
@@ -422,6 +425,7 @@ def command_line(options: Any, *, leave_out: str = "") -> str:
         if option_field.name == leave_out or value == default_of(option_field):
             continue
         texts = _texts_of(option_field.name, value)
+        texts = [shown_url(text) if is_url(text) else text for text in texts]
         if texts and Path not in parts_of(hints[option_field.name]):
             separator = "x" if option_field.name == "size" else ","
             texts = [separator.join(texts)]
@@ -507,6 +511,8 @@ def _check_path_is_named(flag: str, value: Any) -> None:
 def _check_output(flag: str, value: Any, kinds: Sequence[Any]) -> None:
     """Raise InputError where the place of an output is taken by something of another kind."""
     if "folder" not in kinds and "file" not in kinds:
+        return
+    if is_url(value):  # a verb that writes under URLs says so in its own words
         return
     try:
         check_place(Path(value), folder="folder" in kinds)

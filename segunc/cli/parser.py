@@ -22,8 +22,10 @@ from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
 from segunc.core.signatures import default_of
 from segunc.core.terminal import say, visible
+from segunc.core.urls import is_url, split_topic
 from segunc.options import (
     OUTPUT_OPTIONS,
+    URL_OPTIONS,
     flags_of,
     is_source,
     option_fields,
@@ -256,6 +258,10 @@ def check_options(options: Any) -> None:
             continue
         for name in several(getattr(options, field.name) or ()):
             if "source" in parts and is_source(name):
+                continue
+            if may_be_pattern:
+                name, _ = split_topic(name)
+            if is_url(name) and field.name in URL_OPTIONS:
                 continue
             if not (may_be_pattern and glob.has_magic(str(name))):
                 must_be_folder = "folder" in parts

@@ -13,6 +13,7 @@ import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
 from segunc.core.terminal import say, visible
+from segunc.core.urls import local_folder
 
 FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a word of Python
 
@@ -206,10 +207,10 @@ def _show_review(result: Any, options: opts.ReviewOptions) -> Iterator[str]:
 def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
     apart = f", {result.apart}" if result.apart else ""
     yield f"worst moments by {result.statistic}{apart}"
-    yield from _lines_of_moments(result.moments, Path(options.maps))
+    yield from _lines_of_moments(result.moments, local_folder(options.maps))
     bald = " (BALD)" if result.label_statistic == "epistemic.mean" else ""
     yield f"frames to label first by {result.label_statistic}{bald}{apart}"
-    yield from _lines_of_moments(result.label, Path(options.maps))
+    yield from _lines_of_moments(result.label, local_folder(options.maps))
     if result.events:
         brief = sum(event.frames == 1 for event in result.events)
         yield f"events: {len(result.events)}, {brief} of them in one frame alone; the strongest"

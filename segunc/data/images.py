@@ -92,7 +92,15 @@ def read_image(path: Path, depth: PixelDepth | None = None, *, strict: bool = Fa
         OSError: the file cannot be read.
         ValueError: the file cannot be decoded.
     """
-    data = read_bytes(path)
+    return decode_image(read_bytes(path), depth, strict=strict)
+
+
+def decode_image(data: bytes, depth: PixelDepth | None = None, *, strict: bool = False) -> Image:
+    """Return the image of the bytes of a file as :func:`read_image` does.
+
+    Raises:
+        ValueError: the bytes cannot be decoded.
+    """
     if strict and data.startswith(_JPEG_SIGNATURE):
         check_whole(data)
         check_jpeg(data)

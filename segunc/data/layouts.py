@@ -21,12 +21,19 @@ from segunc.data.images import label_rank
 from segunc.data.labels import label_values
 
 
-def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
+def without_labels(
+    root: Path, files: Sequence[Path], rank: Callable[[Path], int] = label_rank
+) -> list[Path]:
     """Return the image files below a root that are frames.
 
     A file is a label if its name has one of the :data:`~segunc.data.frame_names.LABEL_ENDINGS`, if
     it lies in one of the :data:`~segunc.data.frame_names.LABEL_FOLDERS`, or if it has one channel
     and lies beside a photograph of its name. Where every file would be a label, all are frames.
+
+    Args:
+        root: a folder.
+        files: the image files below it.
+        rank: returns how likely a file holds label values, as :func:`label_rank` does.
     """
     photographs = {path.with_suffix("") for path in files if path.suffix.lower() in LOSSY_SUFFIXES}
 
@@ -38,7 +45,7 @@ def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
             return True
         is_photograph = path.suffix.lower() in LOSSY_SUFFIXES
         has_photograph = path.with_suffix("") in photographs
-        return has_photograph and not is_photograph and label_rank(path) == 0
+        return has_photograph and not is_photograph and rank(path) == 0
 
     frames = [path for path in files if not is_label(path)]
     return frames or list(files)

@@ -15,7 +15,7 @@ from segunc.data.masks import check_masks
 from segunc.decisions.flags import calibrated_frames, check_promises
 from segunc.evaluation.evaluator import DEFAULT_MEASURES, Evaluator, Measures, Result
 from segunc.evaluation.parts import CONFIDENCE
-from segunc.frames.sources import stamp_of
+from segunc.frames.image_source import stamp_of
 from segunc.maps.encoding import encode_score
 
 if TYPE_CHECKING:  # whoever evaluates verdicts or maps loads no torch

@@ -142,8 +142,10 @@ class FrameSource(ABC):
     """A stream of frames in a fixed order; it can be iterated again from the start."""
 
     kind: Kind
-    path: Path
-    """What was opened, absolute; of a glob the pattern."""
+    path: Path | str
+    """What was opened: an absolute path, a URL, or a recording and its topic; of a glob the
+    pattern.
+    """
     selection: Selection = ALL_FRAMES
     """Of the input's frames; names and indices are of the selected ones."""
     fps: float | None = None
@@ -154,6 +156,8 @@ class FrameSource(ABC):
     """The number of frames to expect, for a progress bar; None if unknown."""
     notes: tuple[str, ...] = ()
     """What was left out, a line for each kind."""
+    held: object = None
+    """Keeps a downloaded file in the cache as long as the source lives."""
 
     @abstractmethod
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:

@@ -98,8 +98,18 @@ class VideoSource(FrameSource):
 
     kind = "video"
 
-    def __init__(self, path: Path, selection: Selection = ALL_FRAMES) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, selection: Selection = ALL_FRAMES, url: str | None = None
+    ) -> None:
+        """Open a video.
+
+        Args:
+            path: the file.
+            selection: which frames are taken.
+            url: where the file was downloaded from, for messages and records.
+        """
+        self._file = path
+        self.path = url or path
         self.selection = selection
         with self._opened() as (container, stream, tick):
             self.fps = float(stream.average_rate or 0) or None
@@ -182,14 +192,14 @@ class VideoSource(FrameSource):
             )
 
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "input_hash": video_hash(self.path)}
+        return {**super().identity(), "input_hash": video_hash(self._file)}
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[InputContainer, VideoStream, Fraction]]:
         """Open the file; yield it, its main stream and the seconds of a tick of its clock."""
         av.logging.set_level(None)  # our one line says it
         try:
-            container = av.open(str(self.path), **LENIENT)
+            container = av.open(str(self._file), **LENIENT)
         except (av.error.FFmpegError, OSError) as error:
             raise self._unreadable() from error
         with container:

@@ -12,13 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.urls import is_url, shown_url, split_topic
 from segunc.data.frame_names import composed
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.data.layouts import Layout, find_labels
 from segunc.data.masks import BINARY, AnomalyEncoding, check_masks
+from segunc.frames.image_source import stamp_of
+from segunc.frames.listing import VIDEO_SUFFIXES
+from segunc.frames.recordings import open_recording, recording_hash
 from segunc.frames.source import FrameSource
-from segunc.frames.sources import VIDEO_SUFFIXES, open_source, recorded_images, stamp_of
+from segunc.frames.sources import open_source, recorded_images
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader, check_classes
@@ -35,9 +39,11 @@ class LabelFolder:
 
     path: Path
     layouts: tuple[Layout, ...] = ()
+    place: str = ""
+    """Where the labels come from, for messages; empty for the folder itself."""
 
     def __str__(self) -> str:
-        return str(self.path)
+        return shown_url(self.place) if is_url(self.place) else str(self.path)
 
 
 Labels = Path | LabelFolder | Mapping[str, Path]
@@ -132,11 +138,15 @@ def _recorded_source(reader: MapsReader, recorded: str, names: Sequence[str]) ->
     Images are shown only if they have the recorded bytes (the stamp of an image, the hash of a
     video), because the maps of a stranger may name any place of this disk.
     """
-    path = Path(recorded)
+    run = (reader.manifest or {}).get("run", {})
+    place, topic = split_topic(recorded)
+    path = Path(place)
+    if topic is not None and not is_url(place):
+        is_same = path.exists() and recording_hash(path) == run.get("input_hash")
+        return open_recording(path, topic) if is_same else None
     if path.suffix.lower() not in VIDEO_SUFFIXES:
         stamps = {name: reader.records[name].get("stamp") for name in names}
         return recorded_images(recorded, stamps)
-    run = (reader.manifest or {}).get("run", {})
     if path.is_file() and video_hash(path) == run.get("input_hash"):
         return open_source(recorded)
     return None
@@ -288,7 +298,8 @@ def _label_files(
         return False
 
     layouts = labels.layouts if isinstance(labels, LabelFolder) else ()
-    return find_labels(Path(str(labels)), frames, layouts, is_frame)
+    folder = labels.path if isinstance(labels, LabelFolder) else labels
+    return find_labels(folder, frames, layouts, is_frame)
 
 
 def _listed_labels(

@@ -13,6 +13,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.removal import check_result, remove_result
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.core.version import full_version
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
@@ -231,7 +232,7 @@ def _measure(data: _Data, measures: Measures) -> _Measured:
     if options.verdicts:
         return _from_verdicts(data, measures)
     if options.maps and not options.model:
-        return _from_maps(Path(options.maps), data, measures)
+        return _from_maps(local_folder(options.maps), data, measures)
     if options.model and not options.maps:
         folder = model_folder(options.model, trust=options.trust)
         return _from_model(folder, data, measures)
@@ -275,8 +276,8 @@ def _figures(options: EvaluateOptions, measured: _Measured) -> tuple[Path, ...]:
 
 def _manifest_of(options: EvaluateOptions) -> Mapping[str, Any] | None:
     """Return the manifest of the maps; None of a model, and of maps of another tool."""
-    if options.maps and is_ours(Path(options.maps)):
-        return read_manifest(Path(options.maps))
+    if options.maps and is_ours(local_folder(options.maps)):
+        return read_manifest(local_folder(options.maps))
     return None
 
 
@@ -459,7 +460,7 @@ def _reviewed_maps(options: EvaluateOptions) -> Path:
             )
     if not options.maps:
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
-    return Path(options.maps)
+    return local_folder(options.maps)
 
 
 def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
@@ -631,7 +632,7 @@ def _labels_of(
 def _label_folder(folder: str | Path | None, entry: DatasetEntry | None) -> LabelFolder | None:
     if not folder:
         return None
-    return LabelFolder(Path(folder), entry.layouts if entry else ())
+    return LabelFolder(local_folder(folder), entry.layouts if entry else (), str(folder))
 
 
 def _labels_of_samples(

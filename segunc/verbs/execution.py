@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -29,10 +29,12 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.urls import is_url
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
+from segunc.frames.image_source import ImageSource
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
-from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
+from segunc.frames.sources import Input, open_source, plan_inputs
 from segunc.maps.folder import (
     OVERLAY,
     OVERLAY_VIDEO,
@@ -46,6 +48,7 @@ from segunc.maps.pipeline import DrawOverlay, Process, Summary, run_pipeline
 from segunc.maps.regions import Region
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
 from segunc.maps.store import FrameEncoder, Maps, MapsWriter
+from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
 from segunc.posteriors.abnn import ABNNPosterior, alpha_words
@@ -206,7 +209,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     shard = parse_shard(options.shard) if options.shard else Shard()
     selection = _selection(options)
     region = Region(Path(options.mask)) if options.mask else None
-    inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
+    inputs = tuple(plan_outputs([str(spec) for spec in several(options.input)], options))
     # Before the model, which may be imported first.
     sources = tuple(
         open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
@@ -240,6 +243,36 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
         )
 
 
+def plan_outputs(specs: Sequence[str], options: PredictOptions) -> list[Input]:
+    """Return the inputs of a run with their maps folders; those under a URL are fetched.
+
+    Raises:
+        InputError: the maps folders cannot be made or fetched.
+    """
+    url = str(options.out)
+    if not is_url(url):
+        return plan_inputs(specs, Path(options.out))
+    for name, is_given in (("--shard", options.shard), ("--overwrite", options.overwrite)):
+        if is_given:
+            raise InputError(
+                f"{name} and an --out under a URL do not go together",
+                hint=f"leave {name} out, or give --out a folder of this machine",
+            )
+    for spec in specs:
+        if is_url(spec) and f"{url}/".startswith(f"{spec.rstrip('/')}/"):
+            raise InputError(
+                f"output {url} lies inside the input {spec}, so its maps would be taken for frames",
+                hint="give another --out",
+            )
+    # Names of several inputs; the folders themselves depend on their URLs.
+    planned = plan_inputs(specs, Path("maps"))
+    targets: list[Input] = []
+    for target in planned:
+        address = f"{url.rstrip('/')}/{target.label}".rstrip("/")
+        targets.append(replace(target, url=address, out=fetch_maps(address)))
+    return targets
+
+
 def _selection(options: PredictOptions) -> Selection:
     """Return which frames of its inputs a run takes."""
     start = parse_time(options.start) if options.start else None
@@ -271,14 +304,14 @@ class InputResult(VerbResult):
     """What became of one input.
 
     Attributes:
-        out: its maps folder.
+        out: its maps folder, or the URL of it.
         label: its name if there are several inputs.
         summary: how many frames were finished, skipped or failed.
         how: draws, chunk, precision and device of the run, in words.
         video: the video of the overlays; None if there is none.
     """
 
-    out: Path
+    out: Path | str
     label: str
     summary: Summary
     how: str
@@ -357,7 +390,7 @@ def predict_input(job: Job, place: int, cluster: Cluster | None = None) -> Input
         # A thread waits for each frame that a worker has, and others write what has come back.
         writers += cluster.frames_at_once
         prefetch = max(PREFETCH, writers)
-    with ConsoleProgress(label=target.label) as progress:
+    with uploading(target.out, target.url), ConsoleProgress(label=target.label) as progress:
         summary = run_pipeline(
             source,
             process,
@@ -371,11 +404,20 @@ def predict_input(job: Job, place: int, cluster: Cluster | None = None) -> Input
         )
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
+    how = _how_computed(sampler, chunk, cluster)
+    video = overlay_video(job, place)
+    if target.url:
+        finish_upload(target.out, target.url)
+    return InputResult(target.shown_out, target.label, summary, how, video)
+
+
+def _how_computed(sampler: Sampler, chunk: int, cluster: Cluster | None) -> str:
+    """Return how maps were computed, in a few words for the last line of a run."""
     precision = f"{sampler.precision}, compiled" if sampler.compiled else sampler.precision
-    how = f"{sampler.draws} draws, chunk {chunk}, {precision}, {describe_device(sampler.device)}"
+    words = f"{sampler.draws} draws, chunk {chunk}, {precision}, {describe_device(sampler.device)}"
     if cluster is not None:
-        how += f", {cluster.workers} Ray workers"
-    return InputResult(target.out, target.label, summary, how, overlay_video(job, place))
+        words += f", {cluster.workers} Ray workers"
+    return words
 
 
 def writer_threads(device: torch.device) -> int:

@@ -39,6 +39,7 @@ from segunc.core.removal import (
     remove_empty,
 )
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
 from segunc.exporting import graph
@@ -159,7 +160,7 @@ def _export_maps(options: ExportOptions, to: Benchmark) -> ExportResult:
         names["track"] = options.track or "AnomalyTrack-all"
     with ConsoleProgress() as progress:
         written = write_benchmark(
-            Path(options.maps),
+            local_folder(options.maps),
             Path(options.out),
             to,
             score=options.score,

@@ -15,6 +15,7 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_json
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.decisions.guarantee import (
     RISKS,
     GuaranteedThreshold,
@@ -339,7 +340,7 @@ def _open(
     folder: PathLike, threshold: GuaranteedThreshold, options: MonitorOptions
 ) -> tuple[MapsReader, list[tuple[str, str]]]:
     """Open maps that fit the threshold, and return name and hash of each frame."""
-    reader = open_maps(Path(folder))
+    reader = open_maps(local_folder(folder))
     threshold.check_run((reader.manifest or {}).get("run", {}), str(options.threshold))
     choose_scores(reader, [threshold.score])
     return reader, [(name, reader.identity(name, threshold.score)) for name in reader.frames]

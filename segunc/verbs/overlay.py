@@ -9,6 +9,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.decisions.flags import Threshold, read_thresholds
 from segunc.gallery.pictures import PAGE_FORMATS, frame_rate, write_pictures, write_video
 from segunc.gallery.rerun_recording import write_recording
@@ -59,7 +60,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         )
     if options.to == "rerun":
         return _record(options)
-    maps = Path(options.maps)
+    maps = local_folder(options.maps)
     out = Path(options.out)
     rate = None
     if options.video:
@@ -114,7 +115,7 @@ def _record(options: OverlayOptions) -> OverlayResult:
     flag = read_thresholds(options.flag)
     with ConsoleProgress() as progress:
         written = write_recording(
-            Path(options.maps),
+            local_folder(options.maps),
             Path(options.out),
             label_sources(options),
             progress.count,

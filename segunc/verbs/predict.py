@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.results import VerbResult
+from segunc.core.urls import is_url, shown_url
 from segunc.options import PredictOptions, is_source, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
 from segunc.verbs.ray_workers import RayWorkers, connected
@@ -21,7 +22,7 @@ class PredictResult(VerbResult):
     """What a run did.
 
     Attributes:
-        out: the maps folder, or the folder of one for each input.
+        out: the maps folder, or the folder of one for each input; a URL where one was given.
         inputs: the inputs that were finished.
         notes: what a user should know.
         failure: what went wrong meanwhile, in one line; empty if nothing did. What was finished is
@@ -32,7 +33,7 @@ class PredictResult(VerbResult):
 
     shown_properties: ClassVar[tuple[str, ...]] = ("frames", "failed")
 
-    out: Path
+    out: Path | str
     inputs: tuple[InputResult, ...]
     notes: tuple[str, ...] = ()
     failure: str = ""
@@ -95,7 +96,7 @@ def predict(options: PredictOptions) -> PredictResult:
             if failure:
                 failures.append(f"{target.label}: {failure}" if target.label else failure)
     return PredictResult(
-        out=Path(options.out),
+        out=shown_url(str(options.out)) if is_url(options.out) else Path(options.out),
         inputs=tuple(results),
         notes=(*job.sampler.report.messages, *notes),
         failure=_in_one_line(failures, len(job.inputs)),

@@ -11,6 +11,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.decisions.flags import read_thresholds
 from segunc.gallery.review_page import page_of, run_id, write_review, write_verdicts
 from segunc.maps.labelled import open_maps
@@ -60,7 +61,7 @@ def review(options: ReviewOptions) -> ReviewResult:
         raise InputError("the page has no place", hint="--out review")
     with ConsoleProgress() as progress:
         page = write_review(
-            Path(options.maps),
+            local_folder(options.maps),
             Path(options.out),
             label_sources(options),
             progress.count,
@@ -93,7 +94,7 @@ def _failure(record: Mapping[str, Any]) -> str:
 
 def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     """Merge and count verdicts and, where there is a page of the same run, let it show them."""
-    reader = open_maps(Path(options.maps))
+    reader = open_maps(local_folder(options.maps))
     run = run_id(reader)
     lists = [read_verdicts(path, run, reader.frames) for path in paths]
     verdicts = merge_verdicts(lists)

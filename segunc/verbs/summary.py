@@ -10,6 +10,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.decisions.events import (
     COCO,
     ENDINGS,
@@ -66,7 +67,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     >>> len(summary(SummaryOptions(maps=maps, top=3)).moments)
     3
     """
-    folders = maps_folders(Path(options.maps))
+    folders = maps_folders(local_folder(options.maps))
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     notes = _gaps(manifests)
     ranking = _choose_ranking(options, manifests, notes)

@@ -14,6 +14,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.urls import local_folder
 from segunc.core.version import full_version
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantee import (
@@ -204,7 +205,7 @@ class _Calibration:
 
 def _open_calibration(options: ThresholdOptions) -> _Calibration:
     """Open the maps and find their labels, their score and their unit."""
-    reader = open_maps(Path(options.maps))
+    reader = open_maps(local_folder(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
     asked_frames = matching(reader.frames, options.frames)
     labels = label_sources(options).find(reader, asked_frames)

@@ -277,6 +277,7 @@ ALLOWED = {
     "core/files.py partial.open": "writes",
     "core/removal.py self.path.open": "appends",
     "core/terminal.py os.open": "the null device",
+    "core/urls.py target.open": "writes",
     "core/version.py BUILT_FROM.read_text": "a file of the package itself",
     "core/version.py metadata.distribution(PACKAGE).read_text": "what pip recorded",
     "data/images.py PilImage.open": FROM_BYTES,

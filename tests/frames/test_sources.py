@@ -14,8 +14,9 @@ from hypothesis import given, strategies as st
 from PIL import Image as PilImage
 
 from segunc.core.errors import InputError, NoteWarning
+from segunc.frames.image_source import stamp_of
 from segunc.frames.source import Selection, format_time, parse_time
-from segunc.frames.sources import Input, open_source, plan_inputs, recorded_images, stamp_of
+from segunc.frames.sources import Input, open_source, plan_inputs, recorded_images
 from tests.maps.fakes import write_pictures
 from tests.support.images import encoded, picture
 

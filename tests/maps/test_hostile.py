@@ -345,7 +345,7 @@ def record_input(maps: Path, place: Any) -> None:
 @pytest.fixture
 def unlisted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail where a folder is listed after the maps of `home` are written."""
-    monkeypatch.setattr(sources, "_listed", lambda folder: pytest.fail(f"{folder} was listed"))
+    monkeypatch.setattr(sources, "list_input", lambda folder: pytest.fail(f"{folder} was listed"))
 
 
 @pytest.mark.parametrize("place", ["in", "in/*/*.png"])

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from segunc.core.errors import PartialFailure
-from segunc.frames.sources import stamp_of
+from segunc.frames.image_source import stamp_of
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 

@@ -1,0 +1,286 @@
+"""Maps folders under URLs.
+
+An object store has neither locks nor a rename. So a run writes into a folder of this machine, as
+always, and its finished frames are uploaded from there: first the files of frames, then
+``frames.jsonl`` with their lines, then ``manifest.json``. What the lines under a URL name is there
+before them, as on a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import Lock, inside, read_bytes, write_file
+from segunc.core.urls import (
+    CONNECTIONS,
+    PROBE_NAME,
+    RemoteFile,
+    cache_folder,
+    check_writable,
+    download,
+    list_remote,
+    remote_file,
+    shown_url,
+    upload,
+)
+from segunc.maps.folder import OVERLAY_VIDEO
+from segunc.maps.manifest import read_manifest
+from segunc.maps.regions import MASK_NAME
+from segunc.maps.shards import (
+    FRAMES_NAME,
+    MANIFEST_NAME,
+    Record,
+    Sum,
+    file_sum,
+    iterate_lines,
+)
+
+UPLOAD_SECONDS = 30.0
+"""Time between two uploads of a run."""
+VERSIONS_NAME = "versions.txt"
+"""Beside a working folder: the versions of the lines and the manifest that it uploaded last."""
+FURTHER_FILES = (MASK_NAME, OVERLAY_VIDEO)
+"""Files of a maps folder that belong to no frame."""
+
+
+@dataclass
+class _Upload:
+    """A maps folder of this machine that is uploaded to a URL."""
+
+    url: str
+    folder: Path
+    lock: Lock
+    sent: dict[str, Sum] = field(default_factory=dict)
+    """Size and hash of each file under the URL, as its lines say."""
+    state: tuple[bytes, ...] = ()
+    """The lines and the manifest that were uploaded last."""
+
+
+_UPLOADS: dict[Path, _Upload] = {}
+"""The maps folders that this process uploads."""
+
+
+def fetch_maps(url: str) -> Path:
+    """Return the folder of this machine in which the maps under a URL are made or continued.
+
+    If the maps under the URL are those that this folder uploaded last, it may be ahead of them,
+    and is continued. Otherwise they are downloaded.
+
+    Raises:
+        InputError: the URL cannot be read, or another process of this machine writes to it.
+    """
+    work = cache_folder("outputs") / hashlib.sha256(url.encode()).hexdigest()[:32]
+    work.mkdir(exist_ok=True)
+    folder = work / "maps"
+    _release(folder)  # of an earlier run of this process that failed
+    lock = Lock(work / "lock", f"output {shown_url(url)}")
+    try:
+        check_writable(url)
+        remote = _listed(url)
+        versions = work / VERSIONS_NAME
+        last = read_bytes(versions) if versions.is_file() else b""
+        if last != _versions(remote):
+            shutil.rmtree(folder, ignore_errors=True)
+            _check_maps(remote, url)
+            _download_maps(remote, folder)
+            write_file(versions, _versions(remote))
+        kept = _Upload(url, folder, lock)
+        if FRAMES_NAME in remote:
+            kept.sent = _sums(_lines_of(remote[FRAMES_NAME]))
+    except BaseException:
+        lock.release()
+        raise
+    _UPLOADS[folder] = kept
+    return folder
+
+
+def _listed(url: str) -> dict[str, RemoteFile]:
+    """Return the files of a maps folder under a URL, none where it is not there yet."""
+    try:
+        return list_remote(url)
+    except InputError as error:
+        if error.message.endswith("does not exist"):
+            return {}
+        raise
+
+
+def _versions(remote: dict[str, RemoteFile]) -> bytes:
+    """Return the versions of the lines and the manifest under a URL, empty where there are none."""
+    names = (FRAMES_NAME, MANIFEST_NAME)
+    return _versions_of([remote[name] for name in names if name in remote])
+
+
+def _versions_of(files: Sequence[RemoteFile]) -> bytes:
+    return "\n".join(str(file.described().version) for file in files).encode()
+
+
+def _lines_of(file: RemoteFile) -> list[tuple[bytes, Record]]:
+    """Return the lines of finished frames under a URL."""
+    with download(file) as local:
+        return list(iterate_lines(local.path))
+
+
+def _sums(lines: Sequence[tuple[bytes, Record]]) -> dict[str, Sum]:
+    """Return the size and hash of each file that lines name."""
+    sums: dict[str, Sum] = {}
+    for _, record in lines:
+        for score, file in record["files"].items():
+            size, digest = record["sums"][score]
+            sums[file] = (size, digest)
+    return sums
+
+
+def _check_maps(remote: dict[str, RemoteFile], url: str) -> None:
+    """Raise InputError if there are files under a URL, and no maps."""
+    foreign = remote.keys() - {PROBE_NAME}
+    if foreign and MANIFEST_NAME not in remote:
+        raise InputError(
+            f"output {shown_url(url)} holds {len(foreign)} files and no maps, "
+            f"for example {min(foreign)}",
+            hint="give another --out",
+        )
+
+
+def _download_maps(remote: dict[str, RemoteFile], folder: Path) -> None:
+    """Download the manifest, the lines and the files that the lines name.
+
+    Other files are those of a frame whose line never came, and are made again.
+    """
+    names = [name for name in (*FURTHER_FILES, FRAMES_NAME, MANIFEST_NAME) if name in remote]
+    if FRAMES_NAME in remote:
+        names += [name for name in _sums(_lines_of(remote[FRAMES_NAME])) if name in remote]
+
+    def fetch(name: str) -> None:
+        target = inside(folder, name)
+        with download(remote[name]) as local:
+            write_file(target, read_bytes(local.path))
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for done in [pool.submit(fetch, name) for name in names]:
+            done.result()
+
+
+@contextlib.contextmanager
+def uploading(folder: Path, url: str) -> Iterator[None]:
+    """Upload what is finished every half minute until the end of the block, and at its end.
+
+    Args:
+        folder: what :func:`fetch_maps` returned.
+        url: of the maps; empty if they stay on this machine.
+
+    Raises:
+        PartialFailure: the last upload failed; what was finished is kept on this machine.
+    """
+    if not url:
+        yield
+        return
+    kept = _UPLOADS[folder]
+    stop = threading.Event()
+
+    def keep_uploading() -> None:
+        while not stop.wait(UPLOAD_SECONDS):
+            with contextlib.suppress(InputError):  # the upload at the end says what is wrong
+                _push(kept)
+
+    thread = threading.Thread(target=keep_uploading, name="upload", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        _push_or_say(kept)
+
+
+def finish_upload(folder: Path, url: str) -> None:
+    """Upload what came after the maps, such as a video.
+
+    A finished folder is removed from this machine.
+
+    Raises:
+        PartialFailure: the upload failed; what was finished is kept on this machine.
+    """
+    kept = _UPLOADS[folder]
+    _push_or_say(kept)
+    manifest = read_manifest(folder) or {}
+    if manifest.get("status") == "finished" and not manifest.get("failed"):
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder.parent / VERSIONS_NAME).unlink(missing_ok=True)
+    _release(folder)
+
+
+def _release(folder: Path) -> None:
+    """Let another run write to the URL of a folder; a second call does nothing."""
+    kept = _UPLOADS.pop(folder, None)
+    if kept is not None:
+        kept.lock.release()
+
+
+def _push_or_say(kept: _Upload) -> None:
+    """Upload what is finished.
+
+    Raises:
+        PartialFailure: it failed.
+    """
+    try:
+        _push(kept)
+    except InputError as error:
+        raise PartialFailure(
+            f"uploading failed: {error.message}; finished frames are kept in {kept.folder}, and "
+            "the same command uploads them"
+        ) from error
+
+
+def _push(kept: _Upload) -> None:
+    """Upload the files of finished frames, then their lines, then the manifest."""
+    log = kept.folder / FRAMES_NAME
+    manifest = kept.folder / MANIFEST_NAME
+    if not manifest.is_file():
+        return
+    # The manifest is read first, so that it never says more than the lines.
+    manifest_bytes = read_bytes(manifest)
+    lines = list(iterate_lines(log))
+    sums = _sums(lines)
+    replaced = {name for name, found in sums.items() if kept.sent.get(name, found) != found}
+    if replaced:
+        # Frames that were made again: their lines go before their files change.
+        unchanged = [
+            line for line, record in lines if not replaced.intersection(record["files"].values())
+        ]
+        upload(f"{kept.url}/{FRAMES_NAME}", b"".join(unchanged))
+    coming = {name: found for name, found in sums.items() if kept.sent.get(name) != found}
+    for name in FURTHER_FILES:
+        path = kept.folder / name
+        if path.is_file():
+            found = file_sum(read_bytes(path))
+            if kept.sent.get(name) != found:
+                coming[name] = found
+    lines_bytes = b"".join(line for line, _ in lines)
+    if not coming and kept.state == (lines_bytes, manifest_bytes):
+        return
+    _send(kept, coming)
+    upload(f"{kept.url}/{FRAMES_NAME}", lines_bytes)
+    upload(f"{kept.url}/{MANIFEST_NAME}", manifest_bytes)
+    kept.state = (lines_bytes, manifest_bytes)
+    last = [remote_file(f"{kept.url}/{name}") for name in (FRAMES_NAME, MANIFEST_NAME)]
+    write_file(kept.folder.parent / VERSIONS_NAME, _versions_of(last))
+
+
+def _send(kept: _Upload, coming: dict[str, Sum]) -> None:
+    """Upload files, several at once."""
+
+    def send(name: str) -> None:
+        upload(f"{kept.url}/{name}", read_bytes(inside(kept.folder, name)))
+        kept.sent[name] = coming[name]
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for done in [pool.submit(send, name) for name in coming]:
+            done.result()
