@@ -25,6 +25,8 @@ from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; they may be removed while no run is under way."""
+CACHE_VARIABLE = "SEGUNC_CACHE"
+"""The environment variable that names the folder of the caches."""
 HASH_BLOCK = 1 << 20
 """Bytes of a file that are in memory while it is hashed."""
 MAX_DEPTH = 100
@@ -212,6 +214,14 @@ def user_folder(variable: str, usual: str) -> Path | None:
         return Path(os.environ.get(variable) or Path.home() / usual) / "segunc"
     except RuntimeError:
         return None
+
+
+def cache_place() -> Path | None:
+    """Return the folder of this package's caches, which may not be there yet: ``SEGUNC_CACHE``, or
+    ``segunc`` in the user's own cache; None for a user who has no home and names none.
+    """
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named) if named else user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def check_place(path: Path, *, folder: bool = False) -> None:

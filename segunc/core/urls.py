@@ -29,20 +29,19 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from segunc.core.errors import InputError, NoteWarning, one_line
 from segunc.core.files import (
+    CACHE_VARIABLE,
     PARTIAL_SUFFIX,
+    cache_place,
     inside,
     link_or_copy,
     open_file,
     own_folder,
     read_text,
-    user_folder,
     write_atomically,
 )
 
 Result = TypeVar("Result")
 
-CACHE_VARIABLE = "SEGUNC_CACHE"
-"""Environment variable: the folder of the cache."""
 LIMIT_VARIABLE = "SEGUNC_CACHE_BYTES"
 """Environment variable: the most bytes that downloads may take."""
 DEFAULT_LIMIT = 20 * 10**9
@@ -450,8 +449,7 @@ def cache_folder(name: str = "downloads") -> Path:
     Raises:
         InputError: others can write there, or it cannot be made.
     """
-    place = os.environ.get(CACHE_VARIABLE)
-    cache = Path(place) if place else user_folder("XDG_CACHE_HOME", ".cache")
+    cache = cache_place()
     if cache is None:
         raise InputError(
             "there is no folder for downloads, because this user has no home",

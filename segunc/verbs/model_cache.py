@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, one_line
 from segunc.core.files import (
+    CACHE_VARIABLE,
     PARTIAL_SUFFIX,
     Lock,
+    cache_place,
     file_sha256,
     json_sha256,
     read_record,
-    user_folder,
     write_record,
 )
 from segunc.core.removal import files_below, move_own, remove_partial_folder
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
     from segunc.posteriors.model import Model
 
-CACHE = "SEGUNC_CACHE"
-"""The environment variable that names the folder of the cache."""
 FOLDER = "models"
 """Folder of the entries, in the cache of this package."""
 RECORD = "source.json"
@@ -151,12 +150,13 @@ def cache_folder() -> Path:
     """Return the folder of all entries.
 
     Raises:
-        InputError: the user has no home, and :data:`CACHE` is not set.
+        InputError: the user has no home, and :data:`CACHE_VARIABLE` is not set.
     """
-    named = os.environ.get(CACHE)
-    cache = Path(named) if named else user_folder("XDG_CACHE_HOME", ".cache")
+    cache = cache_place()
     if cache is None:
-        raise InputError("this user has no home folder, so nothing is cached", f"set {CACHE}")
+        raise InputError(
+            "this user has no home folder, so nothing is cached", f"set {CACHE_VARIABLE}"
+        )
     return cache / FOLDER
 
 
@@ -260,7 +260,7 @@ def _entry_name(source: str, digest: str) -> str:
 @contextmanager
 def _reported(source: str, cache: Path) -> Iterator[None]:
     """Make the folder of the cache, and say in one sentence why nothing can be written there."""
-    hint = f"{CACHE}=DIR names another folder"
+    hint = f"{CACHE_VARIABLE}=DIR names another folder"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         if not os.access(cache, os.W_OK | os.X_OK):
