@@ -167,10 +167,17 @@ def class_scores(classes: Tensor, masks: Tensor, mask_size: Any = None) -> Tenso
     Returns:
         ``[N, C, h, w]``, s_c = sum over q of softmax(class_q)_c * sigmoid(mask_q).
     """
+    if masks.dtype in (torch.bfloat16, torch.float16):
+        masks = masks.float()
+        classes = classes.float()
     if mask_size is not None:
         masks = _resized(masks, mask_size)
-    probabilities = classes.softmax(-1)[..., :-1]
-    return torch.einsum("nqc,nqhw->nchw", probabilities, masks.sigmoid())
+    probabilities = classes.softmax(-1)[..., :-1].to(masks.dtype)
+    if not torch.is_autocast_enabled(masks.device.type):
+        return torch.einsum("nqc,nqhw->nchw", probabilities, masks.sigmoid())
+    # Autocast would round the sum over queries to 16 bits, of which the logarithm shows the steps.
+    with torch.autocast(masks.device.type, enabled=False):
+        return torch.einsum("nqc,nqhw->nchw", probabilities, masks.sigmoid())
 
 
 def _resized(values: Tensor, size: Any) -> Tensor:

@@ -129,6 +129,17 @@ class InterpolationCounter(TorchFunctionMode):
 _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "clone"}
 
 
+def _refuse_bfloat16(sampled: Tensor) -> None:
+    """Raise TypeError for a feature map that torch does not sample rightly at points.
+
+    Of bfloat16 maps whose memory is not contiguous, ``grid_sample`` of torch 2.15 reads other
+    memory on a CPU: its results are arbitrary. Autocast gives it float32.
+    """
+    is_exposed = sampled.dtype == torch.bfloat16 and sampled.device.type == "cpu"
+    if is_exposed and not torch.is_autocast_enabled("cpu"):
+        raise TypeError("grid_sample reads wrong memory in bfloat16 on a CPU")
+
+
 class InterpolationWatch(InterpolationCounter):
     """Follows the output of a pass's last interpolation, in the first pass of a frame size.
 
@@ -157,6 +168,8 @@ class InterpolationWatch(InterpolationCounter):
         self.dependence.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is F.grid_sample:
+            _refuse_bfloat16(next(tensors_in((*args, *kwargs.values()))))
         with self.dependence.function():
             output = func(*args, **kwargs)
         # What is read here does not belong to the network's own operations.

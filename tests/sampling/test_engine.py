@@ -585,3 +585,36 @@ def test_training_refuses_images_of_another_range(
     labels = torch.zeros(1, 32, 48, dtype=torch.long)
     with pytest.raises(error, match=reason):
         abnn_task(of_the_package()).loss(images, labels, 0)
+
+
+class Sampling(nn.Module):
+    """Samples features whose memory is not contiguous at points, as deformable attention does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.head = nn.Conv2d(16, 4, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.norm(self.first(images))
+        height, width = features.shape[-2:]
+        rows = torch.linspace(-0.9, 0.9, height)
+        columns = torch.linspace(-0.9, 0.9, width)
+        grid = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)
+        points = grid.expand(len(images), -1, -1, -1).to(features.dtype)
+        tokens = features.flatten(2).transpose(1, 2).contiguous()
+        view = tokens.transpose(1, 2).view(features.shape)
+        return self.head(F.grid_sample(view, points, align_corners=False))
+
+
+def test_features_are_not_sampled_at_points_in_bfloat16() -> None:
+    network = Sampling().eval()
+    with torch.no_grad():
+        expected = network(IMAGES).softmax(1)
+    sampler = Sampler(network, draws=1, precision="bfloat16", scores=("entropy",))
+    prediction = sampler(IMAGES, keep_probabilities=True)
+    assert "grid_sample reads wrong memory in bfloat16" in " ".join(sampler.report.messages)
+    assert prediction.probabilities is not None
+    torch.testing.assert_close(prediction.probabilities, expected, rtol=0, atol=0.02)
