@@ -180,6 +180,12 @@ def test_import_says_that_weights_are_random(place: Place) -> None:
     assert "untrained" in result.description.provenance
 
 
+def test_an_input_that_is_no_image_is_said_before_the_import(place: Place) -> None:
+    with pytest.raises(InputError, match="neither an image nor a video"):
+        segunc.predict(place.source, place.code, out="maps", trust=True)
+    assert place.entries() == []
+
+
 def test_a_network_without_normalisation_layers_has_no_noise(place: Place) -> None:
     source = f"python:{place.module}:plain"
     loaded: list[Any] = []
