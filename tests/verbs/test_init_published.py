@@ -160,6 +160,14 @@ def test_labels_of_other_values_are_read_as_your_own(tmp_path: Path) -> None:
     assert "holds the value 40" in result.notes[0]
 
 
+def test_ids_in_the_layout_of_a_set_in_colour_are_read_as_your_own(tmp_path: Path) -> None:
+    for image, label, values in FORMS["a2d2"][0]:
+        write_frame(tmp_path / "data" / image, tmp_path / "data" / label, list(values)[:3])
+    result = init(tmp_path / "data")
+    assert result.dataset == "folder"
+    assert "holds ids and not the colours of that set" in result.notes[0]
+
+
 def test_options_on_files_are_not_joined_with_a_data_set(tmp_path: Path) -> None:
     root = draw_miniature("camvid", tmp_path / "data")
     words = ("init", root, "--dataset camvid --label-map camvid --out", tmp_path / "mine.yaml")
