@@ -69,7 +69,7 @@ PathLike = str | Path
 
 RAY_ON_THIS_MACHINE = "local"
 """The address of --ray where none is given."""
-OUTPUT_OPTIONS = ("out", "plots", "events")
+OUTPUT_OPTIONS = ("out", "plots", "events", "tags")
 """Options that name a file or folder to write."""
 URL_OPTIONS = ("input", "images", "labels", "anomaly_labels", "maps")
 """Options that also take URLs."""
@@ -965,6 +965,10 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         verdicts (JSON): verdicts that pages exported: check, merge and count them; with --out the
             page shows them
         out (DIR): folder of the page
+        to: page (default), or fiftyone: a data set of FiftyOne, whose files are in --out; verdicts
+            become tags
+        tags (JSON): write the verdicts that tags in FiftyOne give to this file, which --import and
+            all other verbs read
     """
 
     maps: Folder
@@ -977,6 +981,8 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     flag: Names = option([])
     verdicts: Sequence[File] | None = option(None, flags=("--import",))
     out: Folder | None = None
+    to: Literal["page", "fiftyone"] = "page"
+    tags: File | None = None
 
 
 @dataclass(frozen=True)

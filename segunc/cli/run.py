@@ -199,7 +199,10 @@ def _show_review(result: Any, options: opts.ReviewOptions) -> Iterator[str]:
     if result.verdicts:
         yield result.verdicts
     if result.path is not None:
-        yield f"wrote {result.path}; the page shows these verdicts"
+        shown = "" if options.tags else "; the page shows these verdicts"
+        yield f"wrote {result.path}{shown}"
+    if result.dataset:
+        yield f"open the data set {result.dataset} with `fiftyone app launch {result.dataset}`"
     if result.page is not None:
         yield f"open {result.page} in a browser"
 

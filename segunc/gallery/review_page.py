@@ -83,7 +83,7 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
-    shown = _choose_scores(reader, scores)
+    shown = choose_page_scores(reader, scores)
     rows = _choose_rows(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
@@ -184,7 +184,7 @@ def run_id(reader: MapsReader) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
+def choose_page_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
     """Return the scores to show: all, those asked for, or the usual ones."""
     if scores == ["all"]:
         return labelled.choose_scores(reader, None)
@@ -300,18 +300,23 @@ def _write_assets(files: Ledger, title: str) -> Path:
     return files.folder / INDEX
 
 
+def verdict_file(run: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return the content of a file of verdicts on a run, as pages export it."""
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "run": run,
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+    }
+
+
 def write_verdicts(
     out: Path, run: str, verdicts: Sequence[Verdict], files: Ledger | None = None
 ) -> Path:
     """Write the script through which a page shows imported verdicts, and return its path; ``files``
     lists those of the page in ``out``.
     """
-    content = {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "run": run,
-        "verdicts": [asdict(verdict) for verdict in verdicts],
-    }
+    content = verdict_file(run, verdicts)
     files = files or Ledger(out)
     # A page of an earlier version lists no files, and still takes verdicts.
     return write_data(files, "verdicts", content, replace=not files.listed)

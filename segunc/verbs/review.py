@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
 from segunc.decisions.flags import read_thresholds
-from segunc.gallery.review_page import page_of, run_id, write_review, write_verdicts
+from segunc.gallery.fiftyone_dataset import read_tags, write_dataset
+from segunc.gallery.review_page import (
+    page_of,
+    run_id,
+    verdict_file,
+    write_review,
+    write_verdicts,
+)
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import (
+    Verdict,
     agreement_table,
     merge_verdicts,
     note_on_dates,
@@ -36,6 +45,7 @@ class ReviewResult(VerbResult):
         path: the file from which the page takes these verdicts.
         notes: what a user should know.
         failure: how many frames could not be shown whole, in one line; empty where all were.
+        dataset: name of the data set in FiftyOne, if it was asked for.
     """
 
     page: Path | None = None
@@ -43,6 +53,7 @@ class ReviewResult(VerbResult):
     path: Path | None = None
     notes: tuple[str, ...] = ()
     failure: str = ""
+    dataset: str = ""
 
 
 @takes(ReviewOptions)
@@ -55,6 +66,10 @@ def review(options: ReviewOptions) -> ReviewResult:
     >>> review(ReviewOptions(maps=maps, out=folder / "review")).page.name
     'index.html'
     """
+    if options.tags:
+        return _read_tags(Path(options.tags), options)
+    if options.to == "fiftyone":
+        return _write_dataset(options)
     if options.verdicts:
         return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
@@ -76,6 +91,49 @@ def review(options: ReviewOptions) -> ReviewResult:
     record = page_of(Path(options.out)) or {}
     notes = tuple(record.get("notices", ()))
     return ReviewResult(page.resolve(), notes=notes, failure=_failure(record))
+
+
+def _write_dataset(options: ReviewOptions) -> ReviewResult:
+    """Make the data set of FiftyOne.
+
+    Raises:
+        InputError: an option is given that only the page has, or what :func:`write_dataset` raises.
+    """
+    for name, unused in (("apart", 5.0), ("limit", None), ("blind", "auto")):
+        if getattr(options, name) != unused:
+            raise InputError(
+                f"--to fiftyone takes no --{name}, which is for the page",
+                hint=f"leave out --{name}",
+            )
+    if not options.out:
+        raise InputError("the files of the data set have no place", hint="--out fiftyone")
+    reader = open_maps(Path(options.maps))
+    verdicts: list[Verdict] = []
+    if options.verdicts:
+        run = run_id(reader)
+        lists = [read_verdicts(Path(path), run, reader.frames) for path in options.verdicts]
+        verdicts = merge_verdicts(lists)
+    with ConsoleProgress() as progress:
+        written = write_dataset(
+            Path(options.maps),
+            Path(options.out),
+            label_sources(options),
+            progress.count,
+            images=options.images,
+            scores=options.scores,
+            fps=options.fps,
+            flag=read_thresholds(options.flag),
+            verdicts=verdicts,
+        )
+    return ReviewResult(notes=tuple(written.notes), failure=written.failure, dataset=written.name)
+
+
+def _read_tags(path: Path, options: ReviewOptions) -> ReviewResult:
+    """Write the verdicts of FiftyOne's tags as a file, and count them."""
+    reader = open_maps(Path(options.maps))
+    verdicts = read_tags(Path(options.maps))
+    write_json(path, verdict_file(run_id(reader), verdicts))
+    return ReviewResult(verdicts=summary_table(verdicts, len(reader.frames)), path=path)
 
 
 def _failure(record: Mapping[str, Any]) -> str:
