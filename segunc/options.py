@@ -368,6 +368,11 @@ SEEDS = (
     'train one network for each seed, in ``out/seed-A`` and so on; ``finetune(method="ensemble")``'
     " makes an ensemble of them"
 )
+RAY_ADDRESS = (
+    "address of the Ray cluster whose nodes compute: ``HOST:PORT``, ``auto`` for the cluster that"
+    " this machine belongs to, or ``local`` for several processes of this machine. Needs"
+    " segunc[ray]"
+)
 GROUPS = (
     "group of each frame by its name, or a regular expression: a frame's group is the first group,"
     " or else the whole match, in its name. All other frames form the group ``other``. Each group"
@@ -774,9 +779,9 @@ class PredictOptions(SamplingOptions, SourceOptions):
         end (TIME): stop before this moment of a video, in seconds or as HH:MM:SS
         shard (I/N): process only part I of N parts of the frames. All parts use the same --out, at
             the same time or one after another
-        ray (ADDRESS): compute on all machines of the Ray cluster at this address, HOST:PORT or auto
-            for the cluster of this machine. Without an address, compute in several processes of
-            this machine. Needs segunc[ray]
+        ray (ADDRESS): compute on the nodes of the Ray cluster at HOST:PORT, or of the cluster that
+            this machine belongs to (auto). Without an address, compute in several processes of this
+            machine. Needs segunc[ray]
         mask (PNG): image that is black where frames are left out (e.g. at the bonnet): there maps
             are read as 0, and statistics do not count them
         all_images: take every image of a folder as a frame, even if it looks like a label
@@ -796,7 +801,7 @@ class PredictOptions(SamplingOptions, SourceOptions):
     start: str | None = None
     end: str | None = None
     shard: str | None = None
-    ray: str | None = option(None, nargs="?", const=RAY_ON_THIS_MACHINE)
+    ray: str | None = option(None, nargs="?", const=RAY_ON_THIS_MACHINE, in_python=RAY_ADDRESS)
     mask: File | None = None
     all_images: bool = False
     verify: bool = False
