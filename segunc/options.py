@@ -71,8 +71,6 @@ RAY_ON_THIS_MACHINE = "local"
 """The address of --ray where none is given."""
 OUTPUT_OPTIONS = ("out", "plots", "events", "tags")
 """Options that name a file or folder to write."""
-URL_OPTIONS = ("input", "images", "labels", "anomaly_labels", "maps")
-"""Options that also take URLs."""
 
 
 class Verb(Protocol[OptionFields, OptionsOfVerb, Result]):
@@ -341,6 +339,7 @@ def frame_groups(text: str) -> str | dict[str, str]:
 
 Folder = Annotated[PathLike, "folder"]
 ModelFolder = Annotated[PathLike, "folder", "source"]  # or a source of networks
+FolderOrUrl = Annotated[PathLike, "folder", "url"]
 File = Annotated[PathLike, "file"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
@@ -503,7 +502,8 @@ class Options:
             check_value(flag, value, hint, "see --help")
             if Path in kinds:
                 _check_path_is_named(flag, value)
-            if option_field.name in OUTPUT_OPTIONS and value:
+            may_be_url = "url" in kinds and is_url(value)
+            if option_field.name in OUTPUT_OPTIONS and value and not may_be_url:
                 _check_output(flag, value, kinds)
 
 
@@ -517,8 +517,10 @@ def _check_output(flag: str, value: Any, kinds: Sequence[Any]) -> None:
     """Raise InputError where the place of an output is taken by something of another kind."""
     if "folder" not in kinds and "file" not in kinds:
         return
-    if is_url(value):  # a verb that writes under URLs says so in its own words
-        return
+    if is_url(value):
+        raise InputError(
+            f"{flag} {shown_url(value)} is a URL", hint=f"give {flag} a path of this machine"
+        )
     try:
         check_place(Path(value), folder="folder" in kinds)
     except InputError as error:
@@ -566,7 +568,7 @@ class TruthOptions:
             not trained on them (may be repeated)
     """
 
-    anomaly_labels: Folder | None = None
+    anomaly_labels: FolderOrUrl | None = None
     dataset: str | None = None
     root: Folder | None = None
     split: str | None = None
@@ -584,7 +586,7 @@ class ClassTruthOptions(TruthOptions):
     """
 
     label_map: str | None = None
-    labels: Folder | None = None
+    labels: FolderOrUrl | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -758,14 +760,16 @@ class FinetuneOptions(DeviceOptions, SourceOptions):
 
 @dataclass(frozen=True)
 class PredictOptions(SamplingOptions, SourceOptions):
-    """Write uncertainty maps of images, folders and videos.
+    """Write uncertainty maps of images, folders, videos and cameras of recordings.
 
     Args:
         model (DIR|SOURCE): model folder, or a network by its source, such as smp:DIR, which is
             imported once and kept, with noise
-        input (PATH): images, folders, glob patterns or videos; each of several inputs gets its own
+        input (PATH): images, folders, glob patterns, videos or topics of recordings, such as
+            drive.mcap:/camera/front, as paths or URLs; each of several inputs gets its own
             sub-folder of --out
-        out (DIR): maps folder to write; the same command continues a run that was stopped
+        out (DIR): maps folder to write, a path or an s3:// or gs:// URL; the same command continues
+            a run that was stopped
         compact: write maps of half the height and width, with 8-bit codes of scores in 0..1; they
             take about a tenth of the bytes
         overlay: also write overlays (and a video, for video input) of anomaly if it is written,
@@ -775,8 +779,8 @@ class PredictOptions(SamplingOptions, SourceOptions):
         scores (A,B): scores to write (default: those that every model has, and anomaly if it was
             fitted on the model)
         every (N): take every N-th frame (default 1)
-        start (TIME): start at this moment of a video, in seconds or as HH:MM:SS
-        end (TIME): stop before this moment of a video, in seconds or as HH:MM:SS
+        start (TIME): start at this moment of a video or recording, in seconds or as HH:MM:SS
+        end (TIME): stop before this moment of a video or recording, in seconds or as HH:MM:SS
         shard (I/N): process only part I of N parts of the frames. All parts use the same --out, at
             the same time or one after another
         ray (ADDRESS): compute on the nodes of the Ray cluster at HOST:PORT, or of the cluster that
@@ -792,7 +796,7 @@ class PredictOptions(SamplingOptions, SourceOptions):
 
     model: ModelFolder
     input: PathLike | Sequence[PathLike]
-    out: Folder
+    out: FolderOrUrl
     compact: bool = False
     overlay: bool = False
     flag: Names = option([])
@@ -852,7 +856,7 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
         plots (DIR): folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)
     """
 
-    maps: Folder | None = field(default=None, kw_only=False, metadata={"exclusive": True})
+    maps: FolderOrUrl | None = field(default=None, kw_only=False, metadata={"exclusive": True})
     model: ModelFolder | None = option(None, exclusive=True)
     config: File | None = None
     verdicts: Sequence[File] | None = None
@@ -922,7 +926,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
             flags about the same share of every frame
     """
 
-    maps: Folder
+    maps: FolderOrUrl
     out: File
     control: Literal[
         "missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"
@@ -976,7 +980,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
             all other verbs read
     """
 
-    maps: Folder
+    maps: FolderOrUrl
     images: str | None = None
     scores: Names | None = None
     apart: NonNegativeFloat = 5.0
@@ -1013,7 +1017,7 @@ class SummaryOptions(DeviceOptions):
         out (CSV): also write both lists as a table
     """
 
-    maps: Folder
+    maps: FolderOrUrl
     score: str | None = None
     statistic: Literal["region", "mean", "p99", "max", "component"] | None = None
     top: PositiveInt = 10
@@ -1053,7 +1057,7 @@ class MonitorOptions(Options):
     """
 
     threshold: File
-    maps: Folder
+    maps: FolderOrUrl
     reference: Folder | None = None
     verdicts: Sequence[File] | None = None
     statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
@@ -1089,7 +1093,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
             line of images, predictions, scores and flagged regions
     """
 
-    maps: Folder
+    maps: FolderOrUrl
     out: Folder
     score: Names | None = None
     frames: Names | None = None
@@ -1188,7 +1192,7 @@ class ExportOptions(Options, SourceOptions):
     model: ModelFolder | None = None
     to: Literal["onnx", "triton", "pt2", "smiyc", "fishyscapes"]
     out: Folder
-    maps: Folder | None = None
+    maps: FolderOrUrl | None = None
     score: str | None = None
     method: str | None = None
     track: str | None = None

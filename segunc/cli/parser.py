@@ -25,7 +25,6 @@ from segunc.core.terminal import say, visible
 from segunc.core.urls import is_url, split_topic
 from segunc.options import (
     OUTPUT_OPTIONS,
-    URL_OPTIONS,
     flags_of,
     is_source,
     option_fields,
@@ -261,7 +260,7 @@ def check_options(options: Any) -> None:
                 continue
             if may_be_pattern:
                 name, _ = split_topic(name)
-            if is_url(name) and field.name in URL_OPTIONS:
+            if is_url(name) and (may_be_pattern or "url" in parts):
                 continue
             if not (may_be_pattern and glob.has_magic(str(name))):
                 must_be_folder = "folder" in parts

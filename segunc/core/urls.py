@@ -190,14 +190,16 @@ def list_remote(url: str) -> dict[str, RemoteFile]:
     system, path = _system_of(url)
     system.invalidate_cache()
     is_http = "http" in _protocols(system)
+    # By default folders that cannot be listed are left out without a word.
+    strict = {"on_error": "raise"} if is_http else {}
     root = root_of(path)
     if root == path:
         if is_http and not path.endswith("/"):
             # Servers redirect to this address, relative to which they write their links.
             path += "/"
-        found = _tried(shown_url(url), lambda: system.find(path, detail=True))
+        found = _tried(shown_url(url), lambda: system.find(path, detail=True, **strict))
     else:
-        found = _tried(shown_url(url), lambda: system.glob(path, detail=True))
+        found = _tried(shown_url(url), lambda: system.glob(path, detail=True, **strict))
     shown_root = root_of(shown_url(url)).rstrip("/")
     files: dict[str, RemoteFile] = {}
     for name, info in found.items():

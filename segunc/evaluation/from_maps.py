@@ -16,7 +16,7 @@ from segunc.decisions.flags import calibrated_frames, check_promises
 from segunc.evaluation.evaluator import DEFAULT_MEASURES, Evaluator, Measures, Read, Result
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import Labels, LabelSources, ReviewLabels, choose_scores
+from segunc.maps.labelled import Labels, LabelSources, ReviewLabels, choose_scores, folder_of
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Mask
 from segunc.maps.shards import frame_times
@@ -129,7 +129,7 @@ def _unmatched(
     if isinstance(source, Mapping):
         every_label = set(source.values())
     else:
-        every_label = set(possible_labels(Path(str(source))))
+        every_label = set(possible_labels(folder_of(source)))
     return {
         f"frames_without_{kind}_label": len(set(names) - files.keys()),
         f"{kind}_labels_without_frame": len(every_label - set(files.values())),

@@ -50,6 +50,11 @@ Labels = Path | LabelFolder | Mapping[str, Path]
 """A folder whose files are found by the frames' names, or the file of each frame by name."""
 
 
+def folder_of(labels: Path | LabelFolder) -> Path:
+    """Return the folder on this machine that holds labels."""
+    return labels.path if isinstance(labels, LabelFolder) else labels
+
+
 def open_maps(folder: Path) -> MapsReader:
     """Open a maps folder.
 
@@ -298,8 +303,7 @@ def _label_files(
         return False
 
     layouts = labels.layouts if isinstance(labels, LabelFolder) else ()
-    folder = labels.path if isinstance(labels, LabelFolder) else labels
-    return find_labels(folder, frames, layouts, is_frame)
+    return find_labels(folder_of(labels), frames, layouts, is_frame)
 
 
 def _listed_labels(

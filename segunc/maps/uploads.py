@@ -85,11 +85,11 @@ def fetch_maps(url: str) -> Path:
     try:
         check_writable(url)
         remote = _listed(url)
+        _check_maps(remote, url)
         versions = work / VERSIONS_NAME
         last = read_bytes(versions) if versions.is_file() else b""
         if last != _versions(remote):
             shutil.rmtree(folder, ignore_errors=True)
-            _check_maps(remote, url)
             _download_maps(remote, folder)
             write_file(versions, _versions(remote))
         kept = _Upload(url, folder, lock)

@@ -107,7 +107,7 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
             )
     if not options.out:
         raise InputError("the files of the data set have no place", hint="--out fiftyone")
-    reader = open_maps(Path(options.maps))
+    reader = open_maps(local_folder(options.maps))
     verdicts: list[Verdict] = []
     if options.verdicts:
         run = run_id(reader)
@@ -115,7 +115,7 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
         verdicts = merge_verdicts(lists)
     with ConsoleProgress() as progress:
         written = write_dataset(
-            Path(options.maps),
+            local_folder(options.maps),
             Path(options.out),
             label_sources(options),
             progress.count,
@@ -130,8 +130,8 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
 
 def _read_tags(path: Path, options: ReviewOptions) -> ReviewResult:
     """Write the verdicts of FiftyOne's tags as a file, and count them."""
-    reader = open_maps(Path(options.maps))
-    verdicts = read_tags(Path(options.maps))
+    reader = open_maps(local_folder(options.maps))
+    verdicts = read_tags(local_folder(options.maps))
     write_json(path, verdict_file(run_id(reader), verdicts))
     return ReviewResult(verdicts=summary_table(verdicts, len(reader.frames)), path=path)
 

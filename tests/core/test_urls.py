@@ -204,6 +204,25 @@ def test_a_folder_is_listed_with_its_folders(server: FileServer) -> None:
         assert local.path.read_bytes() == b"2"
 
 
+@pytest.mark.parametrize("pattern", ["", "/**/*.png"])
+def test_a_folder_that_cannot_be_listed_is_said(pattern: str, server: FileServer) -> None:
+    (server.root / "x" / "secret").mkdir(parents=True)
+    (server.root / "x" / "a.png").write_bytes(b"1")
+    server.forbidden = "secret"
+    with pytest.raises(InputError, match="may not be read with the present account"):
+        list_remote(f"{server.url}/x{pattern}")
+
+
+def test_a_folder_that_is_not_there_is_said(server: FileServer) -> None:
+    with pytest.raises(InputError, match="/x does not exist"):
+        list_remote(f"{server.url}/x")
+
+
+def test_a_server_that_does_not_list_is_said() -> None:
+    with pytest.raises(InputError, match="cannot be read, after 4 tries"):
+        list_remote("http://127.0.0.1:9/x")
+
+
 def test_a_pattern_is_listed(server: FileServer) -> None:
     (server.root / "x").mkdir()
     for name in ("a1.png", "a2.png", "b.png"):
