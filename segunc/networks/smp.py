@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import segmentation_models_pytorch as smp
 import timm
-from torch import nn
+from torch import Tensor, nn
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
@@ -19,6 +19,8 @@ from segunc.networks.import_sources import Found, Wishes
 from segunc.networks.weights import load_foreign, read_state
 
 Triple = tuple[float, float, float]
+CHANNELS = "in_channels"
+"""Option of a network of grey frames, 1; without it a network takes three channels."""
 _NAMES_OF_TIMM = {
     "inceptionv4": "inception_v4",
     "inceptionresnetv2": "inception_resnet_v2",
@@ -33,6 +35,24 @@ _ELSEWHERE = ("pretrained", "checkpoint", "cache")
 """Beginnings of arguments of timm that say where weights are read from."""
 
 
+class Grey(nn.Module):
+    """Give a network of one channel the first of three: a grey frame has the same values in each.
+    The names of its weights are the network's own, behind ``network.``.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The encoder of the network."""
+        return cast(nn.Module, self.network.encoder)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return cast(Tensor, self.network(images[:, :1]))
+
+
 def architectures() -> dict[str, type]:
     """Return the smp architectures by class name."""
     return {cls.__name__: cls for cls in smp.MODEL_ARCHITECTURES_MAPPING.values()}
@@ -43,20 +63,22 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     :mod:`segunc.networks.model_folder`.
     """
     architecture = _architecture_of(description)
+    options = dict(description.options)
+    channels = options.pop(CHANNELS, 3)
     try:
         body = architecture(
             encoder_name=description.encoder,
             encoder_weights=None,
-            in_channels=3,
+            in_channels=channels,
             classes=description.num_classes,
-            **description.options,
+            **options,
         )
     except Exception as error:  # smp, timm and torch have none in common for wrong arguments
         if is_out_of_memory(error):
             raise
         message = f"smp cannot build {description.architecture} with encoder {description.encoder}"
         raise InputError(f"{message}: {_reason_of(error)}") from error
-    return body, _stride_of(body)
+    return Grey(body) if channels == 1 else body, _stride_of(body)
 
 
 def _architecture_of(description: NetworkDescription) -> Any:
@@ -76,9 +98,11 @@ def _architecture_of(description: NetworkDescription) -> Any:
         raise InputError(
             f"encoder '{description.encoder}' is a place, not the name of an architecture"
         )
-    reserved = [
-        name for name in description.options if name in RESERVED or name.startswith(_ELSEWHERE)
-    ]
+    options = {name: value for name, value in description.options.items() if name != CHANNELS}
+    if description.options.get(CHANNELS, 1) != 1:
+        message = f"a network for {description.options[CHANNELS]} channels is not supported"
+        raise InputError(message, hint="networks take three channels, or one of grey frames")
+    reserved = [name for name in options if name in RESERVED or name.startswith(_ELSEWHERE)]
     if reserved:
         message = f"network options {sorted(reserved)} are not options of the architecture"
         raise InputError(message, hint="remove them")
@@ -86,7 +110,7 @@ def _architecture_of(description: NetworkDescription) -> Any:
     if not description.encoder.startswith("tu-"):
         parameters = inspect.signature(architecture).parameters
         parameter_names = [name for name in parameters if name not in (*RESERVED, "kwargs")]
-        unknown = [name for name in description.options if name not in parameter_names]
+        unknown = [name for name in options if name not in parameter_names]
         if unknown:
             message = f"{architecture.__name__} has no option '{unknown[0]}'"
             raise InputError(message, hint=f"its options are {', '.join(parameter_names)}")
@@ -117,7 +141,8 @@ def _stride_of(body: Any) -> int:
 
 def read(name: str, wishes: Wishes) -> Found:
     """Return a network from the folder that smp's ``save_pretrained`` wrote, with the normalisation
-    of its encoder's weights, if any.
+    of its encoder's weights, if any. Of a network of grey frames the user says the normalisation,
+    because those weights are of colour images.
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -126,9 +151,10 @@ def read(name: str, wishes: Wishes) -> Found:
     config = read_json(folder / "config.json", "what smp's save_pretrained writes")
     architecture = str(config.pop("_model_class", ""))
     encoder = str(config.get("encoder_name", ""))
-    channels = config.get("in_channels", 3)
-    if channels != 3:
-        raise InputError(f"{folder} holds a network for {channels} channels, not three")
+    channels = config.get(CHANNELS, 3)
+    if channels not in (1, 3):
+        message = f"{folder} holds a network for {channels} channels, not for three or one"
+        raise InputError(message, hint="frames are colour or grey; others cannot be read")
     if architecture not in architectures():
         raise InputError(
             f"{folder} holds '{architecture}', which is none of smp's {', '.join(architectures())}"
@@ -136,9 +162,11 @@ def read(name: str, wishes: Wishes) -> Found:
     accepted = inspect.signature(architectures()[architecture]).parameters
     options = {k: v for k, v in config.items() if k in accepted and k not in RESERVED}
     options.update(wishes.arguments)
+    if channels == 1:
+        options[CHANNELS] = 1
     mean: Triple | None = None
     std: Triple | None = None
-    if config.get("encoder_weights"):
+    if config.get("encoder_weights") and channels == 3:
         mean, std = encoder_normalisation(encoder)
     description = wishes.description(
         SMP, architecture, encoder=encoder, options=options, mean=mean, std=std

@@ -185,7 +185,10 @@ def test_one_output_is_no_softmax() -> None:
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
-        ({"_model_class": "Unet", "in_channels": 4}, "a network for 4 channels, not three"),
+        (
+            {"_model_class": "Unet", "in_channels": 4},
+            "a network for 4 channels, not for three or one",
+        ),
         ({"_model_class": "Nobody", "in_channels": 3}, "holds 'Nobody', which is none of smp's"),
     ],
     ids=["channels", "architecture"],

@@ -109,6 +109,19 @@ def test_smp_reads_what_save_pretrained_wrote(tmp_path: Path) -> None:
     assert load_network(tmp_path / "again").description.mean == (0.485, 0.456, 0.406)
 
 
+def test_a_network_of_grey_frames_sees_one_channel(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    options = {"encoder_weights": None, "classes": 3, "decoder_pyramid_channels": 32}
+    theirs = smp.FPN("resnet18", in_channels=1, **options)
+    theirs.save_pretrained(tmp_path / "theirs")
+    normal = {"mean": (0.4, 0.4, 0.4), "std": (0.2, 0.2, 0.2)}
+    ours = imported(tmp_path, f"smp:{tmp_path / 'theirs'}", **normal)
+    grey = IMAGES[:, :1]
+    expected = logits(theirs, (grey - 0.4) / 0.2)
+    torch.testing.assert_close(logits(ours, grey.expand(-1, 3, -1, -1)), expected)
+    assert ours.description.options["in_channels"] == 1
+
+
 MODULE = """
 import torch
 from torch import nn
