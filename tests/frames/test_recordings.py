@@ -130,7 +130,7 @@ def test_a_topic_that_is_not_there_is_said_with_those_that_are(
 
 def test_a_topic_of_other_messages_is_said(tmp_path: Path) -> None:
     path = recordings.write_mcap(tmp_path / "drive.mcap", [camera(FRONT, 2)], other=["/lidar"])
-    with pytest.raises(InputError, match="topic /lidar of .* holds sensor_msgs/PointCloud2, not"):
+    with pytest.raises(InputError, match=r"topic /lidar of .* holds sensor_msgs/PointCloud2, not"):
         open_source(f"{path}:/lidar")
 
 
