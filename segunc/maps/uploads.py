@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.files import Lock, inside, read_bytes, write_file
+from segunc.core.files import (
+    Lock,
+    file_sha256,
+    inside,
+    json_bytes,
+    read_bytes,
+    read_text,
+    write_file,
+)
 from segunc.core.urls import (
     CONNECTIONS,
     PROBE_NAME,
@@ -27,7 +35,6 @@ from segunc.core.urls import (
     check_writable,
     download,
     list_remote,
-    remote_file,
     shown_url,
     upload,
 )
@@ -41,12 +48,16 @@ from segunc.maps.shards import (
     Sum,
     file_sum,
     iterate_lines,
+    seal,
 )
 
 UPLOAD_SECONDS = 30.0
 """Time between two uploads of a run."""
-VERSIONS_NAME = "versions.txt"
-"""Beside a working folder: the versions of the lines and the manifest that it uploaded last."""
+HISTORY_NAME = "uploaded.txt"
+"""Beside a working folder: the hash of each state of its lines and its manifest, before and after
+it was uploaded.
+"""
+STATE_FILES = (FRAMES_NAME, MANIFEST_NAME)
 FURTHER_FILES = (MASK_NAME, OVERLAY_VIDEO)
 """Files of a maps folder that belong to no frame."""
 
@@ -62,6 +73,8 @@ class _Upload:
     """Size and hash of each file under the URL, as its lines say."""
     state: tuple[bytes, ...] = ()
     """The lines and the manifest that were uploaded last."""
+    is_running: bool = False
+    """Whether the manifest under the URL says that frames are coming."""
 
 
 _UPLOADS: dict[Path, _Upload] = {}
@@ -71,8 +84,8 @@ _UPLOADS: dict[Path, _Upload] = {}
 def fetch_maps(url: str) -> Path:
     """Return the folder of this machine in which the maps under a URL are made or continued.
 
-    If the maps under the URL are those that this folder uploaded last, it may be ahead of them,
-    and is continued. Otherwise they are downloaded.
+    If the maps under the URL are as this folder uploaded them, it may be ahead of them, and is
+    continued. Otherwise another machine went on with them, and they are downloaded.
 
     Raises:
         InputError: the URL cannot be read, or another process of this machine writes to it.
@@ -86,12 +99,13 @@ def fetch_maps(url: str) -> Path:
         check_writable(url)
         remote = _listed(url)
         _check_maps(remote, url)
-        versions = work / VERSIONS_NAME
-        last = read_bytes(versions) if versions.is_file() else b""
-        if last != _versions(remote):
+        if not _is_own(work / HISTORY_NAME, remote):
             shutil.rmtree(folder, ignore_errors=True)
+            (work / HISTORY_NAME).unlink(missing_ok=True)
             _download_maps(remote, folder)
-            write_file(versions, _versions(remote))
+            for name in STATE_FILES:
+                if name in remote:
+                    _note(work / HISTORY_NAME, "done", read_bytes(folder / name))
         kept = _Upload(url, folder, lock)
         if FRAMES_NAME in remote:
             kept.sent = _sums(_lines_of(remote[FRAMES_NAME]))
@@ -112,14 +126,35 @@ def _listed(url: str) -> dict[str, RemoteFile]:
         raise
 
 
-def _versions(remote: dict[str, RemoteFile]) -> bytes:
-    """Return the versions of the lines and the manifest under a URL, empty where there are none."""
-    names = (FRAMES_NAME, MANIFEST_NAME)
-    return _versions_of([remote[name] for name in names if name in remote])
+def _is_own(history: Path, remote: dict[str, RemoteFile]) -> bool:
+    """Return whether the maps under a URL are as this machine uploaded them last.
+
+    They are also its own if it never came to upload any, and there are none.
+    """
+    words = read_text(history).split() if history.is_file() else []
+    states = dict(zip(words[1::2], words[::2], strict=True))
+    if MANIFEST_NAME not in remote:
+        return "done" not in states.values()
+    for name in STATE_FILES:
+        if name in remote:
+            with download(remote[name]) as local:
+                if file_sha256(local.path) not in states:
+                    return False
+    return True
 
 
-def _versions_of(files: Sequence[RemoteFile]) -> bytes:
-    return "\n".join(str(file.described().version) for file in files).encode()
+def _note(history: Path, word: str, data: bytes) -> None:
+    """Add that a state is about to be uploaded (``begun``), or was (``done``)."""
+    before = read_bytes(history) if history.is_file() else b""
+    write_file(history, before + f"{word} {hashlib.sha256(data).hexdigest()}\n".encode())
+
+
+def _upload_state(kept: _Upload, name: str, data: bytes) -> None:
+    """Upload the lines or the manifest, so that a later run knows them for its own."""
+    history = kept.folder.parent / HISTORY_NAME
+    _note(history, "begun", data)
+    upload(f"{kept.url}/{name}", data)
+    _note(history, "done", data)
 
 
 def _lines_of(file: RemoteFile) -> list[tuple[bytes, Record]]:
@@ -213,7 +248,7 @@ def finish_upload(folder: Path, url: str) -> None:
     manifest = read_manifest(folder) or {}
     if manifest.get("status") == "finished" and not manifest.get("failed"):
         shutil.rmtree(folder, ignore_errors=True)
-        (folder.parent / VERSIONS_NAME).unlink(missing_ok=True)
+        (folder.parent / HISTORY_NAME).unlink(missing_ok=True)
     _release(folder)
 
 
@@ -249,13 +284,6 @@ def _push(kept: _Upload) -> None:
     manifest_bytes = read_bytes(manifest)
     lines = list(iterate_lines(log))
     sums = _sums(lines)
-    replaced = {name for name, found in sums.items() if kept.sent.get(name, found) != found}
-    if replaced:
-        # Frames that were made again: their lines go before their files change.
-        unchanged = [
-            line for line, record in lines if not replaced.intersection(record["files"].values())
-        ]
-        upload(f"{kept.url}/{FRAMES_NAME}", b"".join(unchanged))
     coming = {name: found for name, found in sums.items() if kept.sent.get(name) != found}
     for name in FURTHER_FILES:
         path = kept.folder / name
@@ -264,14 +292,30 @@ def _push(kept: _Upload) -> None:
             if kept.sent.get(name) != found:
                 coming[name] = found
     lines_bytes = b"".join(line for line, _ in lines)
-    if not coming and kept.state == (lines_bytes, manifest_bytes):
+    state = (lines_bytes, manifest_bytes)
+    if not coming and kept.state == state:
         return
+    if coming and not kept.is_running:
+        _upload_state(kept, MANIFEST_NAME, _as_running(kept.folder))
+        kept.is_running = True
+    replaced = coming.keys() & kept.sent.keys()
+    if replaced:
+        # Frames that were made again: their lines go before their files change.
+        unchanged = [
+            line for line, record in lines if replaced.isdisjoint(record["files"].values())
+        ]
+        _upload_state(kept, FRAMES_NAME, b"".join(unchanged))
     _send(kept, coming)
-    upload(f"{kept.url}/{FRAMES_NAME}", lines_bytes)
-    upload(f"{kept.url}/{MANIFEST_NAME}", manifest_bytes)
-    kept.state = (lines_bytes, manifest_bytes)
-    last = [remote_file(f"{kept.url}/{name}") for name in (FRAMES_NAME, MANIFEST_NAME)]
-    write_file(kept.folder.parent / VERSIONS_NAME, _versions_of(last))
+    _upload_state(kept, FRAMES_NAME, lines_bytes)
+    _upload_state(kept, MANIFEST_NAME, manifest_bytes)
+    kept.state = state
+    kept.is_running = False
+
+
+def _as_running(folder: Path) -> bytes:
+    """Return the manifest of a folder as it is before the first line."""
+    state = {"status": "running", "finished": 0, "failed": []}
+    return json_bytes(seal({**(read_manifest(folder) or {}), **state}))
 
 
 def _send(kept: _Upload, coming: dict[str, Sum]) -> None:

@@ -18,6 +18,7 @@ from segunc.frames.source import Frame, Selection
 from segunc.frames.sources import open_source, plan_inputs, recorded_images
 from tests.maps.fakes import folder_bytes, predict, write_pictures, write_video
 from tests.support.file_server import FileServer, serving
+from tests.support.s3_server import empty_bucket, serving_s3
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
 Upload = Callable[[Path], str]
@@ -46,28 +47,14 @@ def web(tmp_path: Path) -> Iterator[FileServer]:
 
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
-    pytest.importorskip("s3fs", reason="the extra cloud is not installed")
-    moto = pytest.importorskip("moto.server", reason="the extra dev is not installed")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with serving_s3() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture
 def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A file system with the empty bucket ``drives``."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
-    system = fsspec.filesystem("s3")
-    system.invalidate_cache()
-    if system.exists("drives"):
-        system.rm("drives", recursive=True)
-    system.mkdir("drives")
-    return system
+    return empty_bucket(s3_endpoint, "drives", monkeypatch)
 
 
 @pytest.fixture(params=["memory", "http", "s3"])

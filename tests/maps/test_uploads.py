@@ -21,6 +21,7 @@ from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.store import MapsWriter
 from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from tests.maps.fakes import folder_bytes, manifest, predict, process, write_pictures
+from tests.support.s3_server import empty_bucket, serving_s3
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
 URL = "memory://results/maps"
@@ -43,7 +44,7 @@ def images(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def upload_maps(images: Path, fail_at: str = "") -> Summary:
+def upload_maps(images: Path, fail_at: str = "", url: str = URL) -> Summary:
     """Predict into the URL; the frame of a name ends the run."""
 
     def failing(frame: Any) -> Any:
@@ -51,10 +52,10 @@ def upload_maps(images: Path, fail_at: str = "") -> Summary:
             raise KeyboardInterrupt
         return process(frame)
 
-    out = fetch_maps(URL)
-    with uploading(out, URL):
+    out = fetch_maps(url)
+    with uploading(out, url):
         summary = run_pipeline(open_source(images), failing, MapsWriter(out, manifest()))
-    finish_upload(out, URL)
+    finish_upload(out, url)
     return summary
 
 
@@ -115,6 +116,28 @@ def test_a_run_that_was_ended_goes_on(
     assert without_manifest(remote(system)) == folder_bytes(tmp_path / "local")
 
 
+def test_a_bucket_of_s3_holds_the_files_of_a_local_run(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict(images, tmp_path / "local")
+    url = "s3://results/drive/maps"
+    with serving_s3() as endpoint:
+        empty_bucket(endpoint, "results", monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            upload_maps(images, "b/frame_002", url)
+        forget_this_machine(tmp_path, monkeypatch)
+        assert upload_maps(images, url=url).skipped == 2
+        assert folder_bytes(download_folder(url)) == folder_bytes(tmp_path / "local")
+
+
+def test_maps_that_were_removed_under_the_url_begin_anew(images: Path, system: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        upload_maps(images, fail_at="b/frame_002")
+    system.store.clear()
+    summary = upload_maps(images)
+    assert (summary.finished, summary.skipped) == (4, 0)
+
+
 def test_a_finished_run_is_read_back_and_skipped(images: Path, system: Any) -> None:
     upload_maps(images)
     before = without_manifest(remote(system))
@@ -155,13 +178,14 @@ def test_frames_that_are_made_again_lose_their_lines_first(
 
     monkeypatch.setattr(type(system), "pipe_file", pipe_file)
     assert upload_maps(images).finished == 4
-    probe, first, *others, lines, last = states
-    assert (probe, first, lines, last) == (4, 0, 4, 4)
+    probe, running, first, *others, lines, last = states
+    assert (probe, running, first, lines, last) == (4, 4, 0, 4, 4)
     assert others == [0] * 16
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_upload_that_fails_is_said_and_made_up_for(
-    images: Path, tmp_path: Path, system: Any, monkeypatch: pytest.MonkeyPatch
+    elsewhere: bool, images: Path, tmp_path: Path, system: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predict(images, tmp_path / "local")
     plain = type(system).pipe_file
@@ -180,8 +204,11 @@ def test_an_upload_that_fails_is_said_and_made_up_for(
     assert "finished frames are kept in" in text
     assert "\n" not in text
     assert "frames.jsonl" not in remote(system)
+    assert json.loads(remote(system)["manifest.json"])["status"] == "running"
+    if elsewhere:
+        forget_this_machine(tmp_path, monkeypatch)
     summary = upload_maps(images)
-    assert (summary.finished, summary.skipped) == (0, 4)
+    assert summary.finished == (4 if elsewhere else 0)
     assert without_manifest(remote(system)) == folder_bytes(tmp_path / "local")
 
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 
@@ -36,9 +35,9 @@ class FileServer:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers for one :class:`FileServer`, which a class made from this one names."""
+    """Answers one request; a subclass for each server has its files."""
 
-    served: ClassVar[FileServer]
+    served: FileServer
 
     def log_message(self, *_: object) -> None:
         pass
@@ -55,10 +54,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.served.forbidden and self.served.forbidden in name:
             self._send(403, b"no", {}, with_body)
         elif path.is_dir():
-            names = [f"{p.name}/" if p.is_dir() else p.name for p in sorted(path.iterdir())]
-            links = "".join(f'<a href="{quote(link)}">{link}</a>\n' for link in names)
-            page = f'<a href="../">up</a>\n{links}'
-            self._send(200, page.encode(), {"Content-Type": "text/html"}, with_body)
+            page = list_of(path).encode()
+            self._send(200, page, {"Content-Type": "text/html"}, with_body)
         elif path.is_file():
             self._send_file(name, path.read_bytes(), with_body)
         else:
@@ -70,8 +67,8 @@ class Handler(BaseHTTPRequestHandler):
             headers["ETag"] = f'"{hashlib.sha1(data).hexdigest()}"'
         if with_body:
             self.served.downloads[name] += 1
-        status = 200
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        status = 200
         if asked and self.served.gives_ranges:
             self.served.ranges.append(asked[0])
             headers["Content-Range"] = f"bytes {asked[1]}-{asked[2]}/{len(data)}"
@@ -103,17 +100,25 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
+def list_of(folder: Path) -> str:
+    """Return the page of a folder, with a link to each of its files and folders."""
+    links = ['<a href="../">up</a>']
+    for path in sorted(folder.iterdir()):
+        name = f"{path.name}/" if path.is_dir() else path.name
+        links.append(f'<a href="{quote(name)}">{name}</a>')
+    return "\n".join(links)
+
+
 @contextmanager
 def serving(root: Path) -> Iterator[FileServer]:
     """Serve a folder until the end of the block."""
-    served = FileServer(root)
-    handler = type("HandlerOfOneServer", (Handler,), {"served": served})
+    handler = type("HandlerOfFolder", (Handler,), {"served": FileServer(root)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
+    handler.served.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield served
+        yield handler.served
     finally:
         server.shutdown()
         server.server_close()
