@@ -13,7 +13,6 @@ In both, a higher score means that an anomaly is likelier.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import is_whole_record, read_record, write_record
 from segunc.core.removal import Ledger, check_result
 from segunc.data.labels import label_map
-from segunc.maps.encoding import HDF5_KEY, decode_stored, encode_npy
+from segunc.maps.encoding import decode_stored, encode_hdf5, encode_npy
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import BENCHMARK_FOLDER, MapsReader
@@ -228,7 +227,7 @@ def _contents(
             f"{np.finfo(dtype).max:g}, the largest {dtype.__name__}"
         )
     if to == "smiyc":
-        return {".hdf5": _hdf5(values)}
+        return {".hdf5": encode_hdf5(values)}
     contents = {"_anomaly.npy": encode_npy(values)}
     if train_ids is not None:
         prediction = reader.prediction(frame)
@@ -236,13 +235,3 @@ def _contents(
             raise InputError(f"the prediction of frame {frame} has another size than its scores")
         contents["_segmentation.npy"] = encode_npy(train_ids[prediction])
     return contents
-
-
-def _hdf5(values: npt.NDArray[np.floating]) -> bytes:
-    """Return the bytes of an HDF5 file with an array, as the benchmark's own code writes it."""
-    import h5py
-
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w") as file:
-        file.create_dataset(HDF5_KEY, data=values, compression="gzip", compression_opts=9)
-    return buffer.getvalue()

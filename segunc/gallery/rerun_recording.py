@@ -217,11 +217,17 @@ class _RecordingWriter:
         if time is not None:
             recording.set_time(TIME_LINE, duration=time)
         recording.log("name", library.TextDocument(name))
-        if image is not None:
+        # The viewer shows the last thing that was logged, so what this frame lacks is cleared.
+        nothing = library.Clear(recursive=False)
+        if image is None:
+            recording.log(IMAGE, nothing)
+        else:
             jpeg = encode_jpeg(shrink(image, LONGEST_SIDE))
             recording.log(IMAGE, library.EncodedImage(contents=jpeg, media_type="image/jpeg"))
         for path, ids in ((PREDICTION, prediction), (LABEL, label)):
-            if ids is not None:
+            if ids is None:
+                recording.log(path, nothing)
+            else:
                 recording.log(path, library.SegmentationImage(_shrunk_ids(ids)))
         for score, values in maps.items():
             shown = self.ranges[score]

@@ -81,8 +81,9 @@ class UncertaintyCallback(Callback):
 
     - ``entropy_mean``, and so on for each score: the mean over the frames of its mean over the
       pixels;
-    - with class labels ``miou``, ``accuracy``, ``ece``, ``nll`` and ``brier``, and for each score
-      how it finds wrong pixels: ``entropy_aurc``, ``entropy_failure_auroc``, ...;
+    - with class labels ``miou``, ``accuracy``, ``ece``, ``adaptive_ece``, ``nll`` and ``brier``,
+      and for each score how it finds wrong pixels: ``entropy_aurc``, ``entropy_ause``,
+      ``entropy_failure_auroc``, ...;
     - with anomaly labels ``entropy_auroc``, ``entropy_aupr`` and ``entropy_fpr95`` for each score;
     - ``maps``, a picture of some frames: image, label, prediction, errors and scores side by side.
       It goes to every logger that takes images (TensorBoard, Weights & Biases, MLflow, Comet).

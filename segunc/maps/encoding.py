@@ -270,6 +270,16 @@ def encode_npy(values: Array) -> bytes:
     return buffer.getvalue()
 
 
+def encode_hdf5(values: Array) -> bytes:
+    """Return the bytes of an HDF5 file that holds an array under ``value``, compressed."""
+    import h5py
+
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file.create_dataset(HDF5_KEY, data=values, compression="gzip", compression_opts=9)
+    return buffer.getvalue()
+
+
 def read_score_file(
     path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False
 ) -> Array:

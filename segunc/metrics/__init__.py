@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from segunc.metrics.streaming import (
         AURC as AURC,
+        AUSE as AUSE,
         ECE as ECE,
         FPR95 as FPR95,
         NLL as NLL,
+        AdaptiveECE as AdaptiveECE,
         BestF1 as BestF1,
         BestF1Threshold as BestF1Threshold,
         Brier as Brier,
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AURC",
+    "AUSE",
     "ECE",
     "FPR95",
     "NLL",
+    "AdaptiveECE",
     "BestF1",
     "BestF1Threshold",
     "Brier",

@@ -23,6 +23,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchmetrics import Metric
@@ -424,6 +425,25 @@ class AURC(_FailureMetric):
         return prediction.aurc(prediction.risk_coverage(self.counts()))
 
 
+class AUSE(_FailureMetric):
+    """Area under the sparsification error curve of a score; 0 is perfect.
+
+    It is ``selective.SCORE.ause`` of ``segunc evaluate`` (Ilg et al. 2018, arXiv 1802.07095), with
+    an error of 0 or 1 for each pixel. Arguments are those of :class:`AURC`.
+
+    >>> import torch
+    >>> from segunc.metrics import AUSE
+    >>> metric = AUSE()
+    >>> metric(torch.tensor([0, 1, 0, 1]), torch.zeros(4, dtype=int), torch.arange(4.0))
+    tensor(0.2500, dtype=torch.float64)
+    """
+
+    higher_is_better = False
+
+    def number(self) -> float | None:
+        return prediction.ause(prediction.risk_coverage(self.counts()))
+
+
 class FailureAUROC(_FailureMetric):
     """AUROC of a score, with the wrongly predicted pixels as the positives.
 
@@ -526,11 +546,41 @@ class ECE(_CountingMetric):
         codes = np.arange(KEYS).astype(np.uint16)
         confidence = (1.0 - decode_unit(codes)).clip(0.0, 1.0)
         counts = self.confidence_counts.cpu().numpy()
-        bins = prediction.bin_counts(counts, confidence, self.bins)
+        bins = self.sums_by_bin(counts, confidence)
         return prediction.expected_calibration_error(bins)
+
+    def sums_by_bin(
+        self, counts: counting.Counts, confidence: npt.NDArray[np.floating]
+    ) -> counting.Floats:
+        """Return pixels, correct pixels and summed confidences of each bin, ``[3, B]``.
+
+        Args:
+            counts: pixels by key, ``[2, K]``, wrongly predicted ones in row 1.
+            confidence: of each key, ``[K]``.
+        """
+        return prediction.bin_counts(counts, confidence, self.bins)
 
     def why_undefined(self) -> str:
         return _NO_LABEL
+
+
+class AdaptiveECE(ECE):
+    """Expected calibration error of the predicted class, in bins that hold equally many pixels.
+
+    It is ``calibration.adaptive_ece`` of ``segunc evaluate`` (the adaptive ranges of Nixon et al.
+    2019, arXiv 1904.01685). Arguments are those of :class:`ECE`.
+
+    >>> import torch
+    >>> from segunc.metrics import AdaptiveECE
+    >>> metric = AdaptiveECE(bins=2)
+    >>> metric(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1, 1]))
+    tensor(0.3333, dtype=torch.float64)
+    """
+
+    def sums_by_bin(
+        self, counts: counting.Counts, confidence: npt.NDArray[np.floating]
+    ) -> counting.Floats:
+        return prediction.bin_counts_by_mass(counts, confidence, self.bins)
 
 
 class _ProbabilityMetric(_CountingMetric):

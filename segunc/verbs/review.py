@@ -129,7 +129,16 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
 
 
 def _read_tags(path: Path, options: ReviewOptions) -> ReviewResult:
-    """Write the verdicts of FiftyOne's tags as a file, and count them."""
+    """Write the verdicts of FiftyOne's tags as a file, and count them.
+
+    Raises:
+        InputError: a page or a data set is asked for as well, or what :func:`read_tags` raises.
+    """
+    if options.out:
+        raise InputError(
+            f"--tags reads verdicts from FiftyOne, so nothing is written to --out {options.out}",
+            hint="leave out --out",
+        )
     reader = open_maps(local_folder(options.maps))
     verdicts = read_tags(local_folder(options.maps))
     write_json(path, verdict_file(run_id(reader), verdicts))

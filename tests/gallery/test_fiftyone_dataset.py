@@ -232,6 +232,11 @@ def test_options_of_the_page_are_refused(scene, tmp_path):
     assert "takes no --apart" in str(refuse(words, scene.maps, "--out", tmp_path))
 
 
+def test_tags_are_read_without_a_place_for_a_page(scene, tmp_path):
+    words = ("review --maps", scene.maps, "--tags", tmp_path / "a.json", "--out", tmp_path / "b")
+    assert "nothing is written to --out" in str(refuse(*words))
+
+
 def test_names_of_fields_are_identifiers():
     assert field_name("deterministic-max-logit") == "deterministic_max_logit"
 

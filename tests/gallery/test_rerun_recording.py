@@ -93,9 +93,12 @@ def test_predictions_are_class_ids_with_names(recorded, scene):
     assert names == reader.class_names
 
 
-def test_frames_with_an_anomaly_label_have_it(recorded, scene):
+def test_frames_with_an_anomaly_label_have_it_and_the_others_clear_it(recorded, scene):
     labelled = [name for name in NAMES if (scene.anomaly / f"{name}.png").exists()]
-    assert len(labelled) == len(recorded["/label"]["frame"]) > 0
+    assert len(labelled) == 4
+    buffers = [value for value in column(recorded["/label"], ":buffer") if value]
+    cleared = [value for value in column(recorded["/label"], ":is_recursive") if value]
+    assert (len(buffers), cleared) == (4, [[False]] * (len(NAMES) - 4))
 
 
 def test_boxes_are_those_of_the_flagged_regions(recorded, scene):

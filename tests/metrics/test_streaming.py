@@ -31,9 +31,11 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.maps.encoding import encode_unit
 from segunc.metrics import (
     AURC,
+    AUSE,
     ECE,
     FPR95,
     NLL,
+    AdaptiveECE,
     BestF1,
     BestF1Threshold,
     Brier,
@@ -65,6 +67,7 @@ CURVES: dict[str, type[Metric]] = {
 }
 FAILURES: dict[str, type[Metric]] = {
     "aurc": AURC,
+    "ause": AUSE,
     "failure_auroc": FailureAUROC,
     "failure_aupr": FailureAveragePrecision,
     "failure_fpr95": FailureFPR95,
@@ -291,7 +294,11 @@ def test_probabilities_give_the_numbers_of_arrays() -> None:
     """``segunc.score`` counts them with the evaluator of the command line."""
     probabilities, labels = probabilities_and_labels()
     expected = segunc.score(probabilities, labels, classes=CLASSES, replicates=0)
-    for kind, value in ((NLL, expected.nll), (Brier, expected.brier)):
+    for kind, value in (
+        (NLL, expected.nll),
+        (Brier, expected.brier),
+        (AdaptiveECE, expected.adaptive_ece),
+    ):
         metric = kind()
         metric.update(probabilities[:1], labels[:1])
         metric.update(probabilities[1:], labels[1:])
@@ -318,10 +325,12 @@ def filled(seed: int) -> dict[str, Metric]:
         "ComponentSIoU": ComponentSIoU(1.0, "smiyc-obstacle"),
         "ComponentPPV": ComponentPPV(1.0, "smiyc-obstacle"),
         "AURC": AURC(),
+        "AUSE": AUSE(),
         "FailureAUROC": FailureAUROC(),
         "FailureAveragePrecision": FailureAveragePrecision(),
         "FailureFPR95": FailureFPR95(),
         "ECE": ECE(),
+        "AdaptiveECE": AdaptiveECE(),
         "NLL": NLL(),
         "Brier": Brier(),
         "MIoU": MIoU(4),
@@ -388,7 +397,8 @@ def test_after_a_reset_there_is_no_number_and_a_warning_says_why(name: str) -> N
 @pytest.mark.parametrize("name", ALL)
 def test_flags_of_torchmetrics(name: str) -> None:
     metric = filled(1)[name]
-    lower = {"FPRAtTPR", "FPR95", "AURC", "FailureFPR95", "ECE", "NLL", "Brier"}
+    lower = {"FPRAtTPR", "FPR95", "AURC", "AUSE", "FailureFPR95", "ECE", "AdaptiveECE", "NLL"}
+    lower.add("Brier")
     expected = None if name == "BestF1Threshold" else name not in lower
     assert metric.higher_is_better is expected
     assert metric.is_differentiable is False
