@@ -46,6 +46,8 @@ Those of EoMT get the size of the network's input; the others keep theirs.
 """
 QUERIES = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
 """Names of ``[N, Q, C + 1]`` and ``[N, Q, h, w]`` in outputs; the second pair is that of DETR."""
+QUERIES_FIRST = ("Mask2Former", "OneFormer")
+"""Beginnings of the names of classes whose decoder holds queries before frames."""
 NO_FRAMES = ("Videomt",)
 """Beginnings of the names of classes that take clips of several frames."""
 FOREIGN = (
@@ -142,6 +144,8 @@ def _put_frames_first(network: nn.Module) -> None:
     These decoders hold ``[Q, N, C]``. A batch of draws needs one draw for each entry of the first
     axis. A LayerNorm works on the last axis alone, so that its result is the same in both orders.
     """
+    if not type(network).__name__.startswith(QUERIES_FIRST):
+        return
     for name, module in network.named_modules():
         if isinstance(module, nn.LayerNorm) and "transformer_module.decoder." in name:
             module.register_forward_pre_hook(_swapped_input)
