@@ -190,7 +190,7 @@ def _in_python(text: str, names_of_flags: Mapping[str, str]) -> str:
 
 
 def is_source(place: Any) -> bool:
-    """Return whether a user names a network by its source, such as ``smp:DIR``, and not a folder.
+    """Return whether a user names a network by its source, such as ``torchvision:NAME``.
 
     A file or folder of that name comes first.
     """
@@ -763,8 +763,8 @@ class PredictOptions(SamplingOptions, SourceOptions):
     """Write uncertainty maps of images, folders, videos and cameras of recordings.
 
     Args:
-        model (DIR|SOURCE): model folder, or a network by its source, such as smp:DIR, which is
-            imported once and kept, with noise
+        model (DIR|SOURCE): model folder, or a network by its source, such as torchvision:NAME,
+            which is imported once and kept, with noise
         input (PATH): images, folders, glob patterns, videos or topics of recordings, such as
             drive.mcap:/camera/front, as paths or URLs; each of several inputs gets its own
             sub-folder of --out

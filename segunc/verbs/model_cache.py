@@ -101,9 +101,8 @@ def load(
     where the source does not give them.
 
     Args:
-        folder: of a model, or a source: ``smp:DIR``, ``torchvision:NAME``,
-            ``python:package.module:function`` or another name of ``segunc import``. A folder of
-            that name comes first.
+        folder: of a model, or a source of ``segunc import``, such as ``torchvision:NAME`` or
+            ``python:package.module:function``. A folder of that name comes first.
         network: the module of a folder that holds no network, see :func:`segunc.load_model`.
         trust: allow the code of a ``python:`` source to run, now and whenever this machine loads
             the network.
