@@ -19,7 +19,7 @@ from tests.maps.foreign import write_map
 from tests.support.scenes import NAMES, SCORES, SIZE, Scene, labels_of
 from tests.verbs.processes import refuse, succeed
 
-pytest.importorskip("rerun", reason="the extra rerun is not installed")
+pytest.importorskip("rerun.chunk", reason="the extra rerun is not installed")
 
 
 def columns_of(path: Path) -> dict[str, dict[str, list[Any]]]:
