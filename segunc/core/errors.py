@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 _NO_MEMORY = re.compile(
@@ -127,6 +127,25 @@ def one_line(error: Exception) -> str:
     if isinstance(error, InputError | PartialFailure):
         return line
     return f"{type(error).__name__}: {line[:200]}"
+
+
+def failed_frames(failed: Mapping[str, str], what: str) -> str:
+    """Say how many frames failed, and the first of them with its reason, in one line.
+
+    Args:
+        failed: frame -> why it failed.
+        what: what became of them, e.g. ``are not in the recording``.
+
+    Returns:
+        The line; empty where none failed.
+
+    >>> failed_frames({"a": "it is damaged", "b": "it is empty"}, "have no picture")
+    '2 frames have no picture, first a (it is damaged)'
+    """
+    if not failed:
+        return ""
+    frame, reason = next(iter(failed.items()))
+    return f"{len(failed)} frames {what}, first {frame} ({reason})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure, failed_frames
 from segunc.core.files import is_whole_record, read_record, write_record
 from segunc.core.removal import Ledger, check_result
 from segunc.data.labels import label_map
@@ -58,13 +58,7 @@ class BenchmarkFiles:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        if not self.failed:
-            return ""
-        frame, reason = next(iter(self.failed.items()))
-        return (
-            f"{len(self.failed)} of {len(self.failed) + len(self.frames)} frames have no file, "
-            f"first {frame} ({reason})"
-        )
+        return failed_frames(self.failed, "have no file")
 
 
 def write_benchmark(

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.colours import DisplayRange
-from segunc.core.errors import InputError, PartialFailure, one_line
+from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE
@@ -66,10 +66,7 @@ class WrittenDataset:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        if not self.failed:
-            return ""
-        frame, reason = next(iter(self.failed.items()))
-        return f"{len(self.failed)} frames are not in the data set, first {frame} ({reason})"
+        return failed_frames(self.failed, "are not in the data set")
 
 
 def import_fiftyone() -> Any:

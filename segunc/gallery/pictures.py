@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from segunc.colours import DisplayRange, colourise
-from segunc.core.errors import InputError, PartialFailure, one_line
+from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
 from segunc.core.files import inside, replacing, write_file
 from segunc.data.frame_names import composed, frames_named
 from segunc.data.images import Image, read_image
@@ -52,13 +52,8 @@ class WrittenPictures:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        if not self.failed:
-            return ""
-        frame, reason = next(iter(self.failed.items()))
-        return (
-            f"{len(self.failed)} frames could not be drawn, first {frame} ({reason}); "
-            "the pictures of the others are kept"
-        )
+        line = failed_frames(self.failed, "could not be drawn")
+        return line and f"{line}; the pictures of the others are kept"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.colours import DisplayRange
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure, failed_frames
 from segunc.core.files import replacing
 from segunc.data.images import Image, resize_nearest
 from segunc.decisions.flags import Threshold
@@ -75,10 +75,7 @@ class WrittenRecording:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        if not self.failed:
-            return ""
-        frame, reason = next(iter(self.failed.items()))
-        return f"{len(self.failed)} frames are not in the recording, first {frame} ({reason})"
+        return failed_frames(self.failed, "are not in the recording")
 
 
 def import_rerun() -> Any:
