@@ -136,13 +136,26 @@ class RemoteFile:
         version = _version(info)
         if version is None:
             version = f"run {_RUN}"
-            warnings.warn(
-                f"the server of {self.url} says neither when it changed nor a tag of its "
-                "content, so each run downloads it anew",
-                NoteWarning,
-                stacklevel=2,
-            )
+            _note_unversioned(self.url)
         return RemoteFile(self.url, self.path, self.system, version, info.get("size"))
+
+
+_UNVERSIONED: set[str] = set()
+"""Servers that were noted because they tell no versions."""
+
+
+def _note_unversioned(url: str) -> None:
+    """Warn once of a server that does not tell one version of a file from another."""
+    server = urlsplit(url).netloc
+    if server in _UNVERSIONED:
+        return
+    _UNVERSIONED.add(server)
+    warnings.warn(
+        f"the server of {url} says neither when it changed nor a tag of its content, so each run "
+        "downloads its files anew",
+        NoteWarning,
+        stacklevel=3,
+    )
 
 
 def remote_file(url: str) -> RemoteFile:
