@@ -21,6 +21,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.files import (
     PARTIAL_SUFFIX,
+    cache_place,
     inside,
     link_or_copy,
     open_file,
@@ -181,6 +182,37 @@ def remove_partial_folder(folder: Path) -> None:
     is none."""
     if is_partial(folder.name) and not folder.is_symlink():
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_cached(path: Path) -> None:
+    """Remove a file or a folder of this package's cache, in which nothing is the user's own.
+
+    Raises:
+        InputError: the path lies outside of the cache.
+    """
+    _check_cached(path)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def replace_cached(path: Path, place: Path) -> None:
+    """Give a file of this package's cache another name there; a file of that name is replaced.
+
+    Raises:
+        InputError: one of the two lies outside of the cache.
+    """
+    _check_cached(path)
+    _check_cached(place)
+    os.replace(path, place)
+
+
+def _check_cached(path: Path) -> None:
+    """Raise InputError where a path lies outside of this package's cache."""
+    cache = cache_place()
+    if cache is None or cache.absolute() not in path.absolute().parents:
+        raise InputError(f"{path} is not in the cache {cache}, so it is kept", hint=MOVE)
 
 
 def check_result(path: Path, is_ours: Callable[[Path], bool], what: str) -> None:

@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 import threading
 import time
@@ -39,6 +38,7 @@ from segunc.core.files import (
     read_text,
     write_atomically,
 )
+from segunc.core.removal import remove_cached, remove_own_folder, replace_cached
 
 Result = TypeVar("Result")
 
@@ -377,7 +377,7 @@ def download(file: RemoteFile) -> Download:
         _make_room(folder, file.size or 0)
         with _new_file(folder) as incomplete:
             _transfer(file, incomplete)
-            os.replace(incomplete, path)
+            replace_cached(incomplete, path)
         held = _hold(path)
     if held is None:
         raise InputError(
@@ -453,8 +453,9 @@ def local_folder(place: str | Path) -> Path:
 
 def _run_folder() -> Path:
     """Make an empty folder that is removed when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=cache_folder()))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    process = os.getpid()
+    folder = Path(tempfile.mkdtemp(prefix=f".run.{process}.", dir=cache_folder()))
+    atexit.register(remove_own_folder, folder, process)
     return folder
 
 
@@ -551,8 +552,9 @@ def _shrunk(folder: Path, limit: int, needed: int) -> int:
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
             if path.is_dir() or path.name.endswith((PARTIAL_SUFFIX, NOTE_SUFFIX)):
+                # Nothing needs a folder of an earlier run, a part of a file or a note any more.
                 if time.time() - status.st_mtime > STALE_SECONDS:
-                    _remove_stale(path)
+                    remove_cached(path)
                 continue
             files.append((status.st_mtime, status.st_size, path))
     total = sum(size for _, size, _ in files)
@@ -566,20 +568,12 @@ def _shrunk(folder: Path, limit: int, needed: int) -> int:
     return total
 
 
-def _remove_stale(path: Path) -> None:
-    """Remove what nothing needs any more: a folder of a run, a part of a file, or a note."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def _remove_unused(path: Path) -> bool:
     """Remove a file of the cache unless a process holds it; return whether it is gone."""
     try:
         with open_file(path) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
+            remove_cached(path)
     except FileNotFoundError:
         return True
     except OSError:
@@ -596,7 +590,7 @@ def _new_file(folder: Path) -> Iterator[Path]:
     try:
         yield incomplete
     finally:
-        incomplete.unlink(missing_ok=True)
+        remove_cached(incomplete)
 
 
 def _transfer(file: RemoteFile, target: Path) -> None:

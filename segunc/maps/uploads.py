@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from segunc.core.files import (
     read_text,
     write_file,
 )
+from segunc.core.removal import remove_cached
 from segunc.core.urls import (
     CONNECTIONS,
     PROBE_NAME,
@@ -100,8 +100,8 @@ def fetch_maps(url: str) -> Path:
         remote = _listed(url)
         _check_maps(remote, url)
         if not _is_own(work / HISTORY_NAME, remote):
-            shutil.rmtree(folder, ignore_errors=True)
-            (work / HISTORY_NAME).unlink(missing_ok=True)
+            remove_cached(folder)
+            remove_cached(work / HISTORY_NAME)
             _download_maps(remote, folder)
             for name in STATE_FILES:
                 if name in remote:
@@ -247,8 +247,8 @@ def finish_upload(folder: Path, url: str) -> None:
     _push_or_say(kept)
     manifest = read_manifest(folder) or {}
     if manifest.get("status") == "finished" and not manifest.get("failed"):
-        shutil.rmtree(folder, ignore_errors=True)
-        (folder.parent / HISTORY_NAME).unlink(missing_ok=True)
+        remove_cached(folder)
+        remove_cached(folder.parent / HISTORY_NAME)
     _release(folder)
 
 

@@ -15,8 +15,10 @@ from segunc.core.removal import (
     check_files,
     files_below as below,
     is_listed,
+    remove_cached,
     remove_checked,
     remove_result,
+    replace_cached,
 )
 
 PACKAGE = Path(segunc.__file__).parent
@@ -154,3 +156,25 @@ def test_a_record_is_removed_only_where_it_is_whole(tmp_path: Path) -> None:
     write_record(path, {"base_sha256": "0"})
     remove_result(path, is_whole_record, "the record")
     assert not path.exists()
+
+
+def test_a_cache_removes_and_replaces_its_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEGUNC_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "cache" / "downloads"
+    folder.mkdir(parents=True)
+    (folder / "new").write_bytes(b"new")
+    (folder / "old").write_bytes(b"old")
+    replace_cached(folder / "new", folder / "old")
+    assert (folder / "old").read_bytes() == b"new"
+    remove_cached(folder)
+    assert not folder.exists()
+
+
+def test_a_cache_removes_nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGUNC_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "mine").write_bytes(b"mine")
+    with pytest.raises(InputError, match="is not in the cache"):
+        remove_cached(tmp_path / "mine")
+    assert (tmp_path / "mine").read_bytes() == b"mine"
