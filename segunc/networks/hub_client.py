@@ -120,6 +120,14 @@ def refusal_of(error: Exception, place: Repository) -> InputError | None:
 
 
 def unreachable(error: Exception, place: Repository) -> InputError:
+    """Return what kept the client from the Hub, or from its own cache, as an InputError."""
+    from huggingface_hub import constants, errors
+
+    if isinstance(error, errors.LocalEntryNotFoundError) and constants.HF_HUB_OFFLINE:
+        return InputError(
+            f"{place} is not in the cache of the Hub's client, and HF_HUB_OFFLINE is set",
+            hint="unset HF_HUB_OFFLINE, or fetch it once with a connection",
+        )
     if isinstance(error, OSError) and error.errno is not None:
         return InputError(
             f"the files of {place} cannot be written ({error.strerror})", hint="give `cache_dir`"
