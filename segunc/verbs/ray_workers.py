@@ -252,7 +252,8 @@ class RayWorkers:
             try:
                 made, notes = self._ray.get(worker.actor.make.remote(frame, setup))
             except self._ray.exceptions.RayTaskError as error:
-                raise self._fail(f"frame {frame.name} fails ({_reason(error)})") from error
+                message = f"frame {frame.name} fails ({_reason(error)}); {KEPT}"
+                raise PartialFailure(message) from error
             except self._ray.exceptions.RayError as error:
                 reason = type(error).__name__
                 self._replace(worker, reason)
@@ -264,7 +265,10 @@ class RayWorkers:
                 raise made
             encoded: EncodedFrame = made
             return encoded
-        raise self._fail(f"frame {frame.name} has ended {ATTEMPTS} Ray workers ({reason})")
+        # The run ends when the turn of this frame comes, so that those before it are finished.
+        raise PartialFailure(
+            f"frame {frame.name} has ended {ATTEMPTS} Ray workers ({reason}); {KEPT}"
+        )
 
     def _take(self, load: int) -> _Worker:
         """Wait for a worker that has room for so many frames more."""

@@ -31,7 +31,7 @@ from tests.verbs.processes import FAST, Command, Finished, succeed
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 SLOW = f"--draws 40 --scores entropy,epistemic --threads 1 --overlay {FAST}"
-PATIENCE = 120.0  # seconds that a command may take where the cores of this machine are busy
+PATIENCE = 240.0  # seconds that a command may take where the cores of this machine are busy
 STORE_BYTES = 100 << 20
 DEADLY = "000004"
 
