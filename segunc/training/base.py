@@ -290,7 +290,9 @@ class SegmentationTask(L.LightningModule):
         confusion = self.val_confusion.compute().double()
         hits = confusion.diag()
         union = confusion.sum(0) + confusion.sum(1) - hits
-        self.log("val/miou", (hits / union)[union > 0].mean().float(), prog_bar=True)
+        miou = (hits / union)[union > 0].mean().float()
+        # It is equal on all processes; without sync_dist Lightning would warn that it is not.
+        self.log("val/miou", miou, prog_bar=True, sync_dist=True)
         self.val_confusion.reset()
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
