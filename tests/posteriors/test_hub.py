@@ -25,7 +25,7 @@ from segunc.data.images import load_image
 from segunc.posteriors import hub_download
 from segunc.posteriors.hub_download import chosen_names
 from segunc.posteriors.hub_records import strip_places
-from segunc.posteriors.model import ATTACHMENTS, Model
+from segunc.posteriors.model import ATTACHMENTS, Model, load_model
 from tests.conftest import Job, change_record
 from tests.support.hub_server import READER, TOKEN, Hub, point_client_at, serve
 from tests.verbs.processes import refuse, succeed
@@ -535,7 +535,7 @@ def test_a_module_is_handed_to_load(
 
     def load(folder: Path, **more: Any) -> Model:
         given.append(more)
-        return segunc.load(finetuned.base)
+        return load_model(finetuned.base)
 
     monkeypatch.setattr("segunc.posteriors.model.load_model", load)
     module = nn.Conv2d(3, 4, 1)

@@ -181,7 +181,7 @@ def test_import_says_that_weights_are_random(place: Place) -> None:
 
 
 def test_an_input_that_is_no_image_is_said_before_the_import(place: Place) -> None:
-    with pytest.raises(InputError, match="neither an image nor a video"):
+    with pytest.raises(InputError, match="neither an image, a video nor a recording"):
         segunc.predict(place.source, place.code, out="maps", trust=True)
     assert place.entries() == []
 
