@@ -99,7 +99,7 @@ def refusal_of(error: Exception, place: Repository) -> InputError | None:
         return InputError(
             f"there is no folder and no model {place} on the Hub, or it is private and this token "
             "may not read it",
-            hint="check the name, log in with hf auth login, or give `token`",
+            hint="check the name, log in with hf auth login, or set the variable HF_TOKEN",
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return InputError(

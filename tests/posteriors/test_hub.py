@@ -219,8 +219,8 @@ def test_a_private_repository_needs_a_token(hub: Hub, finetuned: Job) -> None:
             Model.from_pretrained(NAME, token=token, cache_dir=f"{finetuned.abnn}-{token}")
         assert str(caught.value) == (
             "there is no folder and no model 'owner/roads' on the Hub, or it is private and this "
-            "token may not read it. Hint: check the name, log in with hf auth login, or give "
-            "`token`"
+            "token may not read it. Hint: check the name, log in with hf auth login, or set the "
+            "variable HF_TOKEN"
         )
     with pytest.raises(InputError, match=r"refuses this token for 'owner/roads' \(status 401\)"):
         Model.from_pretrained(NAME, token="hf_wrong")
