@@ -57,10 +57,10 @@ class StoreOption(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        given: frozenset[str] = getattr(namespace, "given_options", frozenset())
-        if self.dest in given:
+        earlier_options: frozenset[str] = getattr(namespace, "given_options", frozenset())
+        if self.dest in earlier_options:
             values = self._added(getattr(namespace, self.dest), values)
-        namespace.given_options = given | {self.dest}
+        namespace.given_options = earlier_options | {self.dest}
         setattr(namespace, self.dest, values)
 
     def _added(self, earlier: Any, later: Any) -> Any:

@@ -210,12 +210,12 @@ def list_remote(url: str) -> dict[str, RemoteFile]:
         if is_http and not path.endswith("/"):
             # Servers redirect to this address, relative to which they write their links.
             path += "/"
-        found = _tried(shown_url(url), lambda: system.find(path, detail=True, **strict))
+        listed = _tried(shown_url(url), lambda: system.find(path, detail=True, **strict))
     else:
-        found = _tried(shown_url(url), lambda: system.glob(path, detail=True, **strict))
+        listed = _tried(shown_url(url), lambda: system.glob(path, detail=True, **strict))
     shown_root = root_of(shown_url(url)).rstrip("/")
     files: dict[str, RemoteFile] = {}
-    for name, info in found.items():
+    for name, info in listed.items():
         if info.get("type") == "directory":
             continue
         relative = name.removeprefix(root.rstrip("/")).lstrip("/")

@@ -28,9 +28,9 @@ def name_and_folder(text: str) -> tuple[str, str] | None:
 
     None if a text has no such form.
     """
-    own = OWN_ENTRY.match(text)
-    if own is not None and text[own.end() :].startswith(":"):
-        return own[0], text[own.end() + 1 :]
+    own_entry = OWN_ENTRY.match(text)
+    if own_entry is not None and text[own_entry.end() :].startswith(":"):
+        return own_entry[0], text[own_entry.end() + 1 :]
     name, colon, folder = text.partition(":")
     return (name, folder) if colon else None
 

@@ -94,16 +94,16 @@ def write_benchmark(
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
     (chosen,) = choose_scores(reader, [score or first_shown(reader.scores)])
-    place = _place(to, method, track)
+    subfolder = _subfolder(to, method, track)
     stems = _stems(reader, to)
     train_ids = _train_ids(reader) if to == "fishyscapes" else None
     ledger = Ledger(out)
     _claim(out, {"to": to, "score": chosen, "maps": reader.folder.resolve().as_posix()})
-    written = BenchmarkFiles(out / place, chosen)
+    written = BenchmarkFiles(out / subfolder, chosen)
     for done, (frame, stem) in enumerate(stems.items(), start=1):
         try:
             for ending, data in _contents(reader, frame, chosen, to, train_ids).items():
-                ledger.write((PurePosixPath(place) / f"{stem}{ending}").as_posix(), data)
+                ledger.write((PurePosixPath(subfolder) / f"{stem}{ending}").as_posix(), data)
         except InputError as error:
             written.failed[frame] = str(error)
         else:
@@ -121,7 +121,7 @@ def write_benchmark(
     return written
 
 
-def _place(to: Benchmark, method: str, track: str) -> str:
+def _subfolder(to: Benchmark, method: str, track: str) -> str:
     """Return the folder of the files, relative to the output.
 
     Raises:

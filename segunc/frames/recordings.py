@@ -111,11 +111,11 @@ class McapRecording:
             if self._summary is None:
                 # In the order of the file: sorting by time would need the whole file in memory.
                 reader: Any = NonSeekingReader(file, validate_crcs=True)
-                found = reader.iter_messages([topic], log_time_order=False)
+                messages = reader.iter_messages([topic], log_time_order=False)
             else:
                 reader = SeekingReader(file, validate_crcs=True)
-                found = reader.iter_messages([topic])
-            for schema, channel, message in found:
+                messages = reader.iter_messages([topic])
+            for schema, channel, message in messages:
                 yield RawMessage(
                     log_time=message.log_time,
                     schema=_short_name(schema.name if schema else ""),
@@ -137,8 +137,10 @@ class McapRecording:
         from mcap.reader import NonSeekingReader
 
         with self._opened() as file, contextlib.suppress(Exception):
-            found = NonSeekingReader(file, validate_crcs=True).iter_messages(log_time_order=False)
-            for schema, channel, _ in found:
+            messages = NonSeekingReader(file, validate_crcs=True).iter_messages(
+                log_time_order=False
+            )
+            for schema, channel, _ in messages:
                 self._note(channel, schema, 1)
 
 

@@ -284,13 +284,13 @@ def _push(kept: _Upload) -> None:
     manifest_bytes = read_bytes(manifest)
     lines = list(iterate_lines(log))
     sums = _sums(lines)
-    coming = {name: found for name, found in sums.items() if kept.sent.get(name) != found}
+    coming = {name: file for name, file in sums.items() if kept.sent.get(name) != file}
     for name in FURTHER_FILES:
         path = kept.folder / name
         if path.is_file():
-            found = file_sum(read_bytes(path))
-            if kept.sent.get(name) != found:
-                coming[name] = found
+            current_sum = file_sum(read_bytes(path))
+            if kept.sent.get(name) != current_sum:
+                coming[name] = current_sum
     lines_bytes = b"".join(line for line, _ in lines)
     state = (lines_bytes, manifest_bytes)
     if not coming and kept.state == state:

@@ -403,18 +403,18 @@ def _downloaded(name: str, wants_weights: bool) -> tuple[Path, dict[str, str]]:
     from segunc.networks.hub_client import Repository, answers
 
     repo_id, _, revision = name.partition("@")
-    place = Repository(repo_id, revision or None)
+    repository = Repository(repo_id, revision or None)
 
     def fetch(patterns: tuple[str, ...]) -> Path:
-        with answers(place):
+        with answers(repository):
             path = snapshot_download(
-                repo_id, revision=place.revision, allow_patterns=list(patterns)
+                repo_id, revision=repository.revision, allow_patterns=list(patterns)
             )
         return Path(path)
 
     folder = fetch(FILES)
     if not (folder / "config.json").exists():
-        message = f"{place} on the Hub has no config.json, so that it holds no network"
+        message = f"{repository} on the Hub has no config.json, so that it holds no network"
         raise InputError(message, hint="name a repository of a network of transformers")
     if wants_weights:
         fetch(SAFE_WEIGHTS)
@@ -540,25 +540,25 @@ def _processor_of(name: str, folder: Path) -> Processor:
     try:
         with _quiet(library):
             # Its file of classes is on the Hub, and serves training alone.
-            found = library.AutoImageProcessor.from_pretrained(
+            processor = library.AutoImageProcessor.from_pretrained(
                 folder, trust_remote_code=False, local_files_only=True, class_info_file=None
             )
     except Exception as error:  # what processors raise has no common type
         message = f"the image processor of hf:{name} cannot be read ({one_line(error)})"
         raise InputError(message, hint="download preprocessor_config.json again") from error
-    mean, std = _normalisation_of(found)
+    mean, std = _normalisation_of(processor)
     size: tuple[int, int] | None = None
     shorter_side = None
-    if getattr(found, "do_resize", True):
-        size, shorter_side = _size_of(found)
+    if getattr(processor, "do_resize", True):
+        size, shorter_side = _size_of(processor)
     return Processor(
         mean=mean,
         std=std,
         size=size,
         shorter_side=shorter_side,
-        bgr=bool(getattr(found, "do_flip_channel_order", False)),
-        reduces_labels=bool(getattr(found, "do_reduce_labels", False)),
-        splits=bool(getattr(found, "do_split_image", False)),
+        bgr=bool(getattr(processor, "do_flip_channel_order", False)),
+        reduces_labels=bool(getattr(processor, "do_reduce_labels", False)),
+        splits=bool(getattr(processor, "do_split_image", False)),
     )
 
 

@@ -338,9 +338,9 @@ def data_to_record(data: Mapping[str, Any], base: Path | None = None) -> dict[st
     labels = str(data.get("labels") or "")
     if labels.endswith(".csv"):  # a file of the user's own, not the name of a label map
         values["labels"] = str(Path(labels).resolve())
-    own = OWN_ENTRY.fullmatch(str(data.get("dataset")))
-    if own is not None:
-        values["dataset"] = f"{Path(own['file']).resolve()}:{own['name']}"
+    own_entry = OWN_ENTRY.fullmatch(str(data.get("dataset")))
+    if own_entry is not None:
+        values["dataset"] = f"{Path(own_entry['file']).resolve()}:{own_entry['name']}"
     plain: dict[str, Any] = plain_values(values)
     return plain
 
@@ -426,9 +426,9 @@ def with_own_paths(data: Mapping[str, Any], config: Path) -> dict[str, Any]:
     for name in ("root", "frames", "labels"):
         if isinstance(data.get(name), str):
             resolved[name] = _own_path(data[name], config)
-    own = OWN_ENTRY.fullmatch(str(data.get("dataset")))
-    if own is not None:
-        resolved["dataset"] = f"{_own_path(own['file'], config)}:{own['name']}"
+    own_entry = OWN_ENTRY.fullmatch(str(data.get("dataset")))
+    if own_entry is not None:
+        resolved["dataset"] = f"{_own_path(own_entry['file'], config)}:{own_entry['name']}"
     return resolved
 
 

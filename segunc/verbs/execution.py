@@ -220,10 +220,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     flag = read_thresholds(options.flag)
     overlay = first_shown(scores) if options.overlay else None
     _check_flag(flag, overlay, scores)
-    recorded_threads = None if options.overwrite else _recorded_threads(inputs)
-    thread_count = recorded_threads if options.threads is None else options.threads
-    if thread_count is None and options.ray and resolve_device(options.device).type == "cpu":
-        thread_count = min(THREADS_OF_WORKER, torch.get_num_threads())
+    thread_count = _thread_count(options, inputs)
     for source in sources:
         for note in source.notes:
             warnings.warn(note, NoteWarning, stacklevel=2)
@@ -241,6 +238,22 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
             model=model,
             sampler=make_sampler(model, options, scores),
         )
+
+
+def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | None:
+    """Return the number of CPU threads of the network; None is torch's own choice.
+
+    What the user gives comes first, then what an earlier run of the same maps recorded.
+    """
+    if options.threads is not None:
+        return options.threads
+    if not options.overwrite:
+        recorded_threads = _recorded_threads(inputs)
+        if recorded_threads is not None:
+            return recorded_threads
+    if options.ray and resolve_device(options.device).type == "cpu":
+        return min(THREADS_OF_WORKER, torch.get_num_threads())
+    return None
 
 
 def plan_outputs(specs: Sequence[str], options: PredictOptions) -> list[Input]:
@@ -382,20 +395,19 @@ def predict_input(job: Job, place: int, cluster: Cluster | None = None) -> Input
         overwrite=options.overwrite,
         verify=options.verify,
     )
-    process: Process = FrameProcess(sampler, job.scores, size=options.size)
-    prefetch = PREFETCH
     writers = writer_threads(sampler.device)
-    if cluster is not None:
+    if cluster is None:
+        process: Process = FrameProcess(sampler, job.scores, size=options.size)
+    else:
         process = cluster.process(chunk, manifest, writer.encoder)
         # A thread waits for each frame that a worker has, and others write what has come back.
         writers += cluster.frames_at_once
-        prefetch = max(PREFETCH, writers)
     with uploading(target.out, target.url), ConsoleProgress(label=target.label) as progress:
         summary = run_pipeline(
             source,
             process,
             writer,
-            prefetch=prefetch,
+            prefetch=PREFETCH if cluster is None else max(PREFETCH, writers),
             writers=writers,
             draw_overlay=draw_overlay,
             on_progress=progress.count,

@@ -282,8 +282,10 @@ def _map_of_masks(entry: DatasetEntry) -> LabelMap:
 
 def _dataset_from(config: Path, name: str) -> str:
     """Return the name of a data set as a configuration has it: a table's path is relative."""
-    own = OWN_ENTRY.fullmatch(name)
-    return name if own is None else f"{_from(config, Path(own['file']))}:{own['name']}"
+    own_entry = OWN_ENTRY.fullmatch(name)
+    if own_entry is None:
+        return name
+    return f"{_from(config, Path(own_entry['file']))}:{own_entry['name']}"
 
 
 def _write_frames(path: Path, pairs: Iterable[Pair]) -> None:
