@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -66,12 +67,13 @@ def words_of(verb: str, root: Path, replicates: int) -> list[str]:
     """Return the command line of a verb on a folder."""
     masks = ["--maps", str(root / "maps"), "--anomaly-labels", str(root / "data" / "labels")]
     if verb == "init":
+        new_folder = tempfile.mkdtemp(dir=root)  # init replaces no file
         return [
             "init",
             str(root / "data"),
             "--two-classes",
             "--out",
-            str(root / "init" / "many.yaml"),
+            f"{new_folder}/many.yaml",
         ]
     if verb == "threshold":
         control = ["--control", "missed-objects", "--level", "0.1"]
