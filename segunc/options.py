@@ -1187,6 +1187,8 @@ class ExportOptions(Options, SourceOptions):
             writes by default)
         threshold (JSON): threshold.json of segunc threshold, which model.json then holds with its
             promise
+        check_in: of an ONNX file, a further runtime in which it is compared with the sampler. The
+            file is written only if its maps are right there, too (default: ONNX Runtime alone)
     """
 
     model: ModelFolder | None = None
@@ -1202,6 +1204,7 @@ class ExportOptions(Options, SourceOptions):
     size: Annotated[tuple[Side, Side] | Literal["dynamic"], size_or_dynamic] | None = None
     scores: Names | None = None
     threshold: File | None = None
+    check_in: Literal["openvino"] | None = None
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,15 @@ def require_packages() -> None:
             )
 
 
+def require_openvino() -> None:
+    """Raise InputError where the package openvino is missing."""
+    if importlib.util.find_spec("openvino") is None:
+        raise InputError(
+            "a run in OpenVINO needs the package openvino, which is not installed",
+            hint='pip install "segunc[openvino]"',
+        )
+
+
 @dataclass(frozen=True)
 class SizeGuard:
     """A condition on the size of the frame that the network's code asked for while it was traced.
@@ -260,6 +269,14 @@ def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, s
     file.write(buffer.getbuffer())
 
 
+def read_onnx(path: Path) -> Any:
+    """Return a written ONNX file as an ``onnx.ModelProto``."""
+    import onnx
+
+    with open_file(path) as file:
+        return onnx.load(file)
+
+
 def open_onnx(path: Path) -> Callable[..., Maps]:
     """Return what runs a written file on the CPU in ONNX Runtime, on as many threads as torch."""
     import onnxruntime
@@ -275,6 +292,40 @@ def open_onnx(path: Path) -> Callable[..., Maps]:
         for name, tensor in zip(INPUTS, inputs, strict=False):
             arrays[name] = tensor.numpy()
         return dict(zip(names, session.run(names, arrays), strict=True))
+
+    return run
+
+
+def open_openvino(path: Path) -> Callable[..., Maps]:
+    """Return what runs a written ONNX file on the CPU in OpenVINO, in float32, on as many threads
+    as torch.
+
+    Raises:
+        InputError: OpenVINO is not installed, or does not take the file.
+    """
+    require_openvino()
+    import openvino
+
+    settings = {
+        # On processors with bfloat16 its default is not float32.
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    core = openvino.Core()
+    try:
+        compiled = core.compile_model(core.read_model(path), "CPU", settings)
+    except RuntimeError as error:
+        raise InputError(f"OpenVINO does not take the file ({one_line(error)})") from error
+
+    def run(*inputs: Tensor) -> Maps:
+        arrays: Maps = {}
+        for name, tensor in zip(INPUTS, inputs, strict=False):
+            arrays[name] = tensor.numpy()
+        maps: Maps = {}
+        for output, values in compiled(arrays).items():
+            for name in output.names:  # its own name, and perhaps those of equal tensors inside
+                maps[name] = np.array(values)
+        return maps
 
     return run
 

@@ -62,6 +62,7 @@ from segunc.sampling.tail import (
     base_maps,
     choose_backend,
 )
+from segunc.sampling.tail_traced import GraphAccumulator
 from segunc.scores import (
     DEFAULT_SCORES,
     EVIDENCE,
@@ -617,7 +618,7 @@ class Sampler:
             evidence = _resized_evidence(evidence, late, size)
             for score in late:
                 maps[score.name] = score(evidence)[0].float()
-            prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
+            prediction = evidence["probabilities"][0].max(0).indices.to(prediction.dtype)
         kept = evidence["probabilities"][0] if keep_probabilities else None
         return Prediction(prediction, maps, kept)
 
@@ -696,7 +697,9 @@ class Sampler:
         with CALLS, self._in_eval_mode():
             frame = other._finish(other._sample(images)[0], None, False)
             prediction, maps = other._joined([frame])
-        return Prediction(prediction, {name: maps[name] for name in self.scores})
+        # Last of all: TensorRT has uint8 only where a graph ends.
+        scores = {name: maps[name] for name in self.scores}
+        return Prediction(prediction.to(torch.uint8), scores)
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Return how many draws are in a batch.
@@ -857,16 +860,19 @@ class Sampler:
             others |= constants
             for name, values in of_frames.items():
                 others[name] = values[number, None]
-            sums = DrawAccumulator(
-                base.shape[1],
-                upsampling.kept,
-                base.device,
-                self._backend,
-                needs=self._table.needs,
-                temperature=temperature,
-            )
+            sums = self._accumulator(base.shape[1], upsampling.kept)
             frames.append(FrameEvidence(sums, base_scores, others, nearest[number], extremes))
         return frames
+
+    def _accumulator(self, classes: int, size: tuple[int, int]) -> DrawAccumulator:
+        """Return the empty sums over the draws of one frame of a (height, width)."""
+        needs = self._table.needs
+        temperature = self.fitted.temperature
+        if self._backend == "traced":
+            return GraphAccumulator(classes, size, needs=needs, temperature=temperature)
+        return DrawAccumulator(
+            classes, size, self.device, self._backend, needs=needs, temperature=temperature
+        )
 
     def _add_branch(
         self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]
@@ -1079,4 +1085,6 @@ def _resized_evidence(
     needs = {"probabilities"}
     for score in scores:
         needs.update(score.needs)
+        if score.direct in evidence:
+            needs.add(score.direct)
     return {name: _resized(evidence[name], size) for name in needs}

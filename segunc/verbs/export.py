@@ -53,6 +53,7 @@ from segunc.exporting.check import (
     compare,
 )
 from segunc.exporting.graph import SizeGuard
+from segunc.exporting.operators import tensorrt_check
 from segunc.maps.encoding import encode_npy
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
@@ -66,7 +67,16 @@ RECORD = "model.json"
 TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 OF_BENCHMARKS = ("maps", "score", "method", "track")
-OF_MODELS = ("model", "draws", "seed", "draws_as_input", "size", "scores", "threshold")
+OF_MODELS = (
+    "model",
+    "draws",
+    "seed",
+    "draws_as_input",
+    "size",
+    "scores",
+    "threshold",
+    "check_in",
+)
 UNUSED = ExportOptions(to="onnx", out="out")  # the value of each option that is not given
 
 
@@ -107,6 +117,13 @@ def export(options: ExportOptions) -> ExportResult:
         return _export_maps(options, options.to)
     if options.to != "pt2":
         graph.require_packages()
+    elif options.check_in is not None:
+        raise InputError(
+            "--check-in openvino checks ONNX files, and --to pt2 writes a program of torch",
+            hint="--to onnx",
+        )
+    if options.check_in == "openvino":
+        graph.require_openvino()
     _check_unused(options, OF_BENCHMARKS)
     if options.model is None:
         raise InputError(f"a file of --to {options.to} is made of a model", hint="--model DIR")
@@ -135,7 +152,7 @@ def export(options: ExportOptions) -> ExportResult:
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
         line=_check_line(check["scores"]),
-        notes=_notes(sampler),
+        notes=(*_notes(sampler), *check.get("tensorrt", {}).get("lacks", ())),
     )
 
 
@@ -282,6 +299,11 @@ def _write(
         written = Path(file.name)
         run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
         check = _compare_file(run, traced, path.name)
+        if options.check_in == "openvino":
+            run = graph.open_openvino(written)
+            check["openvino"] = _compare_file(run, traced, f"{path.name} in OpenVINO")
+        if options.to != "pt2":
+            check["tensorrt"] = tensorrt_check(graph.read_onnx(written))
         if options.to == "triton":
             beside[TRITON] = graph.triton_config(written).encode()
         files.record({**about, "check": check}, file_content(written), beside)

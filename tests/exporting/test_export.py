@@ -32,6 +32,7 @@ from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
 from segunc.core.errors import InputError
 from segunc.exporting import check, graph
 from segunc.exporting.check import check_frames, compare
+from segunc.exporting.operators import operators_of
 from segunc.maps.encoding import encode_score
 from segunc.networks import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -170,6 +171,34 @@ def test_onnx_runs_what_all_draws_share_once(tmp_path: Path) -> None:
     # The first one comes before the first noisy layer. There is no convolution of the base network
     # alone, which no score needs.
     assert [rows_of[node.output[0]] for node in convolutions] == [1, 5, 5]
+
+
+@pytest.mark.parametrize("any_size", [False, True])
+def test_no_tensor_of_a_file_is_float64(any_size: bool, tmp_path: Path) -> None:
+    network, posterior = bayesian()
+    fitted = Fitted(1.7, Calibrator(0.6))
+    sampler = Sampler(network, posterior, draws=3, scores=SCORE_NAMES, fitted=fitted)
+    frame = check_frames(SIZE)[0]
+    sampler(frame)
+    path = tmp_path / "model.onnx"
+    write_graph(path, graph.trace(sampler, frame, any_size=any_size))
+    operators = operators_of(onnx.load(path))
+    assert {"Conv", "Log", "Cast"} <= {operator.name for operator in operators}
+    types = {name for operator in operators for name in operator.types}
+    assert types <= {"FLOAT", "UINT8", "BOOL", "INT64", "INT32"}
+
+
+def test_openvino_gives_the_maps_of_the_sampler(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    network, posterior = bayesian()
+    sampler = Sampler(network, posterior, draws=5, scores=SCORE_NAMES)
+    frames = check_frames(SIZE)
+    sampler(frames[0])
+    path = tmp_path / "model.onnx"
+    write_graph(path, graph.trace(sampler, frames[0]))
+    run = graph.open_openvino(path)
+    differences = compare(run, sampler, frames, path.name)["scores"]
+    assert differences.keys() == set(SCORE_NAMES)
 
 
 def test_the_last_upsampling_is_one_resize_of_onnx(tmp_path: Path) -> None:
