@@ -652,16 +652,21 @@ class Sampler:
         return other
 
     def drawn(self) -> Tensor | None:
-        """Return the draws that :meth:`one_frame` takes, ``[2, S, T]`` scale and shift of the
+        """Return the draws that :meth:`graph_maps` takes, ``[2, S, T]`` scale and shift of the
         layers in which they differ; None where the model is not one network with such draws. The
         sampler has been called before.
         """
         return self._runners[0].own_draws() if len(self._runners) == 1 else None
 
-    def one_frame(
-        self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False
+    def graph_maps(
+        self,
+        images: Tensor,
+        draws: Tensor | None = None,
+        *,
+        any_size: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> Prediction:
-        """Return the maps of one frame in a form that can be traced as a graph.
+        """Return the maps of frames in a form that can be traced as a graph.
 
         Only plain operators of torch run, none of which looks at values, with all draws as a batch.
 
@@ -669,9 +674,10 @@ class Sampler:
         ``any_size``.
 
         Args:
-            images: ``[1, 3, H, W]``.
+            images: ``[n, 3, H, W]``.
             draws: stand in for :meth:`drawn`; None takes the sampler's own.
             any_size: the graph is for frames of any size.
+            size: (height, width) of the maps; None is that of the images.
 
         Raises:
             InputError: the network's own code reads values, or code that cannot be followed may
@@ -695,8 +701,9 @@ class Sampler:
         if draws is not None:
             other._runners = [self._runners[0].with_draws(draws)]
         with CALLS, self._in_eval_mode():
-            frame = other._finish(other._sample(images)[0], None, False)
-            prediction, maps = other._joined([frame])
+            evidence = other._sample(images)
+            frames = [other._finish(frame, size, False) for frame in evidence]
+            prediction, maps = other._joined(frames)
         # Last of all: TensorRT has uint8 only where a graph ends.
         scores = {name: maps[name] for name in self.scores}
         return Prediction(prediction.to(torch.uint8), scores)
