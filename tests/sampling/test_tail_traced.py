@@ -1,5 +1,5 @@
-"""The tail of graphs against float64: each error is below the bound that ``docs/mechanisms.md``
-proves, for logits from flat to saturated.
+"""The tail of graphs against float64: each error is below its bound, which
+``docs/concepts/float32.md`` proves, for logits from flat to saturated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def evidence_of(logits: Tensor, temperature: float = 1.0) -> dict[str, Array]:
 
 class Exact:
     """The probabilities of draws and what is made of them, in float64. Names are the letters of
-    ``docs/mechanisms.md``.
+    ``docs/concepts/float32.md``.
     """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
@@ -153,6 +153,25 @@ def test_epistemic_is_exact_to_a_tenth_of_a_stored_code(
     codes = 65535 * np.sqrt(information / largest)
     exact_codes = 65535 * np.sqrt(exact.clip(min=0.0) / largest)
     assert np.abs(codes - exact_codes).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("classes", "draws", "codes"),
+    [(2, 64, 2.5), (19, 8, 1.4), (19, 64, 1.5), (150, 64, 1.9)],
+)
+def test_the_bound_for_any_logits_in_codes(classes: int, draws: int, codes: float) -> None:
+    """The second column of the page's table, from the corollary for one draw."""
+    log_classes = math.log(classes)
+    shares = 104 * 3 + 3 * log_classes + 2 * EXP + classes + LOG + 3
+    products = 4 * (shares * UNIT) * ((6 * log_classes + 9 + classes) * UNIT)
+    second_order = ((draws + 2) * UNIT) ** 2 + products
+    values = np.append(0, np.geomspace(1e-14, math.log(min(classes, draws)), 2000))
+    of_pixels = (shares + draws + classes + 4) * values + (shares + 2) * np.sqrt(2 * values)
+    bounds = UNIT * of_pixels + second_order
+    exact = 65535 * np.sqrt(values / log_classes)
+    highest = 65535 * np.sqrt((values + bounds) / log_classes)
+    lowest = 65535 * np.sqrt((values - bounds).clip(min=0.0) / log_classes)
+    assert np.maximum(highest - exact, exact - lowest).max() < codes
 
 
 def test_the_reference_in_float64_is_that_of_fifty_digits() -> None:
