@@ -1185,8 +1185,15 @@ class ExportOptions(Options, SourceOptions):
             inference size of the network), or dynamic for frames of any size
         scores (A,B): scores that the file gives beside the prediction (default: those that predict
             writes by default)
-        threshold (JSON): threshold.json of segunc threshold, which model.json then holds with its
-            promise
+        batch (N): number of frames in a call (default 1)
+        input: what the file takes: float32 images of the network's size with values 0..1, or uint8
+            frames as a camera gives them, which the file resizes as predict does (default float32)
+        frame_size (HxW): with --input uint8, height and width of the frames, which the maps get,
+            too (default: --size)
+        threshold (JSON): threshold.json of segunc threshold. The file then also gives flagged, the
+            mask of the pixels at or above it, and model.json holds its promise
+        check_in: of an ONNX file, a further runtime in which it is compared with the sampler. The
+            file is written only if its maps are right there, too (default: ONNX Runtime alone)
     """
 
     model: ModelFolder | None = None
@@ -1201,7 +1208,11 @@ class ExportOptions(Options, SourceOptions):
     draws_as_input: bool = False
     size: Annotated[tuple[Side, Side] | Literal["dynamic"], size_or_dynamic] | None = None
     scores: Names | None = None
+    batch: Count = 1
+    input: Literal["float32", "uint8"] = "float32"
+    frame_size: Size | None = None
     threshold: File | None = None
+    check_in: Literal["openvino"] | None = None
 
 
 @dataclass(frozen=True)

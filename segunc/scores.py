@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FEATURE_DISTANCE = "feature distance"
 NEAREST = "nearest features"
 """Given with the feature distance: a :data:`segunc.sampling.sampler.Nearest` for each frame."""
+MUTUAL_INFORMATION = "mutual information"
+"""Of class and draw, ``[n, H, W]``, as a share of ln C. Only graphs give it."""
 SUM = "sum of scores"
 SET_THRESHOLD = "threshold of class sets"
 Source = Literal["draws", "base", "constant", "frame", "scores"]
@@ -150,6 +152,8 @@ class Score:
             resized as a map.
         title: what readers call it; where empty, its name with spaces.
         scale: what the ends of its scale mean to a reader; where empty, the meaning is shown.
+        direct: further evidence that is the score itself; where it is given, the formula is not
+            used. Graphs give some, because the formula loses digits in float32.
 
     Raises:
         InputError: a score stored as codes may leave 0..1, or has no formula for several kinds of
@@ -171,6 +175,7 @@ class Score:
     resized: Literal["map", "evidence"] = "map"
     title: str = ""
     scale: str = ""
+    direct: str = ""
 
     def __post_init__(self) -> None:
         inside = False  # 0..1
@@ -193,6 +198,9 @@ class Score:
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
         """Return its values ``[n, H, W]``, of any floating type."""
+        if self.direct in evidence:
+            made: Tensor = evidence[self.direct]
+            return made
         formula: Any = self.formula
         if formula is None:
             only: Tensor = evidence[self.needs[0]]
@@ -262,6 +270,7 @@ _TABLE = (
         stored="unit16",
         needs=("total entropy", "expected entropy"),
         formula="segunc.uncertainty:mutual_information",
+        direct=MUTUAL_INFORMATION,
         # With usual alphas it rarely passes a tenth of ln C, which is a strong disagreement: on
         # 0..1 it would look empty.
         colours=(0, 0.1),

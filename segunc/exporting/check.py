@@ -13,6 +13,7 @@ from torch import Tensor
 
 from segunc.core.errors import InputError, one_line
 from segunc.exporting.graph import Maps, SizeGuard
+from segunc.exporting.placement import FLAGGED, Flag, Placement
 from segunc.maps.encoding import encode_score, score_keys
 from segunc.sampling.engine import TOLERANCE
 from segunc.sampling.sampler import Prediction, Sampler
@@ -34,9 +35,24 @@ others.
 """
 
 
-def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def check_inputs(placement: Placement) -> tuple[Tensor, ...]:
+    """Return inputs of a file: random textured frames and their mirror images.
+
+    Two inputs of one frame each, or one input of all frames of a batch.
+    """
+    frames: list[Tensor] = []
+    for number in range((placement.batch + 1) // 2):
+        frames.extend(check_frames(placement.frame_size or placement.network_size, number))
+    if placement.frame_size is not None:
+        frames = [(255 * frame).round().byte().permute(0, 2, 3, 1) for frame in frames]
+    if placement.batch == 1:
+        return tuple(frames)
+    return (torch.cat(frames[: placement.batch]),)
+
+
+def check_frames(size: tuple[int, int], seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return a random textured frame ``[1, 3, H, W]`` in 0..1 and its mirror image."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     frame = torch.zeros(1, 3, *size)
     for level in range(6):  # texture of every scale
         grid = [max(1, side >> level) for side in size]
@@ -47,36 +63,53 @@ def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
 
 
 def compare(
-    run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tensor, ...], name: str
+    run: Callable[[Tensor], Maps],
+    sampler: Sampler,
+    frames: tuple[Tensor, ...],
+    name: str,
+    placement: Placement | None = None,
 ) -> dict[str, Any]:
     """Return by how much a written file differs from the sampler.
 
     Args:
-        run: gives the maps of the file for a frame.
+        run: gives the maps of the file for an input.
         sampler: from which the file was traced.
-        frames: ``[1, 3, H, W]`` in 0..1 each.
+        frames: inputs, ``[N, 3, H, W]`` in 0..1 each, or what the placement takes.
         name: of the file, for messages.
+        placement: how frames come in; None is as they are.
 
     Returns:
         ``scores``: of each score the largest difference over the frames, in ``codes`` and as a
         ``share`` of the map's largest value; ``prediction_pixels``: how many pixels of the
-        prediction differ, where two classes are equally likely up to rounding.
+        prediction differ, where two classes are equally likely up to rounding. With a flag,
+        ``flagged_pixels``: how many pixels of its mask differ, where the score is at the threshold
+        up to rounding.
 
     Raises:
-        InputError: a score differs by more than a code and by more than rounding, or the prediction
-            where no two classes are equal.
+        InputError: a score differs by more than a code and by more than rounding, the prediction
+            where no two classes are equal, or the mask away from the threshold.
     """
+    flag = None if placement is None else placement.flag
     largest: dict[str, Any] = {score: {"codes": 0, "share": 0.0} for score in sampler.scores}
     differing = 0
+    flagged_differing = 0
     for frame in frames:
         maps = _run(run, frame, name)
-        expected = sampler(frame, keep_probabilities=True)
+        if placement is None:
+            expected = sampler(frame, keep_probabilities=True)
+        else:
+            expected = placement.expected(sampler, frame)
         for score, values in expected.scores.items():
             codes, share = _score_difference(score, maps[score], values.numpy(), name)
             largest[score]["codes"] = max(codes, largest[score]["codes"])
             largest[score]["share"] = max(share, largest[score]["share"])
         differing += _differing_predictions(maps["prediction"], expected, name)
-    return {"scores": largest, "prediction_pixels": differing}
+        if flag is not None:
+            flagged_differing += _differing_flags(maps[FLAGGED], expected, flag, name)
+    difference = {"scores": largest, "prediction_pixels": differing}
+    if flag is not None:
+        difference["flagged_pixels"] = flagged_differing
+    return difference
 
 
 def _run(run: Callable[[Tensor], Maps], frame: Tensor, name: str) -> Maps:
@@ -84,7 +117,7 @@ def _run(run: Callable[[Tensor], Maps], frame: Tensor, name: str) -> Maps:
     try:
         return run(frame)
     except Exception as error:  # those of ONNX Runtime have no other common type
-        height, width = frame.shape[2:]
+        height, width = frame.shape[1:3] if frame.dtype == torch.uint8 else frame.shape[2:]
         message = f"{name} does not run for a frame of {height}x{width} ({one_line(error)})"
         raise InputError(message, hint="--size HxW of the frames that you have") from error
 
@@ -127,6 +160,25 @@ def _differing_predictions(written: npt.NDArray[Any], expected: Prediction, name
     if other.any() and margin[other].max() > ROUNDING:
         difference = f"where the two most probable classes are {margin[other].max():.2g} apart"
         raise _differs("prediction", difference, name)
+    return int(other.sum())
+
+
+def _differing_flags(written: npt.NDArray[Any], expected: Prediction, flag: Flag, name: str) -> int:
+    """Return at how many pixels a mask ``[N, H, W]`` is not that of the sampler's stored score.
+
+    Raises:
+        InputError: the score of such a pixel is not at the threshold up to rounding.
+    """
+    values = expected.scores[flag.score].numpy()
+    other = written != (values >= flag.least)
+    if other.any():
+        keys = score_keys(encode_score(flag.score, values[other])).astype(int)
+        at_threshold = np.array([flag.least], np.float32)
+        codes = np.abs(keys - int(score_keys(encode_score(flag.score, at_threshold))[0]))
+        shares = np.abs(values[other] - flag.least) / max(SMALLEST, float(np.abs(values).max()))
+        if ((codes > MAX_CODES) & (shares > ROUNDING)).any():
+            difference = f"where the score is {shares.max():.2g} of its largest value away"
+            raise _differs("the flagged mask", difference, name)
     return int(other.sum())
 
 

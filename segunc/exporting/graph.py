@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import open_file
+from segunc.exporting.placement import Placement
 from segunc.sampling.sampler import Sampler
 
 Maps = dict[str, npt.NDArray[Any]]
@@ -49,6 +50,8 @@ _ONNX_INT64 = 7  # of onnx.TensorProto
 _TRITON = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8"}
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 
+_MISSING_IN_OPENVINO = re.compile(r"No conversion rule found for operations: (.+)")
+
 
 def require_packages() -> None:
     """Raise InputError where a package is missing that writes or runs ONNX."""
@@ -58,6 +61,15 @@ def require_packages() -> None:
                 f"ONNX needs the package {name}, which is not installed",
                 hint='pip install "segunc[export]"',
             )
+
+
+def require_openvino() -> None:
+    """Raise InputError where the package openvino is missing."""
+    if importlib.util.find_spec("openvino") is None:
+        raise InputError(
+            "a run in OpenVINO needs the package openvino, which is not installed",
+            hint='pip install "segunc[openvino]"',
+        )
 
 
 @dataclass(frozen=True)
@@ -120,32 +132,50 @@ def _holds(condition: Any, sides: dict[Any, int]) -> bool:
 
 
 def trace(
-    sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False
+    sampler: Sampler,
+    frames: Tensor,
+    draws: Tensor | None = None,
+    *,
+    any_size: bool = False,
+    placement: Placement | None = None,
 ) -> ExportedProgram:
-    """Return the program from a frame ``[1, 3, H, W]`` in 0..1 of exactly this size, or of
-    ``any_size``, to ``prediction`` uint8 and each score float32, ``[1, H, W]``, by name; with
-    ``draws`` (:meth:`Sampler.drawn`) these are a second input. The sampler was called on a frame of
-    this size before. What all draws share comes once in it, because the function modes that share
-    it act while it is traced.
+    """Return the program from frames of exactly this size to their maps, by name.
+
+    The maps are ``prediction`` uint8 and each score float32, ``[N, H, W]``. The sampler was called
+    on a frame of this size before. What all draws share comes once in it, because the function
+    modes that share it act while it is traced.
+
+    Args:
+        sampler: over the network.
+        frames: ``[N, 3, H, W]`` in 0..1, or what the placement takes.
+        draws: :meth:`Sampler.drawn`, which then are a second input.
+        any_size: the program takes frames of any size.
+        placement: how frames come in; None is as they are.
 
     Raises:
         InputError: a network whose code reads values of the frame, draws random numbers, or cannot
             be traced.
     """
-    program, _ = trace_with_guards(sampler, image, draws, any_size=any_size)
+    program, _ = trace_with_guards(sampler, frames, draws, any_size=any_size, placement=placement)
     return program
 
 
 def trace_with_guards(
-    sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False
+    sampler: Sampler,
+    frames: Tensor,
+    draws: Tensor | None = None,
+    *,
+    any_size: bool = False,
+    placement: Placement | None = None,
 ) -> tuple[ExportedProgram, list[SizeGuard]]:
     """Return the program of :func:`trace`, and the conditions on sizes under which its operators
     are those of the network."""
-    inputs = (image,) if draws is None else (image, draws)
+    inputs = (frames,) if draws is None else (frames, draws)
+    if placement is None:
+        placement = Placement((frames.shape[2], frames.shape[3]), len(frames))
 
     def maps(*inputs: Tensor) -> dict[str, Tensor]:
-        prediction = sampler.one_frame(*inputs, any_size=any_size)
-        return {"prediction": prediction.prediction, **prediction.scores}
+        return placement.maps(sampler, *inputs, any_size=any_size)
 
     tracing: dict[str, Any] = {}
     dynamic_shapes: Any = None
@@ -260,6 +290,14 @@ def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, s
     file.write(buffer.getbuffer())
 
 
+def read_onnx(path: Path) -> Any:
+    """Return a written ONNX file as an ``onnx.ModelProto``."""
+    import onnx
+
+    with open_file(path) as file:
+        return onnx.load(file)
+
+
 def open_onnx(path: Path) -> Callable[..., Maps]:
     """Return what runs a written file on the CPU in ONNX Runtime, on as many threads as torch."""
     import onnxruntime
@@ -279,6 +317,44 @@ def open_onnx(path: Path) -> Callable[..., Maps]:
     return run
 
 
+def open_openvino(path: Path) -> Callable[..., Maps]:
+    """Return what runs a written ONNX file on the CPU in OpenVINO, in float32, on as many threads
+    as torch.
+
+    Raises:
+        InputError: OpenVINO is not installed, or does not take the file.
+    """
+    require_openvino()
+    import openvino
+
+    settings = {
+        # On processors with bfloat16 its default is not float32.
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    core = openvino.Core()
+    try:
+        compiled = core.compile_model(core.read_model(path), "CPU", settings)
+    except RuntimeError as error:
+        missing = _MISSING_IN_OPENVINO.search(str(error))
+        reason = f"it lacks {missing[1]}" if missing else one_line(error)
+        raise InputError(
+            f"OpenVINO does not take the file: {reason}", hint="leave out --check-in openvino"
+        ) from error
+
+    def run(*inputs: Tensor) -> Maps:
+        arrays: Maps = {}
+        for name, tensor in zip(INPUTS, inputs, strict=False):
+            arrays[name] = tensor.numpy()
+        maps: Maps = {}
+        for output, values in compiled(arrays).items():
+            for name in output.names:  # its own name, and perhaps those of equal tensors inside
+                maps[name] = np.array(values)
+        return maps
+
+    return run
+
+
 def open_pt2(path: Path) -> Callable[..., Maps]:
     """Return what runs a written program in torch."""
     with open_file(path) as file:
@@ -293,14 +369,19 @@ def open_pt2(path: Path) -> Callable[..., Maps]:
     return run
 
 
-def triton_config(path: Path) -> str:
-    """Return the ``config.pbtxt`` with which Triton Inference Server takes a written ONNX file."""
+def triton_config(path: Path, batch: int = 1) -> str:
+    """Return the ``config.pbtxt`` with which Triton Inference Server takes a written ONNX file.
+
+    Args:
+        path: the file.
+        batch: number of frames in a call.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     lines = [
         'platform: "onnxruntime_onnx"',
-        "max_batch_size: 0  # of the file: the first dimension is 1",
+        f"max_batch_size: 0  # of the file: the first dimension is {batch}",
     ]
     lines += [_triton_line("input", value) for value in session.get_inputs()]
     lines += [_triton_line("output", value) for value in session.get_outputs()]

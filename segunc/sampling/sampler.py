@@ -62,6 +62,7 @@ from segunc.sampling.tail import (
     base_maps,
     choose_backend,
 )
+from segunc.sampling.tail_traced import GraphAccumulator
 from segunc.scores import (
     DEFAULT_SCORES,
     EVIDENCE,
@@ -617,7 +618,7 @@ class Sampler:
             evidence = _resized_evidence(evidence, late, size)
             for score in late:
                 maps[score.name] = score(evidence)[0].float()
-            prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
+            prediction = evidence["probabilities"][0].max(0).indices.to(prediction.dtype)
         kept = evidence["probabilities"][0] if keep_probabilities else None
         return Prediction(prediction, maps, kept)
 
@@ -651,16 +652,21 @@ class Sampler:
         return other
 
     def drawn(self) -> Tensor | None:
-        """Return the draws that :meth:`one_frame` takes, ``[2, S, T]`` scale and shift of the
+        """Return the draws that :meth:`graph_maps` takes, ``[2, S, T]`` scale and shift of the
         layers in which they differ; None where the model is not one network with such draws. The
         sampler has been called before.
         """
         return self._runners[0].own_draws() if len(self._runners) == 1 else None
 
-    def one_frame(
-        self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False
+    def graph_maps(
+        self,
+        images: Tensor,
+        draws: Tensor | None = None,
+        *,
+        any_size: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> Prediction:
-        """Return the maps of one frame in a form that can be traced as a graph.
+        """Return the maps of frames in a form that can be traced as a graph.
 
         Only plain operators of torch run, none of which looks at values, with all draws as a batch.
 
@@ -668,9 +674,10 @@ class Sampler:
         ``any_size``.
 
         Args:
-            images: ``[1, 3, H, W]``.
+            images: ``[n, 3, H, W]``.
             draws: stand in for :meth:`drawn`; None takes the sampler's own.
             any_size: the graph is for frames of any size.
+            size: (height, width) of the maps; None is that of the images.
 
         Raises:
             InputError: the network's own code reads values, or code that cannot be followed may
@@ -694,9 +701,12 @@ class Sampler:
         if draws is not None:
             other._runners = [self._runners[0].with_draws(draws)]
         with CALLS, self._in_eval_mode():
-            frame = other._finish(other._sample(images)[0], None, False)
-            prediction, maps = other._joined([frame])
-        return Prediction(prediction, {name: maps[name] for name in self.scores})
+            evidence = other._sample(images)
+            frames = [other._finish(frame, size, False) for frame in evidence]
+            prediction, maps = other._joined(frames)
+        # Last of all: TensorRT has uint8 only where a graph ends.
+        scores = {name: maps[name] for name in self.scores}
+        return Prediction(prediction.to(torch.uint8), scores)
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Return how many draws are in a batch.
@@ -857,16 +867,19 @@ class Sampler:
             others |= constants
             for name, values in of_frames.items():
                 others[name] = values[number, None]
-            sums = DrawAccumulator(
-                base.shape[1],
-                upsampling.kept,
-                base.device,
-                self._backend,
-                needs=self._table.needs,
-                temperature=temperature,
-            )
+            sums = self._accumulator(base.shape[1], upsampling.kept)
             frames.append(FrameEvidence(sums, base_scores, others, nearest[number], extremes))
         return frames
+
+    def _accumulator(self, classes: int, size: tuple[int, int]) -> DrawAccumulator:
+        """Return the empty sums over the draws of one frame of a (height, width)."""
+        needs = self._table.needs
+        temperature = self.fitted.temperature
+        if self._backend == "traced":
+            return GraphAccumulator(classes, size, needs=needs, temperature=temperature)
+        return DrawAccumulator(
+            classes, size, self.device, self._backend, needs=needs, temperature=temperature
+        )
 
     def _add_branch(
         self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]
@@ -1079,4 +1092,6 @@ def _resized_evidence(
     needs = {"probabilities"}
     for score in scores:
         needs.update(score.needs)
+        if score.direct in evidence:
+            needs.add(score.direct)
     return {name: _resized(evidence[name], size) for name in needs}

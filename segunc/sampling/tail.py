@@ -1,8 +1,8 @@
 """From the logits of draws to the evidence of a frame.
 
-There is a reference in PyTorch, C++ on a CPU and Triton on CUDA. Draws are added one at a time, in
-strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch
-changes a sum.
+There is a reference in PyTorch, C++ on a CPU and Triton on CUDA; graphs have their own, see
+:mod:`segunc.sampling.tail_traced`. Draws are added one at a time, in strips of rows of a fixed
+size, so that neither the chunk size nor the number of frames in a batch changes a sum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from segunc.scores import Score
 from segunc.uncertainty import entropy_share, per_ln
 
 Backend = Literal["reference", "native", "triton", "traced"]
-"""``traced`` is the reference without strips, for a graph."""
+"""``traced`` is that of a graph, in float32 alone."""
 OF_LOGITS = ("mean max logit", "mean energy", "logit variance")
 """Evidence that reference and C++ gather in the pass of the softmax."""
 NATIVE_BASE = (
@@ -88,12 +88,9 @@ class DrawAccumulator:
         self.logit_sums: LogitSums | None = None
         if not set(OF_LOGITS).isdisjoint(needs):
             self.logit_sums = LogitSums(needs, classes, size, device, temperature)
-        if backend == "traced":
-            self._strips = [slice(None)]
-        else:
-            strip_bytes = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
-            rows = max(1, strip_bytes // (4 * classes * size[1]))
-            self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
+        strip_bytes = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
+        rows = max(1, strip_bytes // (4 * classes * size[1]))
+        self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import (
     inside,
     json_sha256,
+    read_bytes,
     read_json,
     replacing,
     safe_name,
@@ -48,12 +49,15 @@ from segunc.exporting.check import (
     MAX_CODES,
     ROUNDING,
     SIZES,
-    check_frames,
     check_guards,
+    check_inputs,
     compare,
 )
 from segunc.exporting.graph import SizeGuard
+from segunc.exporting.operators import tensorrt_check
+from segunc.exporting.placement import Flag, Placement
 from segunc.maps.encoding import encode_npy
+from segunc.networks.network import inference_size
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
@@ -66,7 +70,19 @@ RECORD = "model.json"
 TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 OF_BENCHMARKS = ("maps", "score", "method", "track")
-OF_MODELS = ("model", "draws", "seed", "draws_as_input", "size", "scores", "threshold")
+OF_MODELS = (
+    "model",
+    "draws",
+    "seed",
+    "draws_as_input",
+    "size",
+    "scores",
+    "batch",
+    "input",
+    "frame_size",
+    "threshold",
+    "check_in",
+)
 UNUSED = ExportOptions(to="onnx", out="out")  # the value of each option that is not given
 
 
@@ -107,6 +123,13 @@ def export(options: ExportOptions) -> ExportResult:
         return _export_maps(options, options.to)
     if options.to != "pt2":
         graph.require_packages()
+    elif options.check_in is not None:
+        raise InputError(
+            "--check-in openvino checks ONNX files, and --to pt2 writes a program of torch",
+            hint="--to onnx",
+        )
+    if options.check_in == "openvino":
+        graph.require_openvino()
     _check_unused(options, OF_BENCHMARKS)
     if options.model is None:
         raise InputError(f"a file of --to {options.to} is made of a model", hint="--model DIR")
@@ -116,11 +139,15 @@ def export(options: ExportOptions) -> ExportResult:
     scores = check_scores(options.scores or default_scores(folder))
     files = _Files(Path(options.out), options)
     files.check()
+    _check_input(options)
     model = load_model(folder)
-    size = _traced_size(options, model)
+    placement = _placement(options, model)
     sampler = _graph_sampler(options, model, scores)
-    about = _about(options, model, sampler, size)
-    traced = _trace(options, sampler, size)
+    about = _about(options, model, sampler, placement)
+    if "threshold" in about:
+        threshold = about["threshold"]
+        placement = replace(placement, flag=Flag(threshold["score"], threshold["value"]))
+    traced = _trace(options, sampler, placement)
     if traced.draws is not None:
         about["draws_input"] = {
             "name": "draws",
@@ -135,7 +162,7 @@ def export(options: ExportOptions) -> ExportResult:
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
         line=_check_line(check["scores"]),
-        notes=_notes(sampler),
+        notes=(*_notes(sampler), *check.get("tensorrt", {}).get("lacks", ())),
     )
 
 
@@ -178,6 +205,35 @@ def _export_maps(options: ExportOptions, to: Benchmark) -> ExportResult:
     )
 
 
+def _check_input(options: ExportOptions) -> None:
+    """Raise InputError where the options on the input of a model file contradict each other."""
+    if options.frame_size is not None and options.input != "uint8":
+        raise InputError(
+            "--frame-size is for uint8 frames, which the file resizes", hint="--input uint8"
+        )
+    if options.size == "dynamic" and (options.input == "uint8" or options.batch > 1):
+        raise InputError(
+            "a file of --size dynamic takes one float32 image in a call",
+            hint="--size HxW, or leave out --batch and --input",
+        )
+
+
+def _placement(options: ExportOptions, model: Model) -> Placement:
+    """Return how frames come into the file.
+
+    Raises:
+        InputError: neither the options nor the model name a size, or the frames cannot be resized.
+    """
+    frame_size = options.frame_size
+    if frame_size is None or options.size is not None:
+        network_size = _traced_size(options, model)
+    else:
+        network_size = inference_size(model.network.description, frame_size)
+    if options.input == "uint8" and frame_size is None:
+        frame_size = network_size
+    return Placement(network_size, options.batch, frame_size)
+
+
 def _traced_size(options: ExportOptions, model: Model) -> tuple[int, int]:
     """Return the (height, width) of the frame on which the model is traced.
 
@@ -214,12 +270,13 @@ class _Traced:
     program: ExportedProgram
     guards: list[SizeGuard]  # conditions on the size under which the program is right
     sampler: Sampler
-    frames: tuple[Tensor, ...]  # ``[1, 3, H, W]`` each
+    placement: Placement
+    frames: tuple[Tensor, ...]  # inputs of the file
     draws: Tensor | None  # the second input of the program; None where it holds its draws
 
 
-def _trace(options: ExportOptions, sampler: Sampler, size: tuple[int, int]) -> _Traced:
-    """Return the program of a sampler, traced on a frame of a (height, width).
+def _trace(options: ExportOptions, sampler: Sampler, placement: Placement) -> _Traced:
+    """Return the program of a sampler, traced on frames as they come in.
 
     Raises:
         InputError: the network does not take the frame, cannot be traced, or has no draws that
@@ -227,16 +284,19 @@ def _trace(options: ExportOptions, sampler: Sampler, size: tuple[int, int]) -> _
     """
     any_size = options.size == "dynamic"
     frames: list[Tensor] = []
-    for frame_size in SIZES if any_size else [size]:
-        frames.extend(check_frames(frame_size))
+    for network_size in SIZES if any_size else [placement.network_size]:
+        frames.extend(check_inputs(replace(placement, network_size=network_size)))
     try:
-        sampler(frames[0])
+        placement.prepare(sampler, frames[0])
     except RuntimeError as error:
+        size = placement.network_size
         message = f"the network takes no frame of {size[0]}x{size[1]} ({one_line(error)})"
         raise InputError(message, hint="--size HxW with sides that it takes") from error
     draws = _draws_input(sampler, str(options.model)) if options.draws_as_input else None
-    program, guards = graph.trace_with_guards(sampler, frames[0], draws, any_size=any_size)
-    return _Traced(program, guards, sampler, tuple(frames), draws)
+    program, guards = graph.trace_with_guards(
+        sampler, frames[0], draws, any_size=any_size, placement=placement
+    )
+    return _Traced(program, guards, sampler, placement, tuple(frames), draws)
 
 
 def _draws_input(sampler: Sampler, model: Path | str) -> Tensor:
@@ -282,8 +342,13 @@ def _write(
         written = Path(file.name)
         run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
         check = _compare_file(run, traced, path.name)
+        if options.check_in == "openvino":
+            run = graph.open_openvino(written)
+            check["openvino"] = _compare_file(run, traced, f"{path.name} in OpenVINO")
+        if options.to != "pt2":
+            check["tensorrt"] = tensorrt_check(graph.read_onnx(written))
         if options.to == "triton":
-            beside[TRITON] = graph.triton_config(written).encode()
+            beside[TRITON] = graph.triton_config(written, options.batch).encode()
         files.record({**about, "check": check}, file_content(written), beside)
     files.finish(beside)
     return check
@@ -299,7 +364,7 @@ def _compare_file(run: Callable[..., graph.Maps], traced: _Traced, name: str) ->
     def maps_of(frame: Tensor) -> graph.Maps:
         return run(frame) if traced.draws is None else run(frame, traced.draws)
 
-    check = compare(maps_of, traced.sampler, traced.frames, name)
+    check = compare(maps_of, traced.sampler, traced.frames, name, traced.placement)
     check_guards(maps_of, traced.sampler, traced.guards, name)
     check["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
     return check
@@ -445,10 +510,9 @@ def _sees_whole(sampler: Sampler) -> bool:
 
 
 def _about(
-    options: ExportOptions, model: Model, sampler: Sampler, size: tuple[int, int]
+    options: ExportOptions, model: Model, sampler: Sampler, placement: Placement
 ) -> dict[str, Any]:
     """Return what a file says of itself; sides that it leaves open are None."""
-    any_size = options.size == "dynamic"
     description = model.network.description
     run = _run_record(model, sampler)
     about: dict[str, Any] = {
@@ -456,13 +520,7 @@ def _about(
         "version": 1,
         "segunc": full_version(),
         "torch": torch.__version__,
-        "input": {
-            "name": "image",
-            "type": "float32",
-            "shape": [1, 3, *([None, None] if any_size else size)],
-            "channels": "RGB",
-            "range": [0, 1],
-        },
+        "input": _input_record(options, placement),
         "classes": list(description.classes),
         "palette": list(description.palette),
         "mean": list(description.mean),
@@ -475,15 +533,55 @@ def _about(
     if options.threshold is not None:
         path = Path(options.threshold)
         threshold = _read_exported_threshold(path, sampler)
-        # A run without --size records None: its maps are of the inference size, or of the frame's
-        # own. The graph is for frames of its own size, so that both are the same run.
         recorded_size = threshold.settings.get("size")
-        holds_for = recorded_size or description.inference_size
-        same_size = any_size or tuple(holds_for or size) == size
-        run_size = recorded_size if same_size else list(size)
+        run_size = _run_size(options, model, placement, recorded_size)
         threshold.check_run({**run, "size": run_size}, str(path))
-        about["threshold"] = _threshold_record(threshold, holds_for)
+        holds_for = recorded_size or description.inference_size
+        about["threshold"] = {
+            **_threshold_record(threshold, holds_for),
+            "file_sha256": hashlib.sha256(read_bytes(path)).hexdigest(),
+        }
     return about
+
+
+def _input_record(options: ExportOptions, placement: Placement) -> dict[str, Any]:
+    """Return what a file says of its input."""
+    if placement.frame_size is not None:
+        return {
+            "name": "image",
+            "type": "uint8",
+            "shape": list(placement.shape),
+            "channels": "RGB",
+            "range": [0, 255],
+            "network_size": list(placement.network_size),
+        }
+    sides = [None, None] if options.size == "dynamic" else list(placement.network_size)
+    return {
+        "name": "image",
+        "type": "float32",
+        "shape": [placement.batch, 3, *sides],
+        "channels": "RGB",
+        "range": [0, 1],
+    }
+
+
+def _run_size(
+    options: ExportOptions, model: Model, placement: Placement, recorded_size: Any
+) -> Any:
+    """Return the size that a run of ``predict`` would record for the maps of a file.
+
+    Args:
+        recorded_size: (height, width) of the run of a threshold; None where it had no --size: its
+            maps are of the inference size, or of the frame's own.
+    """
+    if options.size == "dynamic":
+        return recorded_size
+    if options.frame_size is not None and options.size is None:
+        return None  # the network's size follows from the frame's, as in predict
+    # The graph is for frames of its own size, so that a run without --size is the same run.
+    holds_for = recorded_size or model.network.description.inference_size
+    size = placement.network_size
+    return recorded_size if tuple(holds_for or size) == size else list(size)
 
 
 def _run_record(model: Model, sampler: Sampler) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 be a file is refused.
 """
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -31,7 +32,9 @@ from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
 from segunc.core.errors import InputError
 from segunc.exporting import check, graph
-from segunc.exporting.check import check_frames, compare
+from segunc.exporting.check import check_frames, check_inputs, compare
+from segunc.exporting.operators import operators_of, tensorrt_check
+from segunc.exporting.placement import Flag, Placement
 from segunc.maps.encoding import encode_score
 from segunc.networks import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -43,6 +46,7 @@ from segunc.scores import DEFAULT_SCORES, SCORES
 from segunc.uncertainty import Calibrator
 from tests.affine.networks import randomise
 from tests.conftest import Job
+from tests.exporting.test_operators import model_of
 from tests.verbs.processes import refuse, succeed
 
 pytest.importorskip("onnxscript", reason="the extra export is not installed")
@@ -172,6 +176,34 @@ def test_onnx_runs_what_all_draws_share_once(tmp_path: Path) -> None:
     assert [rows_of[node.output[0]] for node in convolutions] == [1, 5, 5]
 
 
+@pytest.mark.parametrize("any_size", [False, True])
+def test_no_tensor_of_a_file_is_float64(any_size: bool, tmp_path: Path) -> None:
+    network, posterior = bayesian()
+    fitted = Fitted(1.7, Calibrator(0.6))
+    sampler = Sampler(network, posterior, draws=3, scores=SCORE_NAMES, fitted=fitted)
+    frame = check_frames(SIZE)[0]
+    sampler(frame)
+    path = tmp_path / "model.onnx"
+    write_graph(path, graph.trace(sampler, frame, any_size=any_size))
+    operators = operators_of(onnx.load(path))
+    assert {"Conv", "Log", "Cast"} <= {operator.name for operator in operators}
+    types = {name for operator in operators for name in operator.types}
+    assert types <= {"FLOAT", "UINT8", "BOOL", "INT64", "INT32"}
+
+
+def test_openvino_gives_the_maps_of_the_sampler(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    network, posterior = bayesian()
+    sampler = Sampler(network, posterior, draws=5, scores=SCORE_NAMES)
+    frames = check_frames(SIZE)
+    sampler(frames[0])
+    path = tmp_path / "model.onnx"
+    write_graph(path, graph.trace(sampler, frames[0]))
+    run = graph.open_openvino(path)
+    differences = compare(run, sampler, frames, path.name)["scores"]
+    assert differences.keys() == set(SCORE_NAMES)
+
+
 def test_the_last_upsampling_is_one_resize_of_onnx(tmp_path: Path) -> None:
     network, posterior = bayesian()
     sampler = Sampler(network, posterior, draws=5, scores=["entropy", "epistemic", "mean-energy"])
@@ -182,6 +214,63 @@ def test_the_last_upsampling_is_one_resize_of_onnx(tmp_path: Path) -> None:
     operators = {node.op_type for node in onnx.load(path).graph.node}
     assert "Resize" in operators
     assert "GatherND" not in operators
+
+
+def test_an_operator_that_openvino_lacks_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    onnx.save(model_of("Relu", "com.mine.Gelu"), tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"OpenVINO .* file: it lacks com\.mine\.Gelu"):
+        graph.open_openvino(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        Placement(SIZE, batch=3),
+        Placement(SIZE, frame_size=(80, 112)),  # means of 2 x 2 pixels
+        Placement(SIZE, batch=2, frame_size=(61, 83), flag=Flag("entropy", 0.8)),
+        Placement(SIZE, frame_size=(33, 50), flag=Flag("mean-energy", -2.0)),  # they grow
+    ],
+    ids=["batch", "uint8", "batch of uint8", "small uint8"],
+)
+def test_placed_files_give_the_maps_of_each_frame_alone(
+    placement: Placement, tmp_path: Path
+) -> None:
+    body, _ = bayesian()
+    network = SegmentationNetwork(body, NetworkDescription("x", "", tuple("abcd")), stride=8)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.2)
+    scores = ["msp", "entropy", "epistemic", "mean-energy", "deterministic-entropy"]
+    sampler = Sampler(network, posterior, draws=3, scores=scores)
+    frames = check_inputs(placement)
+    placement.prepare(sampler, frames[0])
+    path = tmp_path / "model.onnx"
+    write_graph(path, graph.trace(sampler, frames[0], placement=placement))
+    model = onnx.load(path)
+    (image,) = model.graph.input
+    assert [side.dim_value for side in image.type.tensor_type.shape.dim] == list(placement.shape)
+    assert tensorrt_check(model)["lacks"] == []
+    differences = compare(graph.open_onnx(path), sampler, frames, path.name, placement)
+    assert differences["scores"]["entropy"]["codes"] <= 2
+    if importlib.util.find_spec("openvino") is not None:
+        compare(graph.open_openvino(path), sampler, frames, path.name, placement)
+
+
+def test_a_wrong_mask_is_refused() -> None:
+    network, posterior = bayesian()
+    sampler = Sampler(network, posterior, draws=3, scores=["entropy"])
+    entropy = sampler(check_frames(SIZE)[0]).scores["entropy"]
+    lower, upper = entropy.quantile(torch.tensor([0.3, 0.7])).tolist()
+    placement = Placement(SIZE, flag=Flag("entropy", lower))
+
+    def run(frame: Tensor) -> graph.Maps:
+        maps = sampler(frame)
+        written = {name: values.numpy() for name, values in maps.scores.items()}
+        written["prediction"] = maps.prediction.numpy()
+        written["flagged"] = (written["entropy"] >= upper).astype(np.uint8)
+        return written
+
+    with pytest.raises(InputError, match="the flagged mask of m differs from the sampler where"):
+        compare(run, sampler, check_frames(SIZE), "m", placement)
 
 
 @dataclass
@@ -394,7 +483,7 @@ def test_onnx_runtime_gives_the_maps_on_the_disk(exported: Path, predicted: Job)
         exported / "model.onnx", providers=["CPUExecutionProvider"]
     )
     names = [output.name for output in session.get_outputs()]
-    assert set(names) == {"prediction", *DEFAULT_SCORES}
+    assert set(names) == {"prediction", "flagged", *DEFAULT_SCORES}
     for path in sorted(predicted.frames.rglob("*.png")):
         outputs = session.run(names, {"image": read_input(path)})
         maps = dict(zip(names, outputs, strict=True))
@@ -403,6 +492,21 @@ def test_onnx_runtime_gives_the_maps_on_the_disk(exported: Path, predicted: Job)
             codes = cv2.imread(str(file), cv2.IMREAD_UNCHANGED).astype(int)
             written_codes = encode_score(name, maps[name][0]).astype(int)
             assert np.abs(written_codes - codes).max() <= 2, name
+
+
+def test_the_mask_flags_the_stored_codes_of_its_threshold(exported: Path, predicted: Job) -> None:
+    value = json.loads((exported / "threshold.json").read_text())["value"]
+    session = onnxruntime.InferenceSession(
+        exported / "model.onnx", providers=["CPUExecutionProvider"]
+    )
+    shares = []
+    for path in sorted(predicted.frames.rglob("*.png")):
+        entropy, flagged = session.run(["entropy", "flagged"], {"image": read_input(path)})
+        expected = segunc.decode_unit(encode_score("entropy", entropy)) >= np.float64(value)
+        assert flagged.dtype == np.uint8
+        assert np.array_equal(flagged, expected)
+        shares.append(flagged.mean())
+    assert 0 < np.mean(shares) < 1
 
 
 @pytest.mark.parametrize(
@@ -427,6 +531,10 @@ def test_a_file_names_its_network_its_threshold_and_its_check(
     assert record["base_sha256"] == sha256
     promise = "On average, at most 50 % of the normal pixels"
     assert record["threshold"]["promise"].startswith(promise)
+    assert record["threshold"]["score"] == "entropy"
+    assert "condition" in record["threshold"]
+    digest = hashlib.sha256((exported / "threshold.json").read_bytes()).hexdigest()
+    assert record["threshold"]["file_sha256"] == digest
     assert record["check"]["scores"]["entropy"]["codes"] <= 2
 
 
@@ -473,6 +581,14 @@ THRESHOLD = "--threshold THRESHOLD"
             f"--to pt2 --size 64x128 --scores msp {THRESHOLD}",
             "is a threshold of entropy, which is not exported",
         ),
+        ("--to onnx --batch 0", "--batch 0"),
+        ("--to onnx --size 64x128 --frame-size 96x192", "--frame-size is for uint8 frames"),
+        ("--to onnx --size dynamic --batch 2", "takes one float32 image in a call"),
+        (
+            "--to onnx --size 64x128 --input uint8 --frame-size 96x100",
+            "96x100 would be lower and wider at the network's 64x128",
+        ),
+        ("--to pt2 --size 64x128 --check-in openvino", "--check-in openvino checks ONNX files"),
     ],
 )
 def test_a_refusal_comes_before_anything_is_written(

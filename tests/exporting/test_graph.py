@@ -16,7 +16,7 @@ from segunc.exporting.graph import SizeGuard, _reason_of, trace
 class ReadsTheFrame:
     """A sampler whose network asks for a value of the frame."""
 
-    def one_frame(self, image: Tensor, *, any_size: bool) -> Any:
+    def graph_maps(self, image: Tensor, **settings: Any) -> Any:
         return image if image.mean() > 0.5 else -image
 
 
