@@ -59,7 +59,7 @@ docs: $(VENV)/.installed
 	@echo "open docs/_build/index.html"
 
 lock: $(TOOLS)/.installed
-	$(COMPILE) pyproject.toml --extra dev --extra export --extra transformers --extra ray --extra cloud --extra recordings --extra rerun \
+	$(COMPILE) pyproject.toml --extra dev --extra export --extra openvino --extra transformers --extra ray --extra cloud --extra gcs --extra recordings --extra rerun \
 		--extra completion -o requirements.lock >/dev/null
 	$(COMPILE) pyproject.toml --constraints requirements.lock -o requirements-default.lock >/dev/null
 	$(COMPILE) --group pyproject.toml:tools -o requirements-tools.lock >/dev/null
