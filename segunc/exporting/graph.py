@@ -192,6 +192,7 @@ def trace_with_guards(
             guards = size_guards(graph) if any_size else []
             _copy_constants(graph)
             _prefer_scales(graph)
+            _compare_whole_numbers(graph)
             graph.graph.eliminate_dead_code()
             graph.recompile()
             _refuse_random_numbers(graph)
@@ -221,6 +222,24 @@ def _prefer_scales(graph: Any) -> None:
         scales = [scale for scale in node.args[count:] if scale is not None]
         node.target = node.target.overloadpacket.vec
         node.args = (image, None, *corners, scales) if scales else (image, size, *corners, None)
+
+
+def _compare_whole_numbers(graph: Any) -> None:
+    """Clamp whole numbers by comparisons: TensorRT's Clip takes floats alone."""
+    aten = torch.ops.aten
+    for node in list(graph.graph.nodes):
+        if node.target not in (aten.clamp.default, aten.clamp_.default):
+            continue
+        values, *bounds = node.args
+        if values.meta["val"].is_floating_point() or len(values.users) > 1:
+            continue
+        with graph.graph.inserting_before(node):
+            for bound, operator in zip(bounds, (aten.maximum, aten.minimum), strict=False):
+                if bound is not None:
+                    limit = graph.graph.call_function(aten.full_like.default, (values, bound))
+                    values = graph.graph.call_function(operator.default, (values, limit))
+        node.replace_all_uses_with(values)
+        graph.graph.erase_node(node)
 
 
 def _refuse_random_numbers(graph: Any) -> None:

@@ -161,7 +161,7 @@ def export(options: ExportOptions) -> ExportResult:
         path=inside(files.out, files.model),
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
-        line=_check_line(check["scores"]),
+        line=_check_lines(check),
         notes=(*_notes(sampler), *check.get("tensorrt", {}).get("lacks", ())),
     )
 
@@ -370,15 +370,20 @@ def _compare_file(run: Callable[..., graph.Maps], traced: _Traced, name: str) ->
     return check
 
 
-def _check_line(differences: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the largest difference from the sampler over all scores, in one line."""
+def _check_lines(check: Mapping[str, Any]) -> str:
+    """Return the results of the check in all runtimes, in one line."""
+    line = f"checked against the sampler: {_largest_difference(check['scores'])}"
+    if "openvino" in check:
+        line += f"; in OpenVINO: {_largest_difference(check['openvino']['scores'])}"
+    return line
+
+
+def _largest_difference(differences: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the largest difference from the sampler over all scores, in words."""
     largest = max(differences, key=lambda name: int(differences[name]["codes"]))
     codes = differences[largest]["codes"]
     share = max(difference["share"] for difference in differences.values())
-    return (
-        f"checked against the sampler: at most {codes} codes ({largest}), "
-        f"{share:.1e} of a largest value"
-    )
+    return f"at most {codes} codes ({largest}), {share:.1e} of a largest value"
 
 
 def _notes(sampler: Sampler) -> tuple[str, ...]:

@@ -412,6 +412,7 @@ def test_distances_of_features_and_their_sum_are_in_the_graph(tmp_path: Path) ->
     write_graph(path, graph.trace(sampler, frames[0]))
     differences = compare(graph.open_onnx(path), sampler, frames, path.name)["scores"]
     assert differences.keys() == {"entropy", "knn", "anomaly"}
+    assert tensorrt_check(onnx.load(path))["lacks"] == []
 
 
 def test_the_hull_of_a_surface_is_refused() -> None:

@@ -55,7 +55,12 @@ int run(const std::string& model, const std::string& source, const std::string& 
     Ort::SessionOptions options;
     Ort::Session session(environment, model.c_str(), options);
     const Image image = read_png(source);
-    std::vector<int64_t> shape = session.GetInputTypeInfo(0).GetTensorTypeAndShapeInfo().GetShape();  // [1, 3, H, W]; -1 is any side
+    const Ort::TypeInfo type = session.GetInputTypeInfo(0);
+    const auto info = type.GetTensorTypeAndShapeInfo();
+    std::vector<int64_t> shape = info.GetShape();  // [1, 3, H, W]; -1 is any side
+    if (info.GetElementType() != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || shape.empty() || shape[0] != 1) {
+        throw std::runtime_error(model + " takes uint8 frames or several frames, and this program gives one float32 image");
+    }
     if (shape.size() != 4 || (shape[2] > 0 && shape[2] != image.height) || (shape[3] > 0 && shape[3] != image.width)) {
         throw std::runtime_error(source + " has " + std::to_string(image.height) + " x " + std::to_string(image.width) + " pixels, and " + model +
                                  " takes " + std::to_string(shape.at(2)) + " x " + std::to_string(shape.at(3)));
