@@ -1,0 +1,264 @@
+"""A float32 ONNX file in a lower precision, by the tools of the runtime that will run it.
+
+* ONNX Runtime, float16: ``onnxruntime.transformers.float16``. What follows the last convolution or
+  product of matrices stays float32: the logits are resized, become probabilities and are added up.
+* ONNX Runtime, INT8: ``onnxruntime.quantization.quantize_static`` of the convolutions. It writes
+  pairs of QuantizeLinear and DequantizeLinear (QDQ), with a scale for each output channel of a
+  weight and one for each tensor of activations.
+* OpenVINO, float16: weights are stored as float16 (``openvino.save_model``).
+* OpenVINO, INT8: ``nncf.quantize``.
+
+All draws of a frame are one batch, so a tensor of activations has one scale for all draws. Scale
+and shift of a draw stand behind the convolution and stay float32; the weights are those of all
+draws.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from segunc.core.errors import InputError, one_line
+from segunc.core.files import read_bytes
+from segunc.exporting.graph import INPUTS, Maps
+
+Precision = Literal["float16", "int8"]
+Runtime = Literal["onnxruntime", "openvino"]
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators of ONNX that hold nearly all multiplications of a network."""
+XML = "model.xml"
+BIN = "model.bin"
+"""Of OpenVINO: the graph, and its weights beside it."""
+
+
+@dataclass(frozen=True)
+class LowerFile:
+    """A file of a lower precision.
+
+    Attributes:
+        contents: bytes by name; the first is the model file.
+        about: the tool, its version and its settings, as a record holds them.
+    """
+
+    contents: Mapping[str, bytes]
+    about: Mapping[str, Any]
+
+
+def require_tools(runtime: Runtime, precision: str) -> None:
+    """Raise InputError where a package is missing that writes or runs such a file."""
+    packages: list[tuple[str, str]] = []
+    if runtime == "openvino":
+        packages.append(("openvino", "openvino"))
+        if precision == "int8":
+            packages.append(("nncf", "int8"))
+    for package, extra in packages:
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"a file of {precision} for {runtime} needs the package {package}, "
+                "which is not installed",
+                hint=f'pip install "segunc[{extra}]"',
+            )
+
+
+def lower_onnx(
+    source: Path, precision: Precision, frames: Iterable[Tensor], metadata: Mapping[str, str]
+) -> LowerFile:
+    """Return a float32 ONNX file in a lower precision, for ONNX Runtime.
+
+    Args:
+        source: the float32 file.
+        precision: of the new file.
+        frames: ``[1, 3, H, W]`` in 0..1, on which the ranges of INT8 are measured.
+        metadata: of the new file.
+
+    Raises:
+        InputError: the tool does not take the file.
+    """
+    import onnx
+
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "lower.onnx"
+        try:
+            if precision == "float16":
+                about = _write_float16(source, target)
+            else:
+                about = _write_int8(source, target, frames)
+        except Exception as error:  # those of onnx and of ONNX Runtime have no other common type
+            message = f"{precision} cannot be made by ONNX Runtime's tool ({one_line(error)})"
+            raise InputError(message, hint="--precision float32, or --to openvino") from error
+        made = onnx.load(target)
+    made.metadata_props.clear()
+    for key, value in metadata.items():
+        made.metadata_props.add(key=key, value=value)
+    return LowerFile({"model.onnx": made.SerializeToString()}, about)
+
+
+def _write_float16(source: Path, target: Path) -> dict[str, Any]:
+    """Write an ONNX file in float16 with float32 inputs and outputs, and return its settings."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    model = onnx.load(source)
+    kept = tail_nodes(model)
+    converted = convert_float_to_float16(model, keep_io_types=True, node_block_list=kept)
+    onnx.save(converted, target)
+    return {
+        "tool": "onnxruntime.transformers.float16",
+        "version": version("onnxruntime"),
+        "settings": {"float32": "what follows the last convolution or product of matrices"},
+    }
+
+
+def tail_nodes(model: Any) -> list[str]:
+    """Return the names of the nodes behind the network: those from which neither a convolution nor
+    a product of matrices can be reached.
+
+    Args:
+        model: an ``onnx.ModelProto``.
+    """
+    needed: set[str] = set()  # tensors from which one can be reached
+    tail: list[str] = []
+    for node in reversed(model.graph.node):
+        if node.op_type in WEIGHTED or not needed.isdisjoint(node.output):
+            needed.update(node.input)
+        else:
+            tail.append(node.name)
+    return tail
+
+
+def _write_int8(source: Path, target: Path, frames: Iterable[Tensor]) -> dict[str, Any]:
+    """Write an ONNX file whose convolutions compute in INT8, and return its settings."""
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
+        """Gives the frames to the tool one by one."""
+
+        def __init__(self) -> None:
+            self.frames: Iterator[Tensor] = iter(frames)
+
+        def get_next(self) -> dict[str, Any] | None:
+            frame = next(self.frames, None)
+            return None if frame is None else {INPUTS[0]: frame.numpy()}
+
+    prepared = target.with_name("prepared.onnx")
+    # Its symbolic inference of shapes fails at tensors without a rank; that of ONNX suffices.
+    quant_pre_process(source, prepared, skip_symbolic_shape=True)
+    quantization.quantize_static(
+        prepared,
+        target,
+        Reader(),
+        quant_format=quantization.QuantFormat.QDQ,
+        op_types_to_quantize=["Conv"],
+        per_channel=True,
+        # Unsigned activations and signed weights have the fastest kernels on x86.
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+        calibrate_method=quantization.CalibrationMethod.MinMax,
+    )
+    return {
+        "tool": "onnxruntime.quantization.quantize_static",
+        "version": version("onnxruntime"),
+        "settings": {
+            "format": "QDQ",
+            "operators": ["Conv"],
+            "per_channel": True,
+            "activations": "uint8",
+            "weights": "int8",
+            "ranges": "MinMax",
+        },
+    }
+
+
+def lower_openvino(
+    source: Path, precision: str, frames: Iterable[Tensor], metadata: Mapping[str, str]
+) -> LowerFile:
+    """Return a float32 ONNX file as a graph of OpenVINO and its weights.
+
+    Args:
+        source: the float32 file.
+        precision: of the graph: float32, float16 (weights alone) or int8.
+        frames: ``[1, 3, H, W]`` in 0..1, on which the ranges of INT8 are measured.
+        metadata: what the graph says of itself, below ``segunc``.
+
+    Raises:
+        InputError: OpenVINO or NNCF does not take the file.
+    """
+    import openvino
+
+    about: dict[str, Any] = {
+        "tool": "openvino.save_model",
+        "version": version("openvino"),
+        "settings": {"compress_to_fp16": precision == "float16"},
+    }
+    try:
+        model = openvino.Core().read_model(source)
+        if precision == "int8":
+            model, about = _quantised_by_nncf(model, frames)
+        for key, value in metadata.items():
+            model.set_rt_info(value, ["segunc", key])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / XML
+            openvino.save_model(model, path, compress_to_fp16=precision == "float16")
+            contents = {XML: read_bytes(path), BIN: read_bytes(path.with_name(BIN))}
+    except RuntimeError as error:
+        message = f"OpenVINO cannot write the graph in {precision} ({one_line(error)})"
+        raise InputError(message, hint="--to onnx") from error
+    return LowerFile(contents, about)
+
+
+def _quantised_by_nncf(model: Any, frames: Iterable[Tensor]) -> tuple[Any, dict[str, Any]]:
+    """Return a graph of OpenVINO with INT8 operators, and the settings of the tool."""
+    import nncf
+
+    arrays = [frame.numpy() for frame in frames]
+    nncf.set_log_level("ERROR") if hasattr(nncf, "set_log_level") else None
+    quantised = nncf.quantize(
+        model,
+        nncf.Dataset(arrays),
+        subset_size=len(arrays),
+    )
+    about = {
+        "tool": "nncf.quantize",
+        "version": version("nncf"),
+        "settings": {},
+    }
+    return quantised, about
+
+
+def open_openvino(
+    contents: Mapping[str, bytes], *, precision_hint: str = "f32"
+) -> Callable[[Tensor], Maps]:
+    """Return what runs a graph of OpenVINO on the CPU, on as many threads as torch.
+
+    Args:
+        contents: of the files ``model.xml`` and ``model.bin``.
+        precision_hint: in which float operators compute: f32, f16 or bf16.
+    """
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(contents[XML], contents[BIN])
+    settings = {
+        "INFERENCE_PRECISION_HINT": precision_hint,
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    compiled = core.compile_model(model, "CPU", settings)
+
+    def run(frame: Tensor) -> Maps:
+        maps: Maps = {}
+        for output, values in compiled({INPUTS[0]: frame.numpy()}).items():
+            for name in output.names:
+                maps[name] = np.array(values)
+        return maps
+
+    return run
