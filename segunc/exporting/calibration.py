@@ -51,6 +51,7 @@ def read_frames(
     description: NetworkDescription,
     size: tuple[int, int] | None,
     option: str,
+    halves: int = 1,
 ) -> FrameSet:
     """Return frames spread evenly over an input, read and resized as ``predict`` does.
 
@@ -60,9 +61,11 @@ def read_frames(
         description: of the network.
         size: (height, width) that the network sees; None is its inference size for each frame.
         option: that names the input, for messages.
+        halves: 2 where the frames are split, so that each half has enough.
 
     Raises:
-        InputError: there are fewer frames than :data:`MIN_FRAMES`, or one cannot be read.
+        InputError: there are fewer frames than :data:`MIN_FRAMES` in each half, or one cannot be
+            read.
     """
     source = open_source(place, all_images=False)
     chosen = _spread(_length(source), count)
@@ -74,13 +77,14 @@ def read_frames(
             hashes[frame.name] = hashlib.sha256(image.tobytes()).hexdigest()
             seen = inference_size(description, (image.shape[0], image.shape[1]), size)
             pixels.append(network_input([image], seen).mul(255.0).round().to(torch.uint8))
-    if len(pixels) < MIN_FRAMES:
+    fewest = halves * MIN_FRAMES
+    if len(pixels) < fewest:
         frames = f"{len(pixels)} frame{'s'[: len(pixels) != 1]}"
-        message = (
-            f"{option} {place} gives {frames}, and {MIN_FRAMES} are the fewest: "
-            "what one frame does not show has no range and no price"
-        )
-        raise InputError(message, hint=f"give at least {MIN_FRAMES} frames of different scenes")
+        reason = "what few frames do not show has no range and no price"
+        if halves == 2:
+            reason = f"{MIN_FRAMES} for the ranges, and {MIN_FRAMES} others for the price"
+        message = f"{option} {place} gives {frames}, and {fewest} are the fewest: {reason}"
+        raise InputError(message, hint=f"give at least {fewest} frames of different scenes")
     return FrameSet(hashes, tuple(pixels))
 
 
@@ -99,7 +103,9 @@ def _spread(length: int, count: int) -> frozenset[int]:
     return frozenset(index * length // taken for index in range(taken))
 
 
-def _image_of(frame: Frame, place: Path | str) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+def _image_of(
+    frame: Frame, place: Path | str
+) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
     """Return the image of a frame; InputError where it cannot be read."""
     if frame.image is None:
         message = f"frame {frame.name} of {place} cannot be read: {frame.error}"
