@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
+from segunc.data.images import Image
+from segunc.exporting.placement import Placement
 from segunc.frames.source import Frame, FrameSource
 from segunc.frames.sources import open_source
 from segunc.networks.description import NetworkDescription
@@ -19,37 +21,93 @@ from segunc.networks.network import inference_size
 from segunc.sampling.sampler import network_input
 
 MIN_FRAMES = 8
-"""Fewest frames on which ranges or a price are measured. Ranges of one frame cut off what brighter
-and busier frames need, and a price of one frame says nothing of others.
+"""Fewest frames on which ranges or a price are measured. One frame shows neither the light of other
+hours nor how much the price differs from frame to frame.
 """
 
 
 @dataclass(frozen=True)
 class FrameSet:
-    """Frames as the network sees them.
+    """Frames as a file takes them.
 
     Attributes:
         hashes: SHA-256 of the pixels of each frame, at its own size, by name.
-        pixels: of each frame as the network sees it, uint8 ``[1, 3, H, W]``.
+        pixels: of each frame as the file takes it, uint8 ``[1, 3, H, W]``, or ``[1, H, W, 3]`` for
+            files that take uint8.
+        takes_uint8: whether the file takes uint8 frames; otherwise float32 in 0..1.
+        batch: number of frames in a call. Frames that fill no batch are not used.
     """
 
     hashes: Mapping[str, str]
     pixels: tuple[Tensor, ...]
+    takes_uint8: bool = False
+    batch: int = 1
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        """Return how many frames are used."""
+        return len(self.pixels) - len(self.pixels) % self.batch
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Yield each frame, float32 ``[1, 3, H, W]`` in 0..1."""
-        for pixels in self.pixels:
-            yield pixels.float().div_(255.0)
+        """Yield the inputs of the file, one for each batch of frames."""
+        for start in range(0, len(self), self.batch):
+            pixels = torch.cat(self.pixels[start : start + self.batch])
+            yield pixels if self.takes_uint8 else pixels.float().div_(255.0)
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """What a file takes.
+
+    Attributes:
+        description: of the network.
+        placement: of the frames.
+        any_size: whether the file takes frames of any size.
+    """
+
+    description: NetworkDescription
+    placement: Placement
+    any_size: bool = False
+
+    @property
+    def takes_uint8(self) -> bool:
+        """Whether the file takes uint8 frames, which it resizes itself."""
+        return self.placement.frame_size is not None
+
+    @property
+    def batch(self) -> int:
+        """Number of frames in a call."""
+        return self.placement.batch
+
+    def pixels(self, image: Image, name: str) -> Tensor:
+        """Return a frame as the file takes it, uint8 ``[1, 3, H, W]`` or ``[1, H, W, 3]``.
+
+        Args:
+            image: RGB uint8 ``[H, W, 3]``.
+            name: of the frame, for messages.
+
+        Raises:
+            InputError: the file takes uint8 frames of another size.
+        """
+        size = (image.shape[0], image.shape[1])
+        wanted = self.placement.frame_size
+        if wanted is not None:
+            if size != wanted:
+                message = (
+                    f"frame {name} has {size[0]}x{size[1]} pixels, "
+                    f"and the file takes {wanted[0]}x{wanted[1]}"
+                )
+                raise InputError(message, hint=f"--frame-size {size[0]}x{size[1]}")
+            return torch.from_numpy(image)[None]
+        seen = self.placement.network_size
+        if self.any_size:
+            seen = inference_size(self.description, size)
+        return network_input([image], seen).mul(255.0).round().to(torch.uint8)
 
 
 def read_frames(
     place: Path | str,
     count: int,
-    description: NetworkDescription,
-    size: tuple[int, int] | None,
+    form: InputForm,
     option: str,
     halves: int = 1,
 ) -> FrameSet:
@@ -58,8 +116,7 @@ def read_frames(
     Args:
         place: an image, a folder, a glob pattern, a video or a recording.
         count: how many frames are taken at most.
-        description: of the network.
-        size: (height, width) that the network sees; None is its inference size for each frame.
+        form: of the input of the file.
         option: that names the input, for messages.
         halves: 2 where the frames are split, so that each half has enough.
 
@@ -75,8 +132,7 @@ def read_frames(
         if frame.index in chosen:
             image = _image_of(frame, place)
             hashes[frame.name] = hashlib.sha256(image.tobytes()).hexdigest()
-            seen = inference_size(description, (image.shape[0], image.shape[1]), size)
-            pixels.append(network_input([image], seen).mul(255.0).round().to(torch.uint8))
+            pixels.append(form.pixels(image, frame.name))
     fewest = halves * MIN_FRAMES
     if len(pixels) < fewest:
         frames = f"{len(pixels)} frame{'s'[: len(pixels) != 1]}"
@@ -85,7 +141,7 @@ def read_frames(
             reason = f"{MIN_FRAMES} for the ranges, and {MIN_FRAMES} others for the price"
         message = f"{option} {place} gives {frames}, and {fewest} are the fewest: {reason}"
         raise InputError(message, hint=f"give at least {fewest} frames of different scenes")
-    return FrameSet(hashes, tuple(pixels))
+    return FrameSet(hashes, tuple(pixels), form.takes_uint8, form.batch)
 
 
 def _length(source: FrameSource) -> int:
@@ -103,9 +159,7 @@ def _spread(length: int, count: int) -> frozenset[int]:
     return frozenset(index * length // taken for index in range(taken))
 
 
-def _image_of(
-    frame: Frame, place: Path | str
-) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+def _image_of(frame: Frame, place: Path | str) -> Image:
     """Return the image of a frame; InputError where it cannot be read."""
     if frame.image is None:
         message = f"frame {frame.name} of {place} cannot be read: {frame.error}"
@@ -119,7 +173,7 @@ def split_in_two(frames: FrameSet) -> tuple[FrameSet, FrameSet]:
     halves: list[FrameSet] = []
     for start in (0, 1):
         hashes = {name: frames.hashes[name] for name in names[start::2]}
-        halves.append(FrameSet(hashes, frames.pixels[start::2]))
+        halves.append(replace(frames, hashes=hashes, pixels=frames.pixels[start::2]))
     return halves[0], halves[1]
 
 

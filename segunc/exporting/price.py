@@ -27,7 +27,7 @@ RANKED_PIXELS = 1 << 20
 memory does not grow with the frames."""
 
 Run = Callable[[Tensor], Maps]
-"""Return the maps of a frame ``[1, 3, H, W]`` by name."""
+"""Return the maps of an input of the file by name."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Price:
         """
         words = (
             f"{precision} changes the predicted class of {100 * self.changed:.2g} % of the pixels "
-            f"of {self.frames} frames"
+            f"of {self.frames} frame{'s'[: self.frames != 1]}"
         )
         ranked = [name for name in self.scores if self.scores[name].rank_correlation is not None]
         if ranked:
@@ -108,7 +108,7 @@ def measure_price(lower: Run, parent: Run, frames: Iterable[Tensor], count: int)
     Args:
         lower: gives the maps of the file of the lower precision.
         parent: gives the maps of its float32 file.
-        frames: ``[1, 3, H, W]`` in 0..1 each.
+        frames: inputs of the file, of a frame or a batch each.
         count: how many frames there are, at least 1.
 
     Raises:
@@ -129,7 +129,8 @@ def measure_price(lower: Run, parent: Run, frames: Iterable[Tensor], count: int)
                 pixels += values.size
             else:
                 score = sums.setdefault(name, _ScoreSums(name))
-                score.add(maps[name], values, max(1, values.size * count // RANKED_PIXELS))
+                step = max(1, values[0].size * count // RANKED_PIXELS)
+                score.add(maps[name], values, step)
     scores = {name: score.price() for name, score in sums.items()}
     return Price(count, changed / pixels, scores)
 
@@ -150,7 +151,7 @@ class _ScoreSums:
         """Add the maps of a frame.
 
         Args:
-            lower: of the file of the lower precision, ``[1, H, W]``.
+            lower: of the file of the lower precision, ``[N, H, W]``.
             parent: of its float32 file.
             step: every how manieth pixel is ranked.
         """

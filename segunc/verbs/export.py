@@ -46,6 +46,7 @@ from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
 from segunc.exporting import graph
 from segunc.exporting.benchmarks import RECORD as BENCHMARK_RECORD, Benchmark, write_benchmark
+from segunc.exporting.calibration import InputForm
 from segunc.exporting.check import (
     MAX_CODES,
     ROUNDING,
@@ -160,7 +161,8 @@ def export(options: ExportOptions) -> ExportResult:
     _check_input(options)
     model = load_model(folder)
     placement = _placement(options, model)
-    plan = plan_lower(options, model.network.description)
+    form = InputForm(model.network.description, placement, options.size == "dynamic")
+    plan = plan_lower(options, form)
     sampler = _graph_sampler(options, model, scores)
     about = _about(options, model, sampler, placement)
     if "threshold" in about:
@@ -367,10 +369,12 @@ def _write(
         if plan is None:
             check = _write_checked(options, traced, metadata, file, path.name)
         else:
-            with tempfile.NamedTemporaryFile(suffix=".onnx") as float32_file:
+            with tempfile.TemporaryDirectory() as folder:
+                parent = Path(folder) / "float32.onnx"
                 name = f"{path.name} in float32"
-                check = _write_checked(options, traced, metadata, float32_file, name)
-                made = lower(plan, Path(float32_file.name), metadata)
+                with parent.open("wb") as float32_file:
+                    check = _write_checked(options, traced, metadata, float32_file, name)
+                made = lower(plan, parent, metadata)
             file.write(made.model)
             file.flush()
             beside |= made.beside

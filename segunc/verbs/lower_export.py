@@ -10,7 +10,13 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
-from segunc.exporting.calibration import FrameSet, check_apart, read_frames, split_in_two
+from segunc.exporting.calibration import (
+    FrameSet,
+    InputForm,
+    check_apart,
+    read_frames,
+    split_in_two,
+)
 from segunc.exporting.lower_precision import (
     ONNX,
     XML,
@@ -24,7 +30,6 @@ from segunc.exporting.lower_precision import (
     require_tools,
 )
 from segunc.exporting.price import Price, Run, measure_price
-from segunc.networks.description import NetworkDescription
 from segunc.options import ExportOptions
 
 MAX_CHANGED = 0.05
@@ -32,6 +37,8 @@ MAX_CHANGED = 0.05
 seed of the draws alone changes .3 to 2 % in the table of docs/guides/exporting.md. A file that
 changes several times as much is no copy of the model any more.
 """
+CALIBRATION_FRAMES = 32
+"""Frames for the ranges of INT8, and as many for the price, unless the user says another number."""
 OF_LOWER = ("calibration", "calibration_frames", "check_frames", "max_changed")
 _FORMATS = ("onnx", "triton", "openvino")
 
@@ -128,7 +135,7 @@ def _runtime_of(options: ExportOptions) -> Runtime:
     return "openvino" if options.to == "openvino" else "onnxruntime"
 
 
-def plan_lower(options: ExportOptions, description: NetworkDescription) -> LowerPlan | None:
+def plan_lower(options: ExportOptions, form: InputForm) -> LowerPlan | None:
     """Return how the float32 file of an export becomes one of a lower precision; None where it does
     not.
 
@@ -137,24 +144,21 @@ def plan_lower(options: ExportOptions, description: NetworkDescription) -> Lower
     """
     if options.precision == "float32":
         return None
-    size = None if options.size == "dynamic" else options.size or description.inference_size
-    assert size != "dynamic"
-    count = options.calibration_frames or 32
+    count = options.calibration_frames or CALIBRATION_FRAMES
     calibration: FrameSet | None = None
     if options.check_frames is not None:
-        held_out = read_frames(options.check_frames, count, description, size, "--check-frames")
+        held_out = read_frames(options.check_frames, count, form, "--check-frames")
         if options.calibration is not None:
-            calibration = read_frames(
-                options.calibration, count, description, size, "--calibration"
-            )
+            calibration = read_frames(options.calibration, count, form, "--calibration")
             check_apart(calibration, held_out)
     else:
         assert options.calibration is not None
-        frames = read_frames(
-            options.calibration, 2 * count, description, size, "--calibration", halves=2
-        )
+        frames = read_frames(options.calibration, 2 * count, form, "--calibration", halves=2)
         calibration, held_out = split_in_two(frames)
         check_apart(calibration, held_out)
+    if not len(held_out):
+        message = f"--batch {form.batch} needs as many frames to measure the price"
+        raise InputError(message, hint=f"--calibration-frames {form.batch}, or a smaller --batch")
     return LowerPlan(
         precision=options.precision,
         runtime=_runtime_of(options),

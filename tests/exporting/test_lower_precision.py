@@ -1,5 +1,5 @@
-"""`segunc export --precision`: files of float16 and INT8 by the tools of the runtimes, and what they
-cost in every score.
+"""`segunc export --precision`: files of float16 and INT8 by the tools of the runtimes, and what
+they cost in every score.
 """
 
 import importlib.util
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import segunc
 from segunc.core.errors import InputError
 from segunc.exporting import calibration, graph, lower_precision
+from segunc.exporting.placement import Placement
 from segunc.exporting.price import measure_price, rank_correlation
 from segunc.frames.sources import open_source
 from segunc.networks.description import NetworkDescription
@@ -56,7 +57,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small")
     base = segunc.wrap(Small(), "abcd", inference_size=SIZE, factory=f"{__name__}:Small")
     base.save(folder / "base")
-    segunc.finetune(base=folder / "base", config={"abnn.statistics": "frozen"}, out=folder / "abnn")
+    settings = {"abnn.statistics": "frozen"}
+    segunc.finetune(base=folder / "base", settings=settings, out=folder / "abnn")
     return folder / "abnn"
 
 
@@ -81,6 +83,11 @@ def int8(model: Path, frames: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return out
 
 
+def input_form(frame_size: tuple[int, int] | None = None) -> calibration.InputForm:
+    description = NetworkDescription("x", "", tuple("abcd"))
+    return calibration.InputForm(description, Placement(SIZE, 1, frame_size))
+
+
 def maps_of(entropy: list[float], prediction: list[int]) -> graph.Maps:
     return {
         "prediction": np.array(prediction, np.uint8).reshape(1, 2, 2),
@@ -102,7 +109,7 @@ def test_the_price_of_two_maps_by_hand() -> None:
     # Ranks less their mean: -1.5, 0, 0, 1.5 and -1.5, -.5, .5, 1.5.
     assert entropy.rank_correlation == pytest.approx(4.5 / np.sqrt(4.5 * 5.0), abs=1e-6)
     assert price.sentence("int8") == (
-        "int8 changes the predicted class of 25 % of the pixels of 1 frames; the score that keeps "
+        "int8 changes the predicted class of 25 % of the pixels of 1 frame; the score that keeps "
         "its order least is entropy, rank correlation 0.949"
     )
 
@@ -111,7 +118,9 @@ def test_a_difference_of_one_code_is_not_counted() -> None:
     step = 2 * 0.5 / 65535  # from .25, whose code is half of the largest
     parent = maps_of([0.25] * 4, [0] * 4)
     lower = maps_of([0.25, 0.25, 0.25, 0.25 + step], [0] * 4)
-    entropy = measure_price(lambda _: lower, lambda _: parent, [torch.zeros(1)], 1).scores["entropy"]
+    entropy = measure_price(lambda _: lower, lambda _: parent, [torch.zeros(1)], 1).scores[
+        "entropy"
+    ]
     assert entropy.mean_difference > 0
     assert entropy.over_next_code == 0
     assert entropy.rank_correlation is None  # one of the maps is constant
@@ -162,6 +171,17 @@ def test_int8_quantises_convolutions_alone(int8: Path) -> None:
             (dequantised,) = [other for other in nodes if node.output[0] in other.input]
             into = readers[dequantised.output[0]]
             assert "Conv" in into or producers[node.input[0]] == "Conv"
+
+
+def test_depthwise_convolutions_stay_float32(int8: Path) -> None:
+    file = onnx.load(int8 / "model.onnx")
+    producers = {name: node.op_type for node in file.graph.node for name in node.output}
+    weights: dict[bool, set[str]] = {True: set(), False: set()}
+    for node in file.graph.node:
+        if node.op_type == "Conv":
+            is_depthwise = any(a.name == "group" and a.i == 8 for a in node.attribute)
+            weights[is_depthwise].add(producers.get(node.input[1], "constant"))
+    assert weights == {True: {"constant"}, False: {"DequantizeLinear"}}
 
 
 def test_the_record_holds_tool_frames_and_price(int8: Path) -> None:
@@ -309,14 +329,13 @@ def test_a_missing_tool_is_named(
 
     pytest.importorskip("openvino")
     monkeypatch.setattr(importlib.util, "find_spec", without_nncf)
-    message = r'needs the package nncf, .* Hint: pip install "segunc\[int8\]"'
+    message = r'needs the package nncf, .* Hint: pip install "segunc\[openvino\]"'
     with pytest.raises(InputError, match=message):
         exported(model, tmp_path, to="openvino", precision="int8", calibration=frames)
 
 
 def test_frames_are_spread_evenly_and_read_as_predict_reads_them(frames: Path) -> None:
-    description = NetworkDescription("x", "", tuple("abcd"), inference_size=(32, 64))
-    chosen = calibration.read_frames(frames, 9, description, None, "--calibration")
+    chosen = calibration.read_frames(frames, 9, input_form(), "--calibration")
     source = open_source(frames)
     every_second = [source.name_of(index) for index in range(0, 18, 2)]
     assert list(chosen.hashes) == every_second
@@ -329,6 +348,18 @@ def test_a_damaged_frame_is_named(frames: Path, tmp_path: Path) -> None:
     for number, path in enumerate(sorted(frames.rglob("*.png"))[:8]):
         shutil.copy(path, tmp_path / f"{number}.png")
     (tmp_path / "3.png").write_bytes(b"no image")
-    description = NetworkDescription("x", "", tuple("abcd"), inference_size=(32, 64))
-    with pytest.raises(InputError, match="frame 3 of .* cannot be read"):
-        calibration.read_frames(tmp_path, 8, description, None, "--check-frames")
+    with pytest.raises(InputError, match=r"frame 3 of .* cannot be read"):
+        calibration.read_frames(tmp_path, 8, input_form(), "--check-frames")
+
+
+def test_batches_of_uint8_frames(model: Path, frames: Path, tmp_path: Path) -> None:
+    options = {"batch": 2, "input": "uint8", "frame_size": (64, 128)}
+    record = exported(model, tmp_path, precision="int8", calibration=frames, **options)
+    # Of nine frames in each half the last one fills no batch.
+    assert record["lower_precision"]["price"]["frames"] == 8
+
+
+def test_uint8_frames_of_another_size_are_refused(frames: Path) -> None:
+    form = input_form(frame_size=(50, 100))
+    with pytest.raises(InputError, match="has 64x128 pixels, and the file takes 50x100"):
+        calibration.read_frames(frames, 9, form, "--calibration")
