@@ -3,10 +3,12 @@ of the float32 file in ONNX Runtime.
 
     python -m tools.runtime_table make OUT NAME MODEL HxW CALIBRATION CHECK
     python -m tools.runtime_table time OUT
+    python -m tools.runtime_table choices OUT/NAME CALIBRATION
 
 `make` exports the model folder MODEL for frames of HxW with 4 draws, and writes `OUT/NAME.json` and
 its files: ranges from frames of CALIBRATION, prices from frames of CHECK. `time` measures all
-networks below OUT, one thread, the median of five frames, and prints the table.
+networks below OUT, one thread, the median of five frames, and prints the table. `choices` prints
+what INT8 costs with other operators and with ranges of fewer frames.
 """
 
 from __future__ import annotations
@@ -16,19 +18,27 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 import segunc
 from segunc.core.device import Precision
-from segunc.exporting import graph
+from segunc.exporting import graph, lower_precision
 from segunc.exporting.calibration import FrameSet, InputForm, read_frames
 from segunc.exporting.graph import Maps
-from segunc.exporting.lower_precision import BIN, XML, open_onnx, open_openvino
+from segunc.exporting.lower_precision import (
+    BIN,
+    ONNX,
+    XML,
+    LowerFile,
+    open_onnx,
+    open_openvino,
+)
 from segunc.exporting.placement import Placement
 from segunc.exporting.price import measure_price
 from tools.measuring import provenance
@@ -171,9 +181,45 @@ def measure(out: Path) -> None:
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
+def choices(folder: Path, calibration: str) -> None:
+    """Print what INT8 costs by operators and by the number of calibration frames."""
+    import openvino
+
+    print(json.dumps(provenance()))
+    about = json.loads((folder / "about.json").read_text())
+    source = folder / "onnx-float32" / "model.onnx"
+    parent = open_onnx(source.read_bytes())
+    frames = frames_of(about, about["check"], FRAMES)
+    ranges = frames_of(about, calibration, FRAMES)
+
+    def show(words: str, made: LowerFile) -> None:
+        contents = made.contents
+        run = open_openvino(contents) if XML in contents else open_onnx(contents[ONNX])
+        price = measure_price(run, parent, frames, len(frames))
+        ranks = {name: score.rank_correlation for name, score in price.scores.items()}
+        print(f"| {folder.name} | {words} | {100 * price.changed:.2g} % | {ranks} |", flush=True)
+
+    for count in (1, 2, 4, 8, 16):
+        fewer = replace(ranges, pixels=ranges.pixels[:: FRAMES // count])
+        made = lower_precision.lower_onnx(source, "int8", fewer, {})
+        show(f"ONNX Runtime, ranges of {len(fewer)} frames", made)
+    with patch.object(lower_precision, "depthwise_nodes", lambda model: []):
+        made = lower_precision.lower_onnx(source, "int8", ranges, {})
+    show("ONNX Runtime, depthwise convolutions in INT8, too", made)
+    made = lower_precision.lower_openvino(source, "int8", ranges, {})
+    show("OpenVINO, convolutions", made)
+    operators = openvino.Core().read_model(source).get_ops()
+    kinds = frozenset(operator.get_type_name() for operator in operators)
+    with patch.object(lower_precision, "CONVOLUTIONS", kinds):
+        made = lower_precision.lower_openvino(source, "int8", ranges, {})
+    show("OpenVINO, all operators that NNCF chooses", made)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "make":
         make(Path(sys.argv[2]), *sys.argv[3:])
+    elif sys.argv[1] == "choices":
+        choices(Path(sys.argv[2]), sys.argv[3])
     else:
         measure(Path(sys.argv[2]))

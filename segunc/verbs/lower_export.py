@@ -110,9 +110,7 @@ def check_lower_options(options: ExportOptions) -> None:
             f"{options.threshold} was calibrated on maps of float32, and its promise does not hold "
             f"for maps of a file of {options.precision}"
         )
-        hint = (
-            "leave out --threshold; calibrate on maps of the file: segunc predict --model EXPORTED"
-        )
+        hint = "leave out --threshold, and calibrate one on maps that the new file gave"
         raise InputError(message, hint=hint)
     if options.draws_as_input:
         message = "the ranges of a lower precision are those of the draws of the file"
