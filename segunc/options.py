@@ -1169,7 +1169,8 @@ class ExportOptions(Options, SourceOptions):
         model (DIR|SOURCE): model folder, or a network by its source, of which a model file is
             made
         to: format. Of a model: onnx for ONNX Runtime and other runtimes; triton for the same file
-            in a model folder of Triton Inference Server; pt2 for torch.export. Of maps: smiyc for
+            in a model folder of Triton Inference Server; openvino for OpenVINO, in a lower
+            precision; pt2 for torch.export. Of maps: smiyc for
             SegmentMeIfYouCan; fishyscapes for Fishyscapes
         out (DIR): folder to write: the model file and model.json, or the files of the benchmark
         maps (DIR): maps folder, of which the files of a benchmark are made
@@ -1194,10 +1195,20 @@ class ExportOptions(Options, SourceOptions):
             mask of the pixels at or above it, and model.json holds its promise
         check_in: of an ONNX file, a further runtime in which it is compared with the sampler. The
             file is written only if its maps are right there, too (default: ONNX Runtime alone)
+        precision: of the network in the file. What float16 and int8 cost in each score is measured
+            and recorded (default float32)
+        calibration (FRAMES): with --precision int8, frames on which the range of each layer is
+            measured: a folder, a glob pattern or a video
+        calibration_frames (N): how many of them are taken, spread evenly, and how many for the
+            price (default 32)
+        check_frames (FRAMES): frames on which the price of a lower precision is measured (default:
+            every second frame of --calibration, which is then not used for ranges)
+        max_changed (SHARE): with a lower precision, the largest share of pixels whose predicted
+            class may change; a file that changes more is not written (default 0.05)
     """
 
     model: ModelFolder | None = None
-    to: Literal["onnx", "triton", "pt2", "smiyc", "fishyscapes"]
+    to: Literal["onnx", "triton", "openvino", "pt2", "smiyc", "fishyscapes"]
     out: Folder
     maps: FolderOrUrl | None = None
     score: str | None = None
@@ -1213,6 +1224,11 @@ class ExportOptions(Options, SourceOptions):
     frame_size: Size | None = None
     threshold: File | None = None
     check_in: Literal["openvino"] | None = None
+    precision: Literal["float32", "float16", "int8"] = "float32"
+    calibration: PathLike | None = None
+    calibration_frames: PositiveInt | None = None
+    check_frames: PathLike | None = None
+    max_changed: UnitInterval | None = None
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -45,6 +46,7 @@ from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
 from segunc.exporting import graph
 from segunc.exporting.benchmarks import RECORD as BENCHMARK_RECORD, Benchmark, write_benchmark
+from segunc.exporting.calibration import InputForm
 from segunc.exporting.check import (
     MAX_CODES,
     ROUNDING,
@@ -54,8 +56,10 @@ from segunc.exporting.check import (
     compare,
 )
 from segunc.exporting.graph import SizeGuard
+from segunc.exporting.lower_precision import BIN, ONNX, XML
 from segunc.exporting.operators import tensorrt_check
 from segunc.exporting.placement import Flag, Placement
+from segunc.exporting.price import Price
 from segunc.maps.encoding import encode_npy
 from segunc.networks.network import inference_size
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
@@ -63,9 +67,18 @@ from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, check_scores
 from segunc.verbs.execution import fitted_record, make_sampler
+from segunc.verbs.lower_export import (
+    OF_LOWER,
+    LowerExport,
+    LowerPlan,
+    check_lower_options,
+    lower,
+    plan_lower,
+)
 from segunc.verbs.model_cache import model_folder
 
 DRAWS = "draws.npy"
+_MODEL_FILES = {"onnx": ONNX, "triton": f"1/{ONNX}", "openvino": XML, "pt2": "model.pt2"}
 RECORD = "model.json"
 TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
@@ -82,6 +95,8 @@ OF_MODELS = (
     "frame_size",
     "threshold",
     "check_in",
+    "precision",
+    *OF_LOWER,
 )
 UNUSED = ExportOptions(to="onnx", out="out")  # the value of each option that is not given
 
@@ -97,6 +112,8 @@ class ExportResult(VerbResult):
         line: the result of the check of a model file, or what a benchmark gets, in one line.
         notes: what a user should know.
         failure: which frames have no file, in one line; empty where all have.
+        price: of a model file in a lower precision, how far its maps are from those of its
+            float32 file, whose differences are the codes; None for other files.
     """
 
     path: Path
@@ -105,6 +122,7 @@ class ExportResult(VerbResult):
     line: str
     notes: tuple[str, ...]
     failure: str = ""
+    price: Price | None = None
 
 
 @takes(ExportOptions)
@@ -131,6 +149,7 @@ def export(options: ExportOptions) -> ExportResult:
     if options.check_in == "openvino":
         graph.require_openvino()
     _check_unused(options, OF_BENCHMARKS)
+    check_lower_options(options)
     if options.model is None:
         raise InputError(f"a file of --to {options.to} is made of a model", hint="--model DIR")
     folder = model_folder(options.model, trust=options.trust)
@@ -142,6 +161,8 @@ def export(options: ExportOptions) -> ExportResult:
     _check_input(options)
     model = load_model(folder)
     placement = _placement(options, model)
+    form = InputForm(model.network.description, placement, options.size == "dynamic")
+    plan = plan_lower(options, form)
     sampler = _graph_sampler(options, model, scores)
     about = _about(options, model, sampler, placement)
     if "threshold" in about:
@@ -156,13 +177,15 @@ def export(options: ExportOptions) -> ExportResult:
             "file": DRAWS,
         }
     files.check()
-    check = _write(options, traced, about, files)
+    check, made = _write(options, traced, about, files, plan)
+    lacks = check.get("tensorrt", {}).get("lacks", ())
     return ExportResult(
         path=inside(files.out, files.model),
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
-        line=_check_lines(check),
-        notes=(*_notes(sampler), *check.get("tensorrt", {}).get("lacks", ())),
+        line=_check_lines(check) if made is None else made.line,
+        notes=(*_notes(sampler), *(lacks if made is None else made.price.lines())),
+        price=None if made is None else made.price,
     )
 
 
@@ -316,11 +339,19 @@ def _draws_input(sampler: Sampler, model: Path | str) -> Tensor:
 
 
 def _write(
-    options: ExportOptions, traced: _Traced, about: Mapping[str, Any], files: _Files
-) -> dict[str, Any]:
-    """Write a program and the files beside it, and return how its maps compare with the sampler's.
+    options: ExportOptions,
+    traced: _Traced,
+    about: Mapping[str, Any],
+    files: _Files,
+    plan: LowerPlan | None,
+) -> tuple[dict[str, Any], LowerExport | None]:
+    """Write a program and the files beside it.
 
     The model file gets its name only after it was opened, run and found right.
+
+    Returns:
+        How the maps of the float32 file compare with the sampler's, and the file of a lower
+        precision that was made of it; None if the plan is None.
 
     Raises:
         InputError: the program has an operator that the format lacks, or the file gives other maps.
@@ -333,24 +364,61 @@ def _write(
     if traced.draws is not None:
         beside[DRAWS] = encode_npy(traced.draws.numpy())
     path = inside(files.out, files.model)
+    made: LowerExport | None = None
     with files.folders(), replacing(path) as file:
-        if options.to == "pt2":
-            graph.write_pt2(traced.program, file, metadata)
+        if plan is None:
+            check = _write_checked(options, traced, metadata, file, path.name)
         else:
-            graph.write_onnx(traced.program, file, metadata)
-        file.flush()
+            with tempfile.TemporaryDirectory() as folder:
+                parent = Path(folder) / "float32.onnx"
+                name = f"{path.name} in float32"
+                with parent.open("wb") as float32_file:
+                    check = _write_checked(options, traced, metadata, float32_file, name)
+                made = lower(plan, parent, metadata)
+            file.write(made.model)
+            file.flush()
+            beside |= made.beside
+            about = {**about, **made.record}
         written = Path(file.name)
-        run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
-        check = _compare_file(run, traced, path.name)
-        if options.check_in == "openvino":
-            run = graph.open_openvino(written)
-            check["openvino"] = _compare_file(run, traced, f"{path.name} in OpenVINO")
-        if options.to != "pt2":
-            check["tensorrt"] = tensorrt_check(graph.read_onnx(written))
         if options.to == "triton":
             beside[TRITON] = graph.triton_config(written, options.batch).encode()
         files.record({**about, "check": check}, file_content(written), beside)
     files.finish(beside)
+    return check, made
+
+
+def _write_checked(
+    options: ExportOptions,
+    traced: _Traced,
+    metadata: Mapping[str, str],
+    file: BinaryIO,
+    name: str,
+) -> dict[str, Any]:
+    """Write a program in float32, and return how its maps compare with the sampler's.
+
+    Args:
+        options: of the export.
+        traced: the program.
+        metadata: of the file.
+        file: to write.
+        name: of the file, for messages.
+
+    Raises:
+        InputError: the program has an operator that the format lacks, or the file gives other maps.
+    """
+    if options.to == "pt2":
+        graph.write_pt2(traced.program, file, metadata)
+    else:
+        graph.write_onnx(traced.program, file, metadata)
+    file.flush()
+    written = Path(file.name)
+    run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
+    check = _compare_file(run, traced, name)
+    if options.check_in == "openvino":
+        run = graph.open_openvino(written)
+        check["openvino"] = _compare_file(run, traced, f"{name} in OpenVINO")
+    if options.to != "pt2":
+        check["tensorrt"] = tensorrt_check(graph.read_onnx(written))
     return check
 
 
@@ -402,8 +470,10 @@ class _Files:
 
     def __init__(self, out: Path, options: ExportOptions) -> None:
         self.out = out
-        self.model = "1/model.onnx" if options.to == "triton" else f"model.{options.to}"
+        self.model = _MODEL_FILES[options.to]
         self.names = [self.model]
+        if options.to == "openvino":
+            self.names.append(BIN)
         self.before: dict[str, FileSum] = {}  # the files of an earlier export, as they are there
         if options.draws_as_input:
             self.names.append(DRAWS)

@@ -1,0 +1,213 @@
+"""``segunc export --precision``: a model file of a lower precision, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from segunc.core.errors import InputError
+from segunc.core.files import read_bytes
+from segunc.exporting.calibration import (
+    FrameSet,
+    InputForm,
+    check_apart,
+    read_frames,
+    split_in_two,
+)
+from segunc.exporting.lower_precision import (
+    ONNX,
+    XML,
+    LowerFile,
+    Precision,
+    Runtime,
+    lower_onnx,
+    lower_openvino,
+    open_onnx,
+    open_openvino,
+    require_tools,
+)
+from segunc.exporting.price import Price, Run, measure_price
+from segunc.options import ExportOptions
+
+MAX_CHANGED = 0.05
+"""Share of the pixels whose predicted class may change, unless the user says another one. Another
+seed of the draws alone changes .3 to 2 % in the table of docs/guides/exporting.md. A file that
+changes several times as much is no copy of the model any more.
+"""
+CALIBRATION_FRAMES = 32
+"""Frames for the ranges of INT8, and as many for the price, unless the user says another number."""
+OF_LOWER = ("calibration", "calibration_frames", "check_frames", "max_changed")
+_FORMATS = ("onnx", "triton", "openvino")
+
+
+@dataclass(frozen=True)
+class LowerPlan:
+    """How a float32 file becomes one of a lower precision.
+
+    Attributes:
+        precision: of the new file.
+        runtime: that runs it.
+        calibration: frames on which the ranges of INT8 are measured; None for float16.
+        held_out: frames on which the price is measured.
+        max_changed: share of the pixels whose predicted class may change, at most.
+    """
+
+    precision: Precision
+    runtime: Runtime
+    calibration: FrameSet | None
+    held_out: FrameSet
+    max_changed: float
+
+
+@dataclass(frozen=True)
+class LowerExport:
+    """A file of a lower precision that was measured.
+
+    Attributes:
+        model: bytes of the model file.
+        beside: bytes of the files beside it, by name.
+        record: what ``model.json`` says of it.
+        price: what it costs.
+    """
+
+    model: bytes
+    beside: Mapping[str, bytes]
+    record: Mapping[str, Any]
+    price: Price
+
+    @property
+    def line(self) -> str:
+        """Say what the file costs, in one line."""
+        return self.price.sentence(self.record["precision"])
+
+
+def check_lower_options(options: ExportOptions) -> None:
+    """Check the options of a lower precision, before a model is loaded.
+
+    Raises:
+        InputError: options do not go together, or a package is missing.
+    """
+    if options.precision == "float32":
+        for name in OF_LOWER:
+            if getattr(options, name) is not None:
+                flag = "--" + name.replace("_", "-")
+                message = f"{flag} is of a lower precision, and the file is float32"
+                raise InputError(message, hint="--precision int8")
+        if options.to == "openvino":
+            message = (
+                "--to openvino writes float16 or int8; in float32 OpenVINO reads the ONNX file"
+            )
+            raise InputError(message, hint="--to onnx --check-in openvino, or --precision int8")
+        return
+    if options.to not in _FORMATS:
+        message = f"--precision {options.precision} is of ONNX and OpenVINO files"
+        raise InputError(message, hint="--to onnx or --to openvino")
+    if options.threshold is not None:
+        message = (
+            f"{options.threshold} was calibrated on maps of float32, and its promise does not hold "
+            f"for maps of a file of {options.precision}"
+        )
+        hint = "leave out --threshold, and calibrate one on maps that the new file gave"
+        raise InputError(message, hint=hint)
+    if options.draws_as_input:
+        message = "the ranges of a lower precision are those of the draws of the file"
+        raise InputError(message, hint="leave out --draws-as-input")
+    if options.precision == "int8" and options.calibration is None:
+        message = "INT8 needs frames on which the range of each layer is measured"
+        raise InputError(message, hint="--calibration FRAMES, frames as the camera sees them")
+    if options.precision == "float16":
+        if options.check_frames is None:
+            message = "float16 needs frames on which its price is measured"
+            raise InputError(message, hint="--check-frames FRAMES, frames as the camera sees them")
+        if options.calibration is not None:
+            message = "float16 has no ranges, so it takes no --calibration"
+            raise InputError(message, hint="--check-frames FRAMES alone")
+    require_tools(_runtime_of(options), options.precision)
+
+
+def _runtime_of(options: ExportOptions) -> Runtime:
+    """Return the runtime for which a file is made."""
+    return "openvino" if options.to == "openvino" else "onnxruntime"
+
+
+def plan_lower(options: ExportOptions, form: InputForm) -> LowerPlan | None:
+    """Return how the float32 file of an export becomes one of a lower precision; None where it does
+    not.
+
+    Raises:
+        InputError: frames are too few, cannot be read, or are in both sets.
+    """
+    if options.precision == "float32":
+        return None
+    count = options.calibration_frames or CALIBRATION_FRAMES
+    calibration: FrameSet | None = None
+    if options.check_frames is not None:
+        held_out = read_frames(options.check_frames, count, form, "--check-frames")
+        if options.calibration is not None:
+            calibration = read_frames(options.calibration, count, form, "--calibration")
+            check_apart(calibration, held_out)
+    else:
+        assert options.calibration is not None
+        frames = read_frames(options.calibration, 2 * count, form, "--calibration", halves=2)
+        calibration, held_out = split_in_two(frames)
+        check_apart(calibration, held_out)
+    if not len(held_out):
+        message = f"--batch {form.batch} needs as many frames to measure the price"
+        raise InputError(message, hint=f"--calibration-frames {form.batch}, or a smaller --batch")
+    return LowerPlan(
+        precision=options.precision,
+        runtime=_runtime_of(options),
+        calibration=calibration,
+        held_out=held_out,
+        max_changed=MAX_CHANGED if options.max_changed is None else options.max_changed,
+    )
+
+
+def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerExport:
+    """Return a float32 ONNX file in a lower precision, with its price.
+
+    Args:
+        plan: how.
+        source: the float32 file.
+        metadata: of the new file.
+
+    Raises:
+        InputError: the tool does not take the file, the file does not run, or it changes the
+            prediction at more pixels than the plan allows.
+    """
+    metadata = {**metadata, "precision": plan.precision}
+    calibration = plan.calibration or ()
+    made: LowerFile
+    run: Run
+    if plan.runtime == "openvino":
+        made = lower_openvino(source, plan.precision, calibration, metadata)
+        run = open_openvino(made.contents)
+    else:
+        made = lower_onnx(source, plan.precision, calibration, metadata)
+        run = open_onnx(made.contents[ONNX])
+    held_out = plan.held_out
+    price = measure_price(run, open_onnx(read_bytes(source)), held_out, len(held_out))
+    if price.changed > plan.max_changed:
+        message = (
+            f"{price.sentence(plan.precision)}, and --max-changed allows "
+            f"{100 * plan.max_changed:.2g} %"
+        )
+        hint = "--precision float16, other --calibration frames, or a larger --max-changed"
+        raise InputError(message, hint=hint)
+    beside = dict(made.contents)
+    model = beside.pop(XML if plan.runtime == "openvino" else ONNX)
+    record = {
+        "precision": plan.precision,
+        "lower_precision": {
+            "runtime": plan.runtime,
+            **made.about,
+            "calibration_frames": {} if plan.calibration is None else plan.calibration.hashes,
+            "check_frames": held_out.hashes,
+            "max_changed": plan.max_changed,
+            "price": price.record(),
+        },
+    }
+    return LowerExport(model, beside, json.loads(json.dumps(record)), price)

@@ -1,0 +1,365 @@
+"""`segunc export --precision`: files of float16 and INT8 by the tools of the runtimes, and what
+they cost in every score.
+"""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import segunc
+from segunc.core.errors import InputError
+from segunc.exporting import calibration, graph, lower_precision
+from segunc.exporting.placement import Placement
+from segunc.exporting.price import measure_price, rank_correlation
+from segunc.frames.sources import open_source
+from segunc.networks.description import NetworkDescription
+from segunc.sampling.sampler import network_input
+
+pytest.importorskip("onnxscript", reason="the extra export is not installed")
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+SIZE = (32, 64)
+SCORES = ["entropy", "epistemic"]
+
+
+class Small(nn.Module):
+    """Two convolutions with normalisation, of which one is depthwise, and a last upsampling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, padding=1, groups=8),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 4, 1),
+        )
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.interpolate(self.layers(x), x.shape[-2:], mode="bilinear", align_corners=False)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    base = segunc.wrap(Small(), "abcd", inference_size=SIZE, factory=f"{__name__}:Small")
+    base.save(folder / "base")
+    settings = {"abnn.statistics": "frozen"}
+    segunc.finetune(base=folder / "base", settings=settings, out=folder / "abnn")
+    return folder / "abnn"
+
+
+@pytest.fixture(scope="module")
+def frames(toy_set: Path) -> Path:
+    """A folder with 18 frames below it."""
+    return toy_set / "leftImg8bit"
+
+
+def exported(model: Path, out: Path, **options: Any) -> dict[str, Any]:
+    """Export a model, and return the record."""
+    given = {"to": "onnx", "draws": 3, "scores": SCORES, "max_changed": 1.0, **options}
+    segunc.export(model=model, out=out, **given)
+    record: dict[str, Any] = json.loads((out / "model.json").read_text())
+    return record
+
+
+@pytest.fixture(scope="module")
+def int8(model: Path, frames: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("int8") / "out"
+    exported(model, out, precision="int8", calibration=frames)
+    return out
+
+
+def input_form(frame_size: tuple[int, int] | None = None) -> calibration.InputForm:
+    description = NetworkDescription("x", "", tuple("abcd"))
+    return calibration.InputForm(description, Placement(SIZE, 1, frame_size))
+
+
+def maps_of(entropy: list[float], prediction: list[int]) -> graph.Maps:
+    return {
+        "prediction": np.array(prediction, np.uint8).reshape(1, 2, 2),
+        "entropy": np.array(entropy, np.float32).reshape(1, 2, 2),
+    }
+
+
+def test_the_price_of_two_maps_by_hand() -> None:
+    # The codes of .25 and .2601 are .5 and .51 times 65535, rounded: 32768 and 33423.
+    parent = maps_of([0.0, 0.25, 0.25, 1.0], [0, 1, 2, 3])
+    lower = maps_of([0.0, 0.25, 0.2601, 1.0], [0, 1, 2, 0])
+    price = measure_price(lambda _: lower, lambda _: parent, [torch.zeros(1)], 1)
+    assert price.changed == 0.25
+    entropy = price.scores["entropy"]
+    assert entropy.mean == pytest.approx(0.375)
+    assert entropy.mean_difference == pytest.approx(0.0101 / 4, rel=1e-5)
+    assert entropy.over_next_code == 0.25
+    assert entropy.over_many_codes == 0.25
+    # Ranks less their mean: -1.5, 0, 0, 1.5 and -1.5, -.5, .5, 1.5.
+    assert entropy.rank_correlation == pytest.approx(4.5 / np.sqrt(4.5 * 5.0), abs=1e-6)
+    assert price.sentence("int8") == (
+        "int8 changes the predicted class of 25 % of the pixels of 1 frame; the score that keeps "
+        "its order least is entropy, rank correlation 0.949"
+    )
+
+
+def test_a_difference_of_one_code_is_not_counted() -> None:
+    step = 2 * 0.5 / 65535  # from .25, whose code is half of the largest
+    parent = maps_of([0.25] * 4, [0] * 4)
+    lower = maps_of([0.25, 0.25, 0.25, 0.25 + step], [0] * 4)
+    entropy = measure_price(lambda _: lower, lambda _: parent, [torch.zeros(1)], 1).scores[
+        "entropy"
+    ]
+    assert entropy.mean_difference > 0
+    assert entropy.over_next_code == 0
+    assert entropy.rank_correlation is None  # one of the maps is constant
+
+
+def test_a_map_that_is_not_finite_is_refused() -> None:
+    parent = maps_of([0.25] * 4, [0] * 4)
+    lower = maps_of([0.25, 0.25, np.nan, 0.25], [0] * 4)
+    with pytest.raises(InputError, match="entropy: a map holds NaN"):
+        measure_price(lambda _: lower, lambda _: parent, [torch.zeros(1)], 1)
+
+
+def test_equal_orders_correlate_fully() -> None:
+    values = np.arange(100, dtype=np.uint16)
+    assert rank_correlation(values, values**2) == 1.0
+
+
+def test_the_network_is_float16_and_the_formulas_are_float32(
+    model: Path, frames: Path, tmp_path: Path
+) -> None:
+    record = exported(model, tmp_path, precision="float16", check_frames=frames)
+    file = onnx.shape_inference.infer_shapes(onnx.load(tmp_path / "model.onnx"), strict_mode=True)
+    types = {value.name: value.type.tensor_type.elem_type for value in file.graph.value_info}
+    for value in (*file.graph.input, *file.graph.output):
+        types[value.name] = value.type.tensor_type.elem_type
+    for node in file.graph.node:
+        if node.op_type == "Conv":
+            assert types[node.output[0]] == onnx.TensorProto.FLOAT16
+        if node.op_type in ("Log", "Softmax", "Exp"):
+            assert types[node.output[0]] == onnx.TensorProto.FLOAT
+    assert types["image"] == onnx.TensorProto.FLOAT
+    lower = record["lower_precision"]
+    assert lower["calibration_frames"] == {}
+    assert lower["price"]["frames"] == 18
+    assert lower["price"]["scores"]["entropy"]["mean_difference"] < 1e-3
+    assert lower["price"]["scores"]["entropy"]["over_many_codes"] < 0.1
+
+
+def test_int8_quantises_convolutions_alone(int8: Path) -> None:
+    nodes = onnx.load(int8 / "model.onnx").graph.node
+    readers: dict[str, list[str]] = {}
+    for node in nodes:
+        for name in node.input:
+            readers.setdefault(name, []).append(node.op_type)
+    producers = {name: node.op_type for node in nodes for name in node.output}
+    for node in nodes:
+        if node.op_type == "QuantizeLinear":
+            (dequantised,) = [other for other in nodes if node.output[0] in other.input]
+            into = readers[dequantised.output[0]]
+            assert "Conv" in into or producers[node.input[0]] == "Conv"
+
+
+def test_depthwise_convolutions_stay_float32(int8: Path) -> None:
+    file = onnx.load(int8 / "model.onnx")
+    producers = {name: node.op_type for node in file.graph.node for name in node.output}
+    weights: dict[bool, set[str]] = {True: set(), False: set()}
+    for node in file.graph.node:
+        if node.op_type == "Conv":
+            is_depthwise = any(a.name == "group" and a.i == 8 for a in node.attribute)
+            weights[is_depthwise].add(producers.get(node.input[1], "constant"))
+    assert weights == {True: {"constant"}, False: {"DequantizeLinear"}}
+
+
+def test_the_record_holds_tool_frames_and_price(int8: Path) -> None:
+    record = json.loads((int8 / "model.json").read_text())
+    assert record["precision"] == "int8"
+    lower = record["lower_precision"]
+    assert lower["tool"] == "onnxruntime.quantization.quantize_static"
+    assert lower["settings"]["per_channel"] is True
+    ranges = lower["calibration_frames"]
+    held_out = lower["check_frames"]
+    assert len(ranges) == len(held_out) == 9
+    assert not set(ranges.values()) & set(held_out.values())
+    assert lower["price"]["scores"].keys() == set(SCORES)
+    metadata = {entry.key: entry.value for entry in onnx.load(int8 / "model.onnx").metadata_props}
+    assert metadata["precision"] == "int8"
+    assert metadata["base_sha256"] == record["base_sha256"]
+
+
+def test_the_price_says_which_maps_the_file_gives(int8: Path, model: Path, frames: Path) -> None:
+    record = json.loads((int8 / "model.json").read_text())
+    sampler = segunc.Sampler(
+        segunc.load(model).network, segunc.load(model).posterior, draws=3, scores=SCORES
+    )
+    run = graph.open_onnx(int8 / "model.onnx")
+    differences: list[float] = []
+    for frame in open_source(frames).frames():
+        if frame.name in record["lower_precision"]["check_frames"]:
+            assert frame.image is not None
+            image = network_input([frame.image], SIZE)
+            difference = run(image)["entropy"] - sampler(image).scores["entropy"].numpy()
+            differences.append(float(np.abs(difference).mean()))
+    assert len(differences) == 9
+    price = record["lower_precision"]["price"]["scores"]["entropy"]
+    assert np.mean(differences) == pytest.approx(price["mean_difference"], rel=0.01, abs=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_a_graph_of_openvino(model: Path, frames: Path, tmp_path: Path, precision: str) -> None:
+    openvino = pytest.importorskip("openvino")
+    options: dict[str, Any] = {"check_frames": frames}
+    if precision == "int8":
+        pytest.importorskip("nncf")
+        options = {"calibration": frames}
+    record = exported(model, tmp_path, to="openvino", precision=precision, **options)
+    assert record["files"].keys() == {"model.xml", "model.bin"}
+    graph_of_file = openvino.Core().read_model(tmp_path / "model.xml")
+    assert graph_of_file.get_rt_info(["segunc", "base_sha256"]).value == record["base_sha256"]
+    quantised = 0
+    for operator in graph_of_file.get_ops():
+        if operator.get_type_name() == "FakeQuantize":
+            quantised += 1
+            (output,) = operator.outputs()
+            into = {target.get_node().get_type_name() for target in output.get_target_inputs()}
+            assert into <= lower_precision.CONVOLUTIONS | {"Reshape"}
+    assert (quantised > 0) == (precision == "int8")
+
+
+def test_a_file_that_changes_too_much_is_not_written(
+    model: Path, frames: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"^int8 changes .* and `max_changed` allows 0 %"):
+        exported(model, tmp_path / "out", precision="int8", calibration=frames, max_changed=0.0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_triton_gets_a_file_of_int8(model: Path, frames: Path, tmp_path: Path) -> None:
+    record = exported(model, tmp_path, to="triton", precision="int8", calibration=frames)
+    assert record["files"].keys() == {"1/model.onnx", "config.pbtxt"}
+    assert "QuantizeLinear" in {
+        node.op_type for node in onnx.load(tmp_path / "1" / "model.onnx").graph.node
+    }
+
+
+@pytest.fixture(scope="module")
+def few_frames(frames: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one frame."""
+    folder = tmp_path_factory.mktemp("few")
+    shutil.copy(min(frames.rglob("*.png")), folder / "one.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "int8"}, "needs frames on which the range of each layer is measured"),
+        ({"precision": "float16"}, "needs frames on which its price is measured"),
+        (
+            {"precision": "float16", "check_frames": "F", "calibration": "F"},
+            "float16 has no ranges",
+        ),
+        ({"calibration": "F"}, "`calibration` is of a lower precision"),
+        ({"max_changed": 0.1}, "`max_changed` is of a lower precision"),
+        ({"to": "openvino"}, "`to` openvino writes float16 or int8"),
+        ({"to": "pt2", "precision": "int8", "calibration": "F"}, "is of ONNX and OpenVINO files"),
+        (
+            {"precision": "int8", "calibration": "F", "threshold": "t.json"},
+            "t.json was calibrated on maps of float32, and its promise does not hold",
+        ),
+        (
+            {"precision": "int8", "calibration": "F", "draws_as_input": True},
+            "the ranges of a lower precision are those of the draws of the file",
+        ),
+        (
+            {"precision": "int8", "calibration": "F", "check_frames": "F"},
+            r"frame .* of `check_frames` is frame .* of `calibration`",
+        ),
+        (
+            {"precision": "int8", "calibration": "ONE"},
+            "gives 1 frame, and 16 are the fewest: 8 for the ranges, and 8 others for the price",
+        ),
+        (
+            {"precision": "int8", "calibration": "F", "check_frames": "ONE"},
+            "gives 1 frame, and 8 are the fewest",
+        ),
+        (
+            {"precision": "int8", "calibration": "F", "calibration_frames": 4},
+            "gives 8 frames, and 16 are the fewest",
+        ),
+    ],
+)
+def test_a_refusal_comes_before_anything_is_written(
+    options: dict[str, Any],
+    message: str,
+    model: Path,
+    frames: Path,
+    few_frames: Path,
+    tmp_path: Path,
+) -> None:
+    places = {"F": frames, "ONE": few_frames}
+    given = {"to": "onnx"}
+    for name, value in options.items():
+        given[name] = places.get(value, value) if isinstance(value, str) else value
+    with pytest.raises(InputError, match=message):
+        segunc.export(model=model, out=tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_tool_is_named(
+    model: Path, frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = importlib.util.find_spec
+
+    def without_nncf(name: str, *package: str) -> Any:
+        return None if name == "nncf" else find_spec(name, *package)
+
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(importlib.util, "find_spec", without_nncf)
+    message = r'needs the package nncf, .* Hint: pip install "segunc\[openvino\]"'
+    with pytest.raises(InputError, match=message):
+        exported(model, tmp_path, to="openvino", precision="int8", calibration=frames)
+
+
+def test_frames_are_spread_evenly_and_read_as_predict_reads_them(frames: Path) -> None:
+    chosen = calibration.read_frames(frames, 9, input_form(), "--calibration")
+    source = open_source(frames)
+    every_second = [source.name_of(index) for index in range(0, 18, 2)]
+    assert list(chosen.hashes) == every_second
+    first = next(source.frames())
+    assert first.image is not None
+    assert torch.equal(next(iter(chosen)), network_input([first.image], (32, 64)))
+
+
+def test_a_damaged_frame_is_named(frames: Path, tmp_path: Path) -> None:
+    for number, path in enumerate(sorted(frames.rglob("*.png"))[:8]):
+        shutil.copy(path, tmp_path / f"{number}.png")
+    (tmp_path / "3.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"frame 3 of .* cannot be read"):
+        calibration.read_frames(tmp_path, 8, input_form(), "--check-frames")
+
+
+def test_batches_of_uint8_frames(model: Path, frames: Path, tmp_path: Path) -> None:
+    options = {"batch": 2, "input": "uint8", "frame_size": (64, 128)}
+    record = exported(model, tmp_path, precision="int8", calibration=frames, **options)
+    # Of nine frames in each half the last one fills no batch.
+    assert record["lower_precision"]["price"]["frames"] == 8
+
+
+def test_uint8_frames_of_another_size_are_refused(frames: Path) -> None:
+    form = input_form(frame_size=(50, 100))
+    with pytest.raises(InputError, match="has 64x128 pixels, and the file takes 50x100"):
+        calibration.read_frames(frames, 9, form, "--calibration")
