@@ -150,7 +150,7 @@ class VideoSource(FrameSource):
                 name = f"{number:06d}"
                 index = number // self.selection.every
                 if skip is None or not skip(index, name):
-                    yield Frame(name, index, _upright(decoded), time=time)
+                    yield Frame(name, index, upright(decoded), time=time)
         end = float(clock.time + clock.step)
         faults = self._faults(clock, end, lost)
         if faults:
@@ -203,7 +203,7 @@ class VideoSource(FrameSource):
         except (av.error.FFmpegError, OSError) as error:
             raise self._unreadable() from error
         with container:
-            stream = _main_stream(container)
+            stream = main_stream(container)
             if stream is None:
                 raise self._unreadable()
             yield container, stream, stream.time_base or Fraction(1, av.time_base)
@@ -220,7 +220,7 @@ def video_hash(path: Path) -> str:
     return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
 
 
-def _main_stream(container: InputContainer) -> VideoStream | None:
+def main_stream(container: InputContainer) -> VideoStream | None:
     """Return the default stream of pictures that move, and of several the largest; None without
     any.
     """
@@ -290,7 +290,7 @@ def _packets(
     yield None
 
 
-def _upright(frame: av.VideoFrame) -> Image:
+def upright(frame: av.VideoFrame) -> Image:
     """Return the picture in the nearest of the eight orientations that axes can have."""
     picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
     matrix: Any = frame.side_data.get("DISPLAYMATRIX")
