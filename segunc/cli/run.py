@@ -256,14 +256,14 @@ def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
     from segunc.core.files import json_line
 
     is_printed = options.out is None
+    last: Any = {}
     try:
-        for event in result:
+        for last in result:
             if is_printed:
-                say(json_line(event), flush=True)
+                say(json_line(last), flush=True)
     finally:
-        was_finished = bool(result.end)
-        result.close()
-        if is_printed and not was_finished:
+        result.close("interrupted")
+        if is_printed and result.end and last != result.end:
             say(json_line(result.end), flush=True)
     if not is_printed:
         end = result.end

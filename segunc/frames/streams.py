@@ -25,6 +25,7 @@ from typing import Literal
 import av
 import numpy as np
 from av.container import InputContainer
+from av.format import Flags
 from av.video.stream import VideoStream
 
 from segunc.core.errors import InputError, one_line
@@ -207,6 +208,8 @@ class AvSource(LiveSource):
         begun = False
         with self._opened() as (container, stream):
             tick = float(stream.time_base or 0) or 1 / av.time_base
+            # Some formats count frames, and their times are a guess that no clock follows.
+            is_timed = self.kind == "video" or not _has_no_times(container)
             pace = _Pace()
             for packet in self._packets(container, stream):
                 if stopped.is_set():
@@ -222,11 +225,13 @@ class AvSource(LiveSource):
                     continue
                 for frame in frames:
                     begun = True
-                    if frame.is_corrupt:
+                    if frame.is_corrupt or packet.is_corrupt:
                         yield None
                         continue
                     stated = frame.pts if frame.pts is not None else frame.dts
-                    stamp = None if stated is None else round(stated * tick, 6)
+                    stamp = None
+                    if is_timed and stated is not None:
+                        stamp = round(stated * tick, 6)
                     if self._real_time and stamp is not None:
                         if not pace.wait_for(stamp, stopped):
                             return
@@ -297,6 +302,11 @@ class AvSource(LiveSource):
             f"{self.shown} cannot be opened as a video stream ({reason})",
             "check that it plays: ffplay shows what FFmpeg says of it",
         )
+
+
+def _has_no_times(container: InputContainer) -> bool:
+    """Return whether a format holds no times of its frames, as pictures of a web camera."""
+    return Flags.no_timestamps in Flags(container.format.flags)
 
 
 class _Pace:

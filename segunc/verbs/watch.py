@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -80,6 +80,8 @@ class WatchResult(VerbResult):
         failure: why the watch ended too early, in one line; empty if it did not.
     """
 
+    shown_properties: ClassVar[tuple[str, ...]] = ("processed", "alarms")
+
     events: InitVar[_Watch]
     out: Path | None = None
     end: Event = field(default_factory=dict)
@@ -93,6 +95,16 @@ class WatchResult(VerbResult):
     def path(self) -> Path | None:
         """The file of the lines; None if they are not written."""
         return None if self.out is None else self.out / LINES_NAME
+
+    @property
+    def processed(self) -> int | None:
+        """Frames that were processed; None while the watch runs."""
+        return self.end.get("processed")
+
+    @property
+    def alarms(self) -> int | None:
+        """Frames with an alarm; None while the watch runs."""
+        return self.end.get("alarms")
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -254,6 +266,7 @@ class _Watch:
         )
         self._process: FrameProcess | None = None
         self._lines: LineFile | None = None
+        self._waiting_lines: list[Event] = []
         self._lock: Lock | None = None
         self._kept: KeptFrames | None = None
         self._latency = TimeHistogram()
@@ -402,9 +415,11 @@ class _Watch:
         while True:
             item = self._inbox.take(TICK)
             now = time.monotonic()
+            if isinstance(item, Finish) and item.error is not None:
+                raise item.error
+            if item is not None or now >= next_status:
+                self._open_lines()
             if isinstance(item, Finish):
-                if item.error is not None:
-                    raise item.error
                 yield self.finish("lost" if item.failure else "ended", item.failure)
                 return
             if isinstance(item, Gap):
@@ -435,7 +450,7 @@ class _Watch:
         return self.options.stall + (GRACE if is_opened_again else 0.0)
 
     def _begin(self) -> None:
-        """Open the folder of the lines."""
+        """Take the folder of the lines."""
         self._begun = True
         if self._out is None:
             return
@@ -446,7 +461,21 @@ class _Watch:
                 f"output {self._out} cannot be made ({error.strerror})", hint="give another --out"
             ) from error
         self._lock = Lock(self._out / LOCK_NAME, f"output {self._out}")
+        if self._earlier is not None:
+            self._open_lines()
+
+    def _open_lines(self) -> None:
+        """Open the file of the lines, and write those that wait.
+
+        A first watch whose source cannot be opened leaves no file, so that it can be tried again
+        with another address.
+        """
+        if self._out is None or self._lines is not None:
+            return
         self._lines = LineFile(inside(self._out, LINES_NAME))
+        for event in self._waiting_lines:
+            self._lines.append(event)
+        self._waiting_lines.clear()
 
     def _start_event(self) -> Event:
         """Return the first line; of a restart it says how long the watch was away."""
@@ -488,6 +517,8 @@ class _Watch:
         event = {"kind": event.pop("kind"), "wall": moment(time.time()), **event}
         if self._lines is not None:
             self._lines.append(event)
+        elif self._out is not None:
+            self._waiting_lines.append(event)
         return event
 
     def _gap(self, what: str, **facts: Any) -> Event:
@@ -761,7 +792,7 @@ class _Watch:
             "latency": recent,
             "behind": round(self._behind, 3),
             "silent": round(time.monotonic() - self._last_frame, 3),
-            "flagging": not (self._stalled or self._in_other_size or self._in_fault),
+            "flagging": recent["frames"] > 0,
             "memory_mb": _memory_mb(),
             "monitor": [monitor.state for monitor in self._monitors],
         }

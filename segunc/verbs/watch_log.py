@@ -190,7 +190,7 @@ class KeptFrames:
         if self.full:
             return
         file = f"{PICTURES_FOLDER}/{name}.png"
-        picture = encode_png(image[..., ::-1])
+        picture = encode_png(image)
         # A run that was killed may have left a picture of this number, and no line of it.
         self._pictures.write(file, picture, replace=True)
         record = self._writer.store(name, maps, place=number)
