@@ -141,9 +141,9 @@ def watch(options: WatchOptions) -> WatchResult:
         InputError: model, threshold, input and folder cannot be used together. An address that does
             not answer is found when the first event is asked for.
 
-    >>> watched = watch(model=abnn, input=frames, flag=["entropy=0.9"], duration=1, device="cpu")
-    >>> [event["kind"] for event in watched][0], watched.end["processed"]
-    ('start', 2)
+    >>> with watch(model=abnn, input=frames, flag=["entropy=0.9"], device="cpu") as events:
+    ...     print(next(events)["kind"], next(events)["what"])
+    start connected
     """
     watched = _Watch(options)
     return WatchResult(watched, out=None if options.out is None else Path(options.out))

@@ -1,11 +1,10 @@
-"""``segunc watch``: alarms of a stream equal those of the maps of ``segunc predict``, what is dropped
-is counted, and a restarted watch goes on.
+"""``segunc watch``: its alarms are those of the maps of ``segunc predict``, what is dropped is
+counted, and a restarted watch goes on.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import threading
 import time
@@ -25,7 +24,6 @@ from segunc.core.files import LineFile, read_lines
 from segunc.core.histogram import TimeHistogram
 from segunc.decisions.events import find_events
 from segunc.decisions.flags import read_thresholds
-from segunc.frames import streams
 from segunc.frames.source import Frame
 from segunc.frames.streams import Arrival, LiveSource
 from segunc.maps.reader import MapsReader
@@ -136,7 +134,7 @@ def assert_alarms_of_the_maps(scene: Scene, events: list[Event], flag: str) -> N
             boxes[region["event"]] = [box["x"], box["y"], box["width"], box["height"]]
         alarms[alarm["frame"]] = boxes
     assert alarms == expected
-    assert 0 < len(alarms)
+    assert len(alarms) > 0
     # What the events say of their strongest frame, a line says of it, too.
     for event in found:
         number = int(event.peak["frame"])
