@@ -67,8 +67,15 @@ Event = dict[str, Any]
 """One line: ``kind`` says which fields it has."""
 
 
-@dataclass(repr=False)
-class WatchResult(VerbResult):
+class _UnderWay:
+    """What a result keeps of the work that goes on: no fields, which JSON would show."""
+
+    _watch: _Watch
+    _events: Generator[Event, None, None]
+
+
+@dataclass(frozen=True, repr=False)
+class WatchResult(VerbResult, _UnderWay):
     """The events of a watch, one by one as they come: iterate over it.
 
     Reading begins with the first event. Breaking out of the loop and calling :meth:`close`, or
@@ -77,19 +84,22 @@ class WatchResult(VerbResult):
     Attributes:
         out: folder of the lines; None if they are not written.
         end: the last line, with the counts of the run; empty while it runs.
-        failure: why the watch ended too early, in one line; empty if it did not.
     """
 
     shown_properties: ClassVar[tuple[str, ...]] = ("processed", "alarms")
 
-    events: InitVar[_Watch]
+    watched: InitVar[_Watch]
     out: Path | None = None
     end: Event = field(default_factory=dict)
-    failure: str = ""
 
-    def __post_init__(self, events: _Watch) -> None:
-        self._watch = events
-        self._events = events.events()
+    def __post_init__(self, watched: _Watch) -> None:
+        object.__setattr__(self, "_watch", watched)
+        object.__setattr__(self, "_events", watched.events())
+
+    @property
+    def failure(self) -> str:
+        """Why the watch ended too early, in one line; empty if it did not."""
+        return str(self.end.get("failure", ""))
 
     @property
     def path(self) -> Path | None:
@@ -123,8 +133,7 @@ class WatchResult(VerbResult):
         self._take_end()
 
     def _take_end(self) -> None:
-        self.end = self._watch.end
-        self.failure = str(self.end.get("failure", ""))
+        self.end.update(self._watch.end)
 
     def __enter__(self) -> Self:
         return self
