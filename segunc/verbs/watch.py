@@ -259,6 +259,7 @@ class _Watch:
             self._earlier.check(self._first, self._out / LINES_NAME)
             for monitor in self._monitors:
                 monitor.replay(self._earlier.monitored)
+            self._earlier.monitored.clear()
         earlier = self._earlier or EarlierWatch({})
         self._size = None if earlier.size is None else tuple(earlier.size)
         self._chunk = options.chunk or earlier.chunk
