@@ -260,20 +260,7 @@ class _Watch:
             for monitor in self._monitors:
                 monitor.replay(self._earlier.monitored)
             self._earlier.monitored.clear()
-        earlier = self._earlier or EarlierWatch({})
-        self._size = None if earlier.size is None else tuple(earlier.size)
-        self._chunk = options.chunk or earlier.chunk
-        self._clock = _RunningClock(earlier.time, earlier.time_wall)
-        self._last_file = earlier.last_file
-        self._unused_events = _Counter(earlier.next_event)
-        self._events_of = {score: _FollowedEvents(self._unused_events) for score in self._scores}
-        self._inbox = Inbox(options.queue, drops=not self._every_frame, first=earlier.next_frame)
-        self._reader = Reader(
-            self._source,
-            self._inbox,
-            attempts=options.reconnect,
-            patient=self._earlier is not None,
-        )
+        self._prepare_state(self._earlier or EarlierWatch({}))
         self._process: FrameProcess | None = None
         self._lines: LineFile | None = None
         self._waiting_lines: list[Event] = []
@@ -290,6 +277,23 @@ class _Watch:
         self._stalled = False
         self._told_notes = 0
         self._begun = False
+
+    def _prepare_state(self, earlier: EarlierWatch) -> None:
+        """Take up the numbers of earlier runs, and prepare the queue and its reader."""
+        options = self.options
+        self._size = None if earlier.size is None else tuple(earlier.size)
+        self._chunk = options.chunk or earlier.chunk
+        self._clock = _RunningClock(earlier.time, earlier.time_wall)
+        self._last_file = earlier.last_file
+        self._unused_events = _Counter(earlier.next_event)
+        self._events_of = {score: _FollowedEvents(self._unused_events) for score in self._scores}
+        self._inbox = Inbox(options.queue, drops=not self._every_frame, first=earlier.next_frame)
+        self._reader = Reader(
+            self._source,
+            self._inbox,
+            attempts=options.reconnect,
+            patient=self._earlier is not None,
+        )
 
     @property
     def _every_frame(self) -> bool:

@@ -100,13 +100,19 @@ def value_with_alarms(reader: MapsReader) -> float:
     highest = []
     for name in reader.frames:
         values = reader.read(name, "entropy")
-        flagging = [
-            value
-            for value in np.linspace(0, 1, 1001)
-            if strongest_regions(values, value, smallest=50, most=1)
-        ]
-        highest.append(float(max(flagging)))
-    return round(sorted(highest)[len(highest) // 2], 3)
+        # Half the interval again and again: from its lower end on a region is flagged.
+        low = 0.0
+        high = 1.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            if strongest_regions(values, middle, smallest=50, most=1):
+                low = middle
+            else:
+                high = middle
+        highest.append(low)
+    highest.sort()
+    middle = len(highest) // 2
+    return (highest[middle - 1] + highest[middle]) / 2
 
 
 def lines_of(out: Path) -> list[Event]:
