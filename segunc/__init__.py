@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from segunc.verbs.summary import summary as summary
     from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
+    from segunc.verbs.watch import watch as watch
 
 _NAMES = {
     "load and wrap a model": {
@@ -124,6 +125,7 @@ _NAMES = {
     "decide": {
         "threshold": "verbs.threshold",
         "monitor": "verbs.monitor",
+        "watch": "verbs.watch",
     },
     "look": {
         "review": "verbs.review",

@@ -381,6 +381,7 @@ OVERRULES = (
     'keys of the configuration with other values, such as ``{"trainer.max_epochs": 3}``, or the'
     " same as words of the command line"
 )
+STREAM_OPTIONS = 'options of FFmpeg for the input, such as ``{"video_size": "640x480"}``'
 SETTINGS = (
     "settings of a method, such as ``segunc.ABNN(members=3)``, which then needs no ``method``; or"
     f" {OVERRULES}"
@@ -1066,6 +1067,84 @@ class MonitorOptions(Options):
     fps: PositiveFloat | None = None
     out: File | None = None
     plot: PathLike | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(SamplingOptions, SourceOptions):
+    """Watch a stream, a camera, a pipe or a folder, and tell at once what a threshold flags.
+
+    Each event is one line of JSON: an alarm, the state of the run every few seconds, and each gap
+    in the stream. Frames that come while one is processed are dropped and counted, except the
+    newest. If the stream is lost and does not come back, the exit code is 1.
+
+    Args:
+        model (DIR|SOURCE): model folder, or a network by its source
+        input (SOURCE): stream (rtsp://, http://, udp://, tcp://, srt://, rtp://, rtmp://), camera
+            (camera:0 or /dev/video0), - for standard input, a folder that is being filled, or a
+            video
+        flag (SCORE=VALUE|JSON): threshold that decides what is an alarm; a threshold.json is
+            refused if it belongs to another model or other settings (may be repeated)
+        out (DIR): folder to write, with alarms.jsonl; the same command goes on in it (default:
+            print the lines)
+        max_latency (SECONDS): drop frames that are older when their turn comes (default: no limit)
+        queue (N): number of frames that may wait; a newer frame takes the place of the oldest
+            (default 1)
+        every_frame: drop no frame: what sends them waits. Not for streams and cameras
+        pace: give the frames of a video at once (free, default, with every frame), or at their own
+            times (real)
+        stream_format (NAME): FFmpeg's name of the format, e.g. rawvideo (default: FFmpeg finds out)
+        stream_options (A=B,...): options of FFmpeg for the input, e.g. video_size=640x480
+        stall (SECONDS): time without a frame after which a stream has stalled and is opened again
+            (default 10)
+        reconnect (N): number of attempts in a row to open a lost stream again, with waits of 0.5 to
+            30 seconds (default 10)
+        size_change: what to do if frames change their size, for which the threshold does not hold:
+            stop with exit code 1 (default), or skip them until the first size comes back
+        status (SECONDS): time between two lines on the state of the run (default 10)
+        frame_lines: also write a line for each processed frame without an alarm
+        keep: with --out, also keep images and maps of alarms, of all frames, or none (default);
+            review reads them
+        keep_limit (GB): size from which on nothing more is kept (default 1)
+        mask (PNG): image that is black where frames are left out (e.g. at the bonnet)
+        reference (DIR): maps of the calibration frames, with which the monitor compares (default:
+            the frames before)
+        statistic: number that the monitor watches for each frame (default mean), as for segunc
+            monitor
+        level (A): largest probability that the monitor ever gives a false alarm, above 0 and below
+            1 (default 0.01)
+        apart (SECONDS): if units of the threshold are frames, the monitor compares one frame in
+            each period of this length (default 10)
+        no_monitor: do not compare the frames with those of the calibration
+        duration (SECONDS): end after this time (default: when the source ends)
+    """
+
+    model: ModelFolder
+    input: PathLike
+    flag: Names = field(metadata={"action": "extend"})
+    out: Folder | None = None
+    max_latency: PositiveFloat | None = None
+    queue: PositiveInt = 1
+    every_frame: bool = False
+    pace: Literal["free", "real"] = "free"
+    stream_format: str | None = None
+    stream_options: Annotated[
+        Mapping[str, str],
+        partial(by_name, read=str, form="NAME=VALUE, e.g. video_size=640x480"),
+    ] = option({}, in_python=STREAM_OPTIONS)
+    stall: PositiveFloat = 10.0
+    reconnect: NonNegativeInt = 10
+    size_change: Literal["stop", "skip"] = "stop"
+    status: PositiveFloat = 10.0
+    frame_lines: bool = False
+    keep: Literal["none", "alarms", "all"] = "none"
+    keep_limit: PositiveFloat = 1.0
+    mask: File | None = None
+    reference: Folder | None = None
+    statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
+    level: Annotated[float, Bound(above=0, below=1)] = 0.01
+    apart: NonNegativeFloat = 10.0
+    no_monitor: bool = False
+    duration: PositiveFloat | None = None
 
 
 @dataclass(frozen=True)

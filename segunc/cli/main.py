@@ -55,6 +55,7 @@ VERBS = {
     "monitor": (
         "--threshold threshold.json --maps maps --reference calibration --out monitor.json"
     ),
+    "watch": "--model runs/abnn --input rtsp://10.0.0.7/live --flag threshold.json --out night",
     "overlay": "--maps maps --out figures --score entropy,epistemic --video",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
     "report": (
@@ -67,7 +68,7 @@ VERBS = {
 }
 """An example of each verb."""
 TRAINING = ("train", "finetune")  # verbs with a configuration
-RESUMED = ("demo", *TRAINING, "predict")
+RESUMED = ("demo", *TRAINING, "predict", "watch")
 DEBUG_HINT = " (--debug shows where)"
 # Characters of an unexpected error that still make one readable line; --debug shows all of it.
 MAX_MESSAGE = 600

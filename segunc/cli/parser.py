@@ -22,7 +22,7 @@ from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
 from segunc.core.signatures import default_of
 from segunc.core.terminal import say, visible
-from segunc.core.urls import is_url, split_topic
+from segunc.core.urls import is_live, is_url, split_topic
 from segunc.options import (
     OUTPUT_OPTIONS,
     flags_of,
@@ -258,6 +258,8 @@ def check_options(options: Any) -> None:
             continue
         for name in several(getattr(options, field.name) or ()):
             if "source" in parts and is_source(name):
+                continue
+            if may_be_pattern and is_live(name):
                 continue
             if may_be_pattern:
                 name, _ = split_topic(name)

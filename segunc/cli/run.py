@@ -251,6 +251,30 @@ def _show_monitor(result: Any, options: opts.MonitorOptions) -> Iterator[str]:
         yield f"wrote {path}"
 
 
+def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
+    """Print the lines of a watch as they come, and the last one also where it is interrupted."""
+    from segunc.core.files import json_line
+
+    is_printed = options.out is None
+    last: Any = {}
+    try:
+        for last in result:
+            if is_printed:
+                say(json_line(last), flush=True)
+    finally:
+        result.close("interrupted")
+        if is_printed and result.end and last != result.end:
+            say(json_line(result.end), flush=True)
+    if not is_printed:
+        end = result.end
+        dropped = sum(end["dropped"].values())
+        yield (
+            f"{end['read']} frames: {end['processed']} processed, {dropped} dropped; "
+            f"{end['alarms']} with an alarm"
+        )
+        yield f"wrote {result.path}"
+
+
 def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
     for folder, pictures in result.pictures.items():
         yield f"{len(pictures)} pictures in {folder}"
@@ -297,6 +321,7 @@ SHOWN: dict[str, Callable[[Any, Any], Iterable[str]]] = {
     "review": _show_review,
     "summary": _show_summary,
     "monitor": _show_monitor,
+    "watch": _show_watch,
     "overlay": _show_overlay,
     "compare": _show_compare,
     "report": _show_report,

@@ -564,6 +564,67 @@ def read_arrays(data: bytes) -> dict[str, Any]:
     return arrays
 
 
+class LineFile:
+    """Appends JSON objects to a file, one a line. A line is with the operating system when
+    :meth:`append` returns.
+
+    Args:
+        path: the file, which may not exist yet. A last line that a kill has torn is cut.
+
+    Raises:
+        InputError: anything but a plain file is at the path.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_place(path)
+        self.path = path
+        if path.exists():
+            _cut_torn_line(path)
+        self._file = self.path.open("ab", buffering=0)
+
+    def append(self, content: Mapping[str, Any]) -> None:
+        """Append one object; NaN is refused."""
+        self._file.write(f"{json_line(content)}\n".encode())
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._file.close()
+
+
+def json_line(content: Mapping[str, Any]) -> str:
+    """Return an object as JSON in one line, without its line break; NaN is refused."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file with one a line; lines that hold anything else are left out.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with reading(str(path), "lines of JSON"), open_file(path) as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                content = parse_json(line)
+                if isinstance(content, dict):
+                    yield content
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Cut what stands behind the last line break of a file."""
+    with reading(str(path), "a file of lines"), open_file(path) as file:
+        end = size = file.seek(0, os.SEEK_END)
+        torn = True
+        while end and torn:
+            start = max(0, end - HASH_BLOCK)
+            file.seek(start)
+            place = file.read(end - start).rfind(b"\n")
+            torn = place < 0
+            end = start if torn else start + place + 1
+    if end < size:
+        os.truncate(path, end)
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Put a hard link to a file in place of whatever is there, which stays until then.
 

@@ -67,6 +67,13 @@ TAG_KEYS = ("ETag", "etag", "generation", "Content-MD5", "md5Hash", "Digest")
 """What file systems call a tag of the content of a file."""
 TIME_KEYS = ("LastModified", "Last-Modified", "mtime", "updated", "created")
 """What file systems call the time of its last change, which counts where there is no tag."""
+STREAM_SCHEMES = ("http", "https", "rtmp", "rtmps", "rtp", "rtsp", "rtsps", "srt", "tcp", "udp")
+"""Kinds of URL that can be a stream of frames; what stands behind ``?`` in them may be secret."""
+PIPE = "-"
+"""Names standard input."""
+CAMERA = "camera:"
+"""Stands before the number of a camera of this machine."""
+_SECRET_IN_PATH = re.compile(r"(?i)((?:pass|pwd|token|secret|auth|key)[a-z]*=)[^/&]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _REFUSED = re.compile("Forbidden|AccessDenied|InvalidAccessKeyId|InvalidToken|ExpiredToken")
 """How servers that speak as S3 say that an account may not read."""
@@ -98,11 +105,28 @@ def split_topic(spec: str | Path) -> tuple[str | Path, str | None]:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL without what may be secret: user, password and the query behind ``?``."""
+    """Return a URL without what may be secret: user, password and the query behind ``?``.
+
+    Some cameras take a password in the path of their stream; it is shown as ``***``.
+
+    >>> shown_url("rtsp://me:secret@10.0.0.7:554/live?token=secret")
+    'rtsp://10.0.0.7:554/live'
+    """
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    query = "" if parts.scheme in ("http", "https") else parts.query
-    return urlunsplit((parts.scheme, host, parts.path, query, ""))
+    if parts.scheme not in STREAM_SCHEMES:
+        return urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
+    path = parts.path
+    if parts.scheme not in ("http", "https"):  # there the path names a file, by which it is known
+        path = _SECRET_IN_PATH.sub(r"\1***", path)
+    return urlunsplit((parts.scheme, host, path, "", ""))
+
+
+def is_live(text: object) -> bool:
+    """Return whether a text names a source of frames that is no path and no URL: ``-`` is standard
+    input, and ``camera:0`` the first camera.
+    """
+    return isinstance(text, str) and (text == PIPE or text.startswith(CAMERA))
 
 
 @dataclass(frozen=True)

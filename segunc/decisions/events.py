@@ -82,6 +82,11 @@ class Follower:
         self._folder = ""
         self._last_seen: dict[int, _LastSeen] = {}  # number -> where the thing was last
 
+    @property
+    def remembered(self) -> set[int]:
+        """Numbers of the things that may come back."""
+        return set(self._last_seen)
+
     def follow(self, name: str, boxes: Sequence[Box]) -> list[int]:
         """Return the number of each box of the next frame, counted from 0 as things begin.
 

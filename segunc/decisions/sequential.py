@@ -10,6 +10,9 @@ arXiv 2010.09686, §4).
 
 from __future__ import annotations
 
+import math
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,6 +89,45 @@ def log_martingale(
         growths[..., t] = capital.sum(-1)
         capital /= growths[..., t, None]
     return np.asarray(np.log10(growths).cumsum(-1))
+
+
+class RunningMartingale:
+    """The martingale of :func:`log_martingale` for frames that come one by one.
+
+    It gives the same numbers, with ties broken by ``default_rng(0)``, as ``segunc monitor`` does.
+    It keeps the statistics of all frames, 8 bytes each, because a p-value is a rank among them.
+
+    Args:
+        reference: statistics of frames that came before.
+        bets: slopes of the bets, see :data:`BETS`.
+
+    >>> martingale = RunningMartingale([0.1, 0.2, 0.3])
+    >>> [round(martingale.add(value), 3) for value in (0.9, 0.8, 1.0)]
+    [0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, reference: Sequence[float], bets: Sequence[float] = BETS) -> None:
+        self.frames = 0
+        self.log10 = 0.0
+        self._sorted = array("d", sorted(reference))
+        self._generator = np.random.default_rng(0)
+        self._slopes = np.array(bets)
+        self._capital = np.full(len(bets), 1 / len(bets))
+
+    def add(self, value: float) -> float:
+        """Bet on the statistic of the next frame, and return log10 of the martingale after it."""
+        first = bisect_left(self._sorted, value)
+        last = bisect_right(self._sorted, value)
+        before = len(self._sorted)
+        rank = before - last + self._generator.random() * (last - first + 1)
+        gains = 1 + self._slopes * (rank / (before + 1) - 0.5)
+        capital = ((1 - JUMP) * self._capital + JUMP / len(self._slopes)) * gains
+        growth = float(capital.sum())
+        self._capital = capital / growth
+        self.log10 += math.log10(growth)
+        self.frames += 1
+        self._sorted.insert(last, value)
+        return self.log10
 
 
 def largest_log_martingale() -> Floats:

@@ -474,16 +474,7 @@ def _run_settings(
     sampler = job.sampler
     settings: dict[str, Any] = {
         **source.identity(),
-        "base_sha256": job.model.sha256,
-        "posterior_sha256": job.model.posterior_sha256,
-        **fitted_record(job.model, sampler),
-        "draws": sampler.draws,
-        "seed": sampler.seed,
-        "scheme": sampler.noise.scheme,
-        **choices_record(options),
-        "scope": sampler.scope,
-        "size": None if options.size is None else list(options.size),
-        "store": "png",
+        **sampling_settings(job.model, sampler, options),
     }
     if options.compact:
         settings["compact"] = True
@@ -497,13 +488,37 @@ def _run_settings(
         maps=list(job.scores),
         overlay=job.overlay,
     )
-    if job.flag:
-        settings["flag"] = {name: threshold.value for name, threshold in job.flag.items()}
-        prepared = {name: asdict(flag.preparation) for name, flag in job.flag.items()}
-        if any(flag.preparation for flag in job.flag.values()):
-            settings["flag_preparation"] = prepared
+    settings.update(flag_settings(job.flag))
     settings["component_thresholds"] = thresholds
     settings["mask_sha256"] = None if job.region is None else job.region.sha256
+    return settings
+
+
+def sampling_settings(model: Model, sampler: Sampler, options: SamplingOptions) -> dict[str, Any]:
+    """Return what decides the maps of a frame: the model and how it is sampled."""
+    return {
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        **fitted_record(model, sampler),
+        "draws": sampler.draws,
+        "seed": sampler.seed,
+        "scheme": sampler.noise.scheme,
+        **choices_record(options),
+        "scope": sampler.scope,
+        "size": None if options.size is None else list(options.size),
+        "store": "png",
+    }
+
+
+def flag_settings(flag: Mapping[str, Threshold]) -> dict[str, Any]:
+    """Return what a run records of its thresholds; nothing where it has none."""
+    if not flag:
+        return {}
+    settings: dict[str, Any] = {"flag": {name: flag[name].value for name in flag}}
+    if any(threshold.preparation for threshold in flag.values()):
+        settings["flag_preparation"] = {
+            name: asdict(threshold.preparation) for name, threshold in flag.items()
+        }
     return settings
 
 

@@ -77,7 +77,7 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     2
     """
     threshold = read_threshold(Path(options.threshold))
-    past = _reference(options.reference, threshold, options) if options.reference else {}
+    past = reference_statistics(options.reference, threshold, options) if options.reference else {}
     watched = _watch(threshold, options)
     test = _test(watched.values, past, threshold.score, options)
     power: dict[str, Any] | None = None
@@ -346,7 +346,7 @@ def _open(
     return reader, [(name, reader.identity(name, threshold.score)) for name in reader.frames]
 
 
-def _reference(
+def reference_statistics(
     folder: PathLike, threshold: GuaranteedThreshold, options: MonitorOptions
 ) -> dict[str, float]:
     """Return the statistic of the calibration's frames in a maps folder, one for each unit."""

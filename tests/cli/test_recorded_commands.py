@@ -16,6 +16,7 @@ from segunc.options import (
     PredictOptions,
     ThresholdOptions,
     TrainOptions,
+    WatchOptions,
     recorded_command,
 )
 
@@ -33,6 +34,13 @@ ASKED: dict[str, Any] = {
         level=0.1,
         also={"flagged-pixels": 0.02},
         groups="^[a-z]+",
+    ),
+    "watch": WatchOptions(
+        model="model",
+        input="rtsp://camera/live",
+        flag=["threshold.json", "entropy=0.5"],
+        stream_options={"rtsp_transport": "udp"},
+        every_frame=True,
     ),
     "train": TrainOptions("a.yaml", "out", seeds=[0, 1], settings=["--trainer.max_epochs", "3"]),
 }

@@ -3,6 +3,7 @@ times that increase.
 """
 
 import contextlib
+import gc
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -349,6 +350,19 @@ def test_a_variable_rate_has_no_length_before_it_is_read(
     source = open_source(path)
     assert source.length is None
     assert (source.length_hint is None) == (suffix == ".webm")
+
+
+def test_no_picture_waits_for_the_garbage_collector(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    film(path)
+    gc.disable()
+    try:
+        count = sum(1 for _ in open_source(path).frames())
+        left = [item for item in gc.get_objects() if isinstance(item, av.VideoFrame)]
+    finally:
+        gc.enable()
+    assert count == 30
+    assert len(left) <= 1
 
 
 def counting(suffix: str) -> dict[str, str]:

@@ -1,0 +1,492 @@
+"""Live frames: sources over loopback, a queue that drops exactly what it counts, and a reader that
+connects again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.core.errors import InputError
+from segunc.core.urls import shown_url
+from segunc.frames import streams
+from segunc.frames.streams import (
+    Arrival,
+    Finish,
+    FolderSource,
+    Gap,
+    Inbox,
+    Lag,
+    LiveFrame,
+    LiveSource,
+    Reader,
+    StreamError,
+    open_live,
+)
+from segunc.frames.video import VideoSource
+from tests.support.streams import (
+    PACKET,
+    RtspServer,
+    free_port,
+    mjpeg_server,
+    pictures,
+    tcp_server,
+    then_silence,
+    udp_sender,
+    whole,
+    write_stream,
+)
+
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A transport stream of 12 frames."""
+    return write_stream(tmp_path_factory.mktemp("clip") / "clip.ts", pictures(COUNT))
+
+
+def frames_of(path: Path) -> list[np.ndarray]:
+    """Return the pictures of a video as segunc predict reads them."""
+    return [frame.image for frame in VideoSource(path).frames() if frame.image is not None]
+
+
+def read_all(source: LiveSource) -> list[Arrival]:
+    """Return the arrivals of a source until it ends; none is damaged."""
+    arrivals = []
+    for arrival in source.arrivals(threading.Event()):
+        assert arrival is not None
+        arrivals.append(arrival)
+    return arrivals
+
+
+def read_until_lost(source: LiveSource) -> tuple[list[Arrival], StreamError]:
+    """Return the arrivals of a source that is lost, and its error."""
+    arrivals: list[Arrival] = []
+    try:
+        for arrival in source.arrivals(threading.Event()):
+            assert arrival is not None
+            arrivals.append(arrival)
+    except StreamError as error:
+        return arrivals, error
+    raise AssertionError("the source was not lost")
+
+
+def assert_same(arrivals: list[Arrival], expected: list[np.ndarray]) -> None:
+    assert len(arrivals) == len(expected)
+    for arrival, picture in zip(arrivals, expected, strict=True):
+        np.testing.assert_array_equal(arrival.image(), picture)
+
+
+def test_a_video_has_the_frames_that_predict_reads(clip: Path) -> None:
+    arrivals = read_all(open_live(clip))
+    assert_same(arrivals, frames_of(clip))
+    steps = np.diff([arrival.stamp for arrival in arrivals if arrival.stamp is not None])
+    np.testing.assert_allclose(steps, 1 / 25, atol=1e-5)
+
+
+def test_a_video_at_its_own_pace_takes_its_own_time(clip: Path) -> None:
+    started = time.monotonic()
+    arrivals = read_all(open_live(clip, real_time=True))
+    assert time.monotonic() - started >= (COUNT - 1) / 25
+    assert len(arrivals) == COUNT
+
+
+def test_a_stream_over_tcp_has_the_frames_of_the_clip(clip: Path) -> None:
+    with tcp_server(whole(clip)) as url:
+        source = open_live(url, timeout=10.0)
+        assert source.reconnects
+        assert not source.can_wait
+        assert_same(read_all(source), frames_of(clip))
+
+
+def test_a_stream_over_udp_gives_frames_of_the_clip(clip: Path) -> None:
+    expected = frames_of(clip)
+    stopped = threading.Event()
+    whole_frames = 0
+    with udp_sender(clip) as url:
+        for arrival in open_live(url, timeout=20.0).arrivals(stopped):
+            # Where the sender begins again, packets are missing, and the frame is damaged.
+            if arrival is not None:
+                image = arrival.image()
+                assert any(np.array_equal(image, picture) for picture in expected)
+                whole_frames += 1
+            if whole_frames == 2 * COUNT:
+                stopped.set()
+
+
+def test_a_camera_with_rtsp_and_a_password_gives_the_frames_of_the_clip(clip: Path) -> None:
+    with RtspServer(clip) as server:
+        source = open_live(server.url, timeout=10.0)
+        assert "pass-word" not in source.shown
+        assert source.shown.startswith("rtsp://127.0.0.1:")
+        arrivals = read_all(source)
+        assert server.allowed == 3
+    # The end of a session cuts the last frame, whose end only the next would show.
+    expected = frames_of(clip)
+    assert len(arrivals) >= COUNT - 1
+    assert_same(arrivals, expected[: len(arrivals)])
+
+
+def test_a_web_camera_gives_its_pictures(tmp_path: Path) -> None:
+    jpegs = []
+    for picture in pictures(5):
+        _, data = cv2.imencode(".jpg", picture[..., ::-1])
+        jpegs.append(data.tobytes())
+    with mjpeg_server(jpegs) as url:
+        source = open_live(url, timeout=10.0)
+        arrivals, broken = read_until_lost(source)
+    assert "broke off" in str(broken)  # the last boundary is missing
+    for secret in ("secret", "pass-word"):
+        assert secret not in source.shown + str(broken)
+    assert len(arrivals) == 5
+    # The format counts pictures, which is no time.
+    assert {arrival.stamp for arrival in arrivals} == {None}
+    for arrival, picture in zip(arrivals, pictures(5), strict=True):
+        assert np.abs(arrival.image().astype(int) - picture).mean() < 12  # of JPEG
+
+
+PIPED = """
+import sys, threading
+from segunc.frames.streams import open_live
+settings = dict(word.split("=") for word in sys.argv[2:])
+source = open_live("-", container=sys.argv[1] or None, settings=settings)
+images = [arrival.image() for arrival in source.arrivals(threading.Event())]
+print(len(images), images[0].shape, sum(int(image.sum()) for image in images))
+"""
+
+
+def piped(data: bytes, *words: str) -> str:
+    command = [sys.executable, "-c", PIPED, *words]
+    done = subprocess.run(command, input=data, capture_output=True, timeout=120, check=True)
+    return done.stdout.decode().strip()
+
+
+def test_a_pipe_gives_a_container_and_raw_pictures(clip: Path) -> None:
+    expected = frames_of(clip)
+    total = sum(int(picture.sum()) for picture in expected)
+    assert piped(clip.read_bytes(), "") == f"12 (64, 128, 3) {total}"
+    raw = b"".join(picture.tobytes() for picture in expected)
+    words = ("rawvideo", "video_size=128x64", "pixel_format=rgb24")
+    assert piped(raw, *words) == f"12 (64, 128, 3) {total}"
+
+
+def test_a_folder_gives_each_whole_image_once_in_the_order_of_names(tmp_path: Path) -> None:
+    expected = pictures(4)
+    stopped = threading.Event()
+    source = FolderSource(tmp_path)
+    arrivals = source.arrivals(stopped)
+
+    def write(number: int, size: int | None = None) -> None:
+        _, data = cv2.imencode(".png", expected[number][..., ::-1])
+        (tmp_path / f"frame_{number}.png").write_bytes(data.tobytes()[:size])
+
+    write(1)
+    write(0)
+    (tmp_path / ".frame_9.png").write_bytes(b"hidden")
+    (tmp_path / "notes.txt").write_text("no image")
+    seen = [next(arrivals), next(arrivals)]
+    write(2, size=200)  # half of it
+    writer = threading.Timer(0.7, write, (2,))
+    writer.start()
+    seen.append(next(arrivals))
+    stopped.set()
+    assert list(arrivals) == []
+    assert [arrival.name for arrival in seen if arrival] == [
+        "frame_0.png",
+        "frame_1.png",
+        "frame_2.png",
+    ]
+    assert_same([arrival for arrival in seen if arrival], expected[:3])
+
+
+def test_a_file_that_stays_damaged_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "SETTLED_SECONDS", 0.3)
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nno picture")
+    stopped = threading.Event()
+    arrivals = FolderSource(tmp_path).arrivals(stopped)
+    assert next(arrivals) is None
+    cv2.imwrite(str(tmp_path / "b.png"), pictures(1)[0])
+    arrival = next(arrivals)
+    assert arrival is not None
+    assert arrival.name == "b.png"
+
+
+def test_a_folder_goes_on_after_the_file_that_was_taken_last(tmp_path: Path) -> None:
+    for number in range(3):
+        path = tmp_path / f"{number}.png"
+        cv2.imwrite(str(path), pictures(1)[0])
+        os.utime(path, (1000.0 + number, 1000.0 + number))
+    arrivals = FolderSource(tmp_path, after=(1001.0, "1.png")).arrivals(threading.Event())
+    arrival = next(arrivals)
+    assert arrival is not None
+    assert arrival.name == "2.png"
+
+
+def test_frames_of_damaged_packets_are_no_frames(clip: Path, tmp_path: Path) -> None:
+    data = bytearray(clip.read_bytes())
+    packets = len(data) // PACKET
+    lost = [*range(packets // 2, packets // 2 + 3)]
+    kept = [data[n * PACKET : (n + 1) * PACKET] for n in range(packets) if n not in lost]
+    damaged = tmp_path / "damaged.ts"
+    damaged.write_bytes(b"".join(kept))
+    arrivals = list(open_live(damaged).arrivals(threading.Event()))
+    assert None in arrivals
+    expected = frames_of(clip)
+    for arrival in arrivals:
+        if arrival is not None:
+            image = arrival.image()
+            assert any(np.array_equal(image, picture) for picture in expected)
+
+
+def test_an_address_that_does_not_answer_is_named_without_its_password() -> None:
+    url = f"tcp://me:pass-word@127.0.0.1:{free_port()}"
+    with pytest.raises(StreamError, match=r"tcp://127\.0\.0\.1:\d+ cannot be opened") as refused:
+        read_all(open_live(url, timeout=5.0))
+    assert "Connection refused" in str(refused.value)
+    assert "pass-word" not in str(refused.value)
+    assert refused.value.__cause__ is None  # which --debug would show, with the address
+    assert refused.value.__suppress_context__
+    assert refused.value.what == "unreachable"
+
+
+def test_an_address_that_sends_nothing_does_not_answer() -> None:
+    with (
+        tcp_server(lambda send: time.sleep(3)) as url,
+        pytest.raises(StreamError, match=r"does not answer within 1 s"),
+    ):
+        read_all(open_live(url, timeout=1.0))
+
+
+def test_a_stream_that_falls_silent_has_stalled(clip: Path) -> None:
+    with tcp_server(then_silence(clip, 4.0)) as url:
+        arrivals, stalled = read_until_lost(open_live(url, timeout=1.0))
+    assert "gave no data for 1 s" in str(stalled)
+    assert stalled.what == "stalled"
+    assert len(arrivals) >= COUNT - 1
+
+
+def test_what_holds_no_video_is_refused(tmp_path: Path) -> None:
+    import av
+
+    path = tmp_path / "sound.ts"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mp2", rate=48000, layout="mono")
+        for start in range(0, 48000, 1152):
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, 1152), np.int16), "s16", "mono")
+            frame.sample_rate = 48000
+            frame.pts = start
+            for packet in stream.encode(frame):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    with tcp_server(whole(path)) as url, pytest.raises(StreamError, match="holds no video"):
+        read_all(open_live(url, timeout=5.0))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("camera:99", "camera /dev/video99 cannot be opened"),
+        ("camera:front", "camera:front is no camera"),
+        ("ftp://host/a.mp4", "ftp://host/a.mp4 is no stream"),
+        ("nowhere", "does not exist"),
+        (__file__, "is no folder, video or camera"),
+    ],
+)
+def test_what_is_no_source_is_refused(spec: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_all(open_live(spec))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("rtsp://me:pw@cam:554/a?password=pw", "rtsp://cam:554/a"),
+        ("rtsp://cam/user=me&password=pw&channel=1", "rtsp://cam/user=me&password=***&channel=1"),
+        ("srt://host:9000?passphrase=pw", "srt://host:9000"),
+        ("udp://127.0.0.1:5000", "udp://127.0.0.1:5000"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+def arrival(number: int = 0, arrived: float = 0.0) -> Arrival:
+    image = np.full((2, 2, 3), number, np.uint8)
+    return Arrival(image=lambda: image, arrived=arrived, wall=arrived, stamp=float(number))
+
+
+def test_an_inbox_keeps_the_newest_and_counts_the_others() -> None:
+    inbox = Inbox(length=2, first=10)
+    for number in range(5):
+        inbox.put(arrival(number))
+    inbox.put(None)
+    taken = [inbox.take(0.0), inbox.take(0.0)]
+    assert [frame.number for frame in taken if isinstance(frame, LiveFrame)] == [13, 14]
+    assert inbox.take(0.0) is None
+    assert inbox.counts() == (6, {"newer": 3, "damaged": 1})
+
+
+def test_an_inbox_that_drops_nothing_lets_the_reader_wait() -> None:
+    inbox = Inbox(length=1, drops=False)
+
+    def fill() -> None:
+        for number in range(4):
+            inbox.put(arrival(number))
+
+    reader = threading.Thread(target=fill)
+    reader.start()
+    numbers = []
+    while len(numbers) < 4:
+        item = inbox.take(5.0)
+        assert isinstance(item, LiveFrame)
+        numbers.append(item.number)
+    reader.join(5)
+    assert numbers == [0, 1, 2, 3]
+    assert inbox.counts() == (4, {})
+
+
+def test_what_happens_to_the_stream_stays_behind_the_frames_before_it() -> None:
+    inbox = Inbox(length=1)
+    inbox.put(arrival(0))
+    inbox.tell(Gap("ended"))
+    inbox.put(arrival(1))
+    assert isinstance(inbox.take(0.0), Gap)  # frame 0 was dropped for frame 1
+    frame = inbox.take(0.0)
+    assert isinstance(frame, LiveFrame)
+    assert frame.number == 1
+
+
+def test_frames_that_wait_at_the_end_are_counted() -> None:
+    inbox = Inbox(length=3)
+    for number in range(2):
+        inbox.put(arrival(number))
+    inbox.close()
+    inbox.put(arrival(2))
+    assert inbox.counts() == (2, {"end": 2})
+
+
+def test_a_frame_that_waited_on_its_way_is_behind() -> None:
+    lag = Lag()
+    assert lag.behind(100.0, 0.0) == 0.0
+    assert lag.behind(103.0, 1.0) == 2.0  # due at 101
+    assert lag.behind(101.5, 2.0) == 0.0  # the fastest so far: 0.5 s earlier than the first
+    assert lag.behind(103.0, 3.0) == 0.5
+    assert lag.behind(104.0, None) == 0.0
+
+
+def test_a_clock_that_drifts_is_forgotten() -> None:
+    lag = Lag()
+    lag.behind(0.0, 0.0)
+    for second in range(1, 2000):
+        behind = lag.behind(second * 1.001, float(second))
+    assert behind == pytest.approx(0.3, abs=0.31)  # and not 2 s
+
+
+class Scripted(LiveSource):
+    """A source that gives numbers of frames, one connection after another; an error stands for a
+    connection that fails."""
+
+    kind = "stream"
+    shown = "rtsp://camera"
+    reconnects = True
+
+    def __init__(self, *connections: int | StreamError) -> None:
+        self.connections = list(connections)
+
+    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
+        if not self.connections:
+            raise StreamError("rtsp://camera is away")
+        connection = self.connections.pop(0)
+        if isinstance(connection, StreamError):
+            raise connection
+        for number in range(connection):
+            yield arrival(number)
+
+
+def told(
+    source: LiveSource, attempts: int, monkeypatch: pytest.MonkeyPatch, *, patient: bool = False
+) -> list[LiveFrame | Gap | Finish]:
+    """Return all that a reader of a source tells."""
+    monkeypatch.setattr(streams, "FIRST_WAIT", 0.01)
+    inbox = Inbox(length=100)
+    reader = Reader(source, inbox, attempts=attempts, patient=patient)
+    reader.start()
+    items: list[LiveFrame | Gap | Finish] = []
+    while not items or not isinstance(items[-1], Finish):
+        item = inbox.take(5.0)
+        assert item is not None
+        items.append(item)
+    reader.stop()
+    return items
+
+
+def test_a_reader_connects_again_with_longer_waits_and_gives_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = StreamError("rtsp://camera is away")
+    away.what = "unreachable"
+    items = told(Scripted(2, away, 1, away, away), 2, monkeypatch)
+    numbers = [item.number for item in items if isinstance(item, LiveFrame)]
+    assert numbers == [0, 1, 2]
+    gaps = [item for item in items if isinstance(item, Gap)]
+    assert [(gap.what, gap.attempt, gap.wait) for gap in gaps] == [
+        ("connected", 0, 0.0),
+        ("ended", 1, 0.01),
+        ("unreachable", 2, 0.02),
+        ("connected", 0, 0.0),
+        ("ended", 1, 0.01),
+        ("unreachable", 2, 0.02),
+    ]
+    assert items[-1] == Finish(failure="rtsp://camera is away; given up after 2 attempts in a row")
+
+
+def test_a_source_that_never_gave_a_frame_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = StreamError("rtsp://camera is away")
+    (finish,) = told(Scripted(away, 1), 5, monkeypatch)
+    assert isinstance(finish, Finish)
+    assert finish.error is away
+
+
+def test_a_restarted_watch_waits_for_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = StreamError("rtsp://camera is away")
+    items = told(Scripted(away, 1), 1, monkeypatch, patient=True)
+    assert sum(isinstance(item, LiveFrame) for item in items) == 1
+
+
+def test_a_fault_of_the_program_is_raised_to_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Scripted):
+        def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
+            raise ZeroDivisionError
+            yield None
+
+    finish = told(Broken(), 5, monkeypatch)[-1]
+    assert isinstance(finish, Finish)
+    assert isinstance(finish.error, ZeroDivisionError)
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
+def test_a_stream_that_ffmpeg_sends_has_the_frames_of_the_clip(clip: Path) -> None:
+    port = free_port()
+    command = ["ffmpeg", "-v", "error", "-re", "-i", str(clip), "-c", "copy", "-f", "mpegts"]
+    with subprocess.Popen([*command, f"tcp://127.0.0.1:{port}?listen=1"]) as sender:
+        time.sleep(1.0)
+        try:
+            assert_same(
+                read_all(open_live(f"tcp://127.0.0.1:{port}", timeout=20.0)), frames_of(clip)
+            )
+        finally:
+            sender.kill()

@@ -1,0 +1,710 @@
+"""``segunc watch``: its alarms are those of the maps of ``segunc predict``, what is dropped is
+counted, and a restarted watch goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import segunc
+from segunc.core.errors import InputError
+from segunc.core.files import LineFile, read_lines
+from segunc.core.histogram import TimeHistogram
+from segunc.decisions.events import find_events
+from segunc.decisions.flags import read_thresholds
+from segunc.frames.source import Frame
+from segunc.frames.streams import Arrival, LiveSource
+from segunc.maps.reader import MapsReader
+from segunc.maps.regions import strongest_regions
+from segunc.verbs import watch as watch_module
+from tests.conftest import Job
+from tests.support.streams import (
+    RtspServer,
+    free_port,
+    tcp_server,
+    whole,
+    write_stream,
+)
+from tests.support.videos import decoded
+from tests.verbs.processes import Command, refuse, segunc as run
+from tests.verbs.test_interrupted import count_lines, wait_for
+
+SAMPLING: dict[str, Any] = {"draws": 4, "precision": "float32", "device": "cpu", "threads": 1}
+WORDS = "--draws 4 --precision float32 --device cpu --threads 1"
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A clip, its maps, and thresholds of its model."""
+
+    job: Job
+    clip: Path
+    maps: Path
+    calibration: Path
+    threshold: Path
+    value: float
+
+    @property
+    def flag(self) -> str:
+        """A plain threshold that flags some frames and not all."""
+        return f"entropy={self.value!r}"
+
+    def watch(self, **settings: Any) -> list[Event]:
+        """Return all events of a watch of the clip."""
+        given: dict[str, Any] = {"input": self.clip, "flag": [self.flag], **SAMPLING}
+        return list(segunc.watch(**{"model": self.job.abnn, **given, **settings}))
+
+
+@pytest.fixture(scope="module")
+def scene(finetuned: Job, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Maps of the toy set's video as a transport stream, and a threshold of the same model."""
+    folder = tmp_path_factory.mktemp("watch")
+    _, images = decoded(finetuned.video)
+    clip = write_stream(folder / "clip.ts", images)
+    places = {"maps": clip, "calibration": finetuned.frames}
+    for name, source in places.items():
+        segunc.predict(finetuned.abnn, source, folder / name, **SAMPLING)
+    made = segunc.threshold(
+        maps=folder / "calibration",
+        anomaly_labels=finetuned.masks,
+        out=folder / "threshold.json",
+        control="flagged-pixels",
+        level=0.5,
+        score="entropy",
+    )
+    return Scene(
+        job=finetuned,
+        clip=clip,
+        maps=folder / "maps",
+        calibration=folder / "calibration",
+        threshold=made.path,
+        value=value_with_alarms(MapsReader(folder / "maps")),
+    )
+
+
+def value_with_alarms(reader: MapsReader) -> float:
+    """Return a threshold of the entropy that flags regions of 50 pixels in half of the frames."""
+    highest = []
+    for name in reader.frames:
+        values = reader.read(name, "entropy")
+        # Half the interval again and again: from its lower end on a region is flagged.
+        low = 0.0
+        high = 1.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            if strongest_regions(values, middle, smallest=50, most=1):
+                low = middle
+            else:
+                high = middle
+        highest.append(low)
+    highest.sort()
+    middle = len(highest) // 2
+    return (highest[middle - 1] + highest[middle]) / 2
+
+
+def lines_of(out: Path) -> list[Event]:
+    return list(read_lines(out / "alarms.jsonl"))
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event["kind"] for event in events]
+
+
+def of_kind(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["kind"] == kind]
+
+
+def assert_alarms_of_the_maps(scene: Scene, events: list[Event], flag: str) -> None:
+    """Compare alarms, region by region, with the events of the maps of the clip."""
+    reader = MapsReader(scene.maps)
+    ((score, threshold),) = read_thresholds([flag]).items()
+    found, _ = find_events(reader, score, threshold, [None] * len(reader.frames))
+    expected: dict[int, dict[int, list[int]]] = {}
+    for event in found:
+        for name, box in event.boxes.items():
+            expected.setdefault(int(name), {})[event.id] = box
+    alarms = {}
+    for alarm in of_kind(events, "alarm"):
+        boxes = {}
+        for region in alarm["regions"]:
+            box = region["box"]
+            boxes[region["event"]] = [box["x"], box["y"], box["width"], box["height"]]
+        alarms[alarm["frame"]] = boxes
+    assert alarms == expected
+    assert len(alarms) > 0
+    # What the events say of their strongest frame, a line says of it, too.
+    for event in found:
+        number = int(event.peak["frame"])
+        (alarm,) = [alarm for alarm in of_kind(events, "alarm") if alarm["frame"] == number]
+        (region,) = [region for region in alarm["regions"] if region["event"] == event.id]
+        assert region["peak"] == event.peak["value"]
+        assert region["strength"] == pytest.approx(event.peak["strength"], rel=1e-8)
+
+
+def test_alarms_of_a_stream_are_those_of_the_maps(scene: Scene) -> None:
+    with tcp_server(whole(scene.clip)) as url:
+        events = scene.watch(input=url, queue=100, reconnect=0, frame_lines=True)
+    end = events[-1]
+    assert end["kind"] == "end"
+    assert end["reason"] == "lost"
+    assert end["read"] == end["processed"] == 12
+    assert len(of_kind(events, "frame")) + len(of_kind(events, "alarm")) == 12
+    assert len(of_kind(events, "frame")) > 0
+    assert_alarms_of_the_maps(scene, events, scene.flag)
+    stamps = [event["time"] for event in events if event["kind"] in ("frame", "alarm")]
+    np.testing.assert_allclose(stamps, np.arange(12) / 25, atol=1e-4)
+    assert of_kind(events, "gap")[0]["size"] == [64, 128]
+
+
+@pytest.mark.parametrize("options", [(), ("--place", "0,1"), ("--level-frames", "--margin", "2")])
+def test_alarms_of_a_prepared_threshold_are_those_of_the_maps(
+    scene: Scene, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    if options[:1] == ("--place",):
+        options = ("--place", "road")
+    file = tmp_path / "threshold.json"
+    done = run(
+        "threshold --control flagged-pixels --level 0.5 --score entropy --smallest 5",
+        "--maps",
+        scene.calibration,
+        "--anomaly-labels",
+        scene.job.masks,
+        "--out",
+        file,
+        *options,
+    )
+    assert done.code == 0, done.stderr
+    events = scene.watch(flag=[str(file)], no_monitor=True)
+    assert_alarms_of_the_maps(scene, events, str(file))
+
+
+def test_kept_maps_are_those_of_predict_byte_by_byte(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    events = scene.watch(out=out, keep="all")
+    assert kinds(lines_of(out)) == kinds(events)
+    for name in ("000000", "000011"):
+        for score in ("entropy", "prediction"):
+            kept = (out / "maps" / score / f"{name}.png").read_bytes()
+            assert kept == (scene.maps / score / f"{name}.png").read_bytes()
+    picture = cv2.imread(str(out / "frames" / "000003.png"))[..., ::-1]
+    np.testing.assert_array_equal(picture, decoded(scene.clip)[1][3])
+    # Other verbs read the folder.
+    summary = segunc.summary(out / "maps", score="entropy", top=2)
+    assert summary.moments[0].time is not None
+    assert segunc.review(out / "maps", out=tmp_path / "review").page is not None
+
+
+def test_only_alarms_are_kept_up_to_the_limit(scene: Scene, tmp_path: Path) -> None:
+    events = scene.watch(out=tmp_path / "out", keep="alarms")
+    alarms = [event["frame"] for event in of_kind(events, "alarm")]
+    kept = sorted(path.stem for path in (tmp_path / "out" / "frames").iterdir())
+    assert kept == [f"{number:06d}" for number in alarms]
+    limited = scene.watch(out=tmp_path / "limited", keep="all", keep_limit=2e-5)
+    pictures = list((tmp_path / "limited" / "frames").iterdir())
+    assert 1 <= len(pictures) < 12
+    (note,) = [
+        event for event in of_kind(limited, "note") if "nothing more is kept" in event["text"]
+    ]
+    assert "--keep-limit" in note["text"]
+
+
+def test_the_monitor_gives_the_numbers_of_segunc_monitor(scene: Scene, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"level": 0.9, "apart": 0, "statistic": "p99"}
+    events = scene.watch(flag=[str(scene.threshold)], reference=scene.calibration, **settings)
+    tested = of_kind(events, "monitor")
+    assert [event["frame"] for event in tested] == list(range(12))
+    try:
+        state = segunc.monitor(
+            threshold=scene.threshold, maps=scene.maps, reference=scene.calibration, **settings
+        ).state
+    except InputError:
+        pytest.fail("12 frames are enough at this level")
+    assert tested[-1]["log10"] == pytest.approx(state["martingale"], abs=1e-12)
+    drifts = of_kind(events, "drift")
+    fired = [f"{event['frame']:06d}" for event in drifts]
+    assert fired == ([state["fired"]] if state["fired"] else [])
+
+
+# With sources and models that are not there.
+
+
+class Given(LiveSource):
+    """A source of numbered frames, which waits for each of its gates before it goes on."""
+
+    kind = "stream"
+    shown = "rtsp://camera"
+    reconnects = False
+
+    def __init__(self, *steps: int | Callable[[], object], size: tuple[int, int] = (64, 128)):
+        self.steps = steps
+        self.size = size
+        self.number = 0
+
+    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
+        for step in self.steps:
+            if callable(step):
+                step()
+                continue
+            for _ in range(step):
+                image = np.zeros((*self.size, 3), np.uint8)
+                image[:, :, 0] = self.number % 256
+                stamp = self.number / 10
+                self.number += 1
+                yield Arrival(
+                    image=lambda image=image: image,  # type: ignore[misc]
+                    arrived=time.monotonic(),
+                    wall=time.time(),
+                    stamp=stamp,
+                )
+
+
+class FakeProcess:
+    """Stands for the network: maps whose entropy is 1 in a square at every third frame."""
+
+    def __init__(self, *_: object, **settings: object) -> None:
+        pass
+
+    def __call__(self, frame: Frame) -> Any:
+        height, width = frame.image.shape[:2]  # type: ignore[union-attr]
+        entropy = np.zeros((height, width), np.float32)
+        if frame.index % 3 == 0:
+            entropy[8:20, 8:20] = 1
+        return {"prediction": np.zeros((height, width), np.uint8), "entropy": entropy}
+
+
+@pytest.fixture
+def given(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that begins a watch of a source with a fake network."""
+    monkeypatch.setattr(watch_module, "FrameProcess", FakeProcess)
+
+    def begin(source: LiveSource, process: Any = FakeProcess, **settings: Any) -> Any:
+        monkeypatch.setattr(watch_module, "open_live", lambda *_, **__: source)
+        monkeypatch.setattr(watch_module, "FrameProcess", process)
+        words: dict[str, Any] = {"flag": ["entropy=0.5"], "input": "rtsp://camera", **settings}
+        return segunc.watch(model=scene.job.abnn, **{**SAMPLING, **words})
+
+    return begin
+
+
+def test_a_slow_network_gets_the_newest_frame_and_the_others_are_counted(given: Any) -> None:
+    """The first frame is in the network while nine more come; of these the last is processed."""
+    is_processing = threading.Event()
+    all_came = threading.Event()
+
+    class Slow(FakeProcess):
+        def __call__(self, frame: Frame) -> Any:
+            is_processing.set()
+            assert all_came.wait(10)
+            return super().__call__(frame)
+
+    source = Given(1, lambda: is_processing.wait(10), 9, all_came.set)
+    events = list(given(source, Slow, frame_lines=True))
+    processed = [event["frame"] for event in events if event["kind"] in ("alarm", "frame")]
+    assert processed == [0, 9]
+    assert events[-1]["read"] == 10
+    assert events[-1]["dropped"] == {"newer": 8, "end": 0}
+    # The first frame waited for the gate, and the last one did not.
+    assert events[-1]["latency"]["frames"] == 2
+
+
+def test_a_frame_that_is_too_old_when_its_turn_comes_is_dropped(given: Any) -> None:
+    is_processing = threading.Event()
+    came = threading.Event()
+
+    class Slow(FakeProcess):
+        def __call__(self, frame: Frame) -> Any:
+            is_processing.set()
+            assert came.wait(10)
+            if frame.index == 0:
+                time.sleep(0.6)  # frames 1 and 2 wait meanwhile
+            return super().__call__(frame)
+
+    source = Given(1, lambda: is_processing.wait(10), 2, came.set, lambda: time.sleep(1.0), 1)
+    events = list(given(source, Slow, queue=5, max_latency=0.3, frame_lines=True))
+    processed = [event["frame"] for event in events if event["kind"] in ("alarm", "frame")]
+    assert processed == [0, 3]
+    assert events[-1]["dropped"] == {"late": 2, "end": 0}
+
+
+def test_frames_of_another_size_stop_the_watch(given: Any) -> None:
+    source = Given(2, lambda: setattr(source, "size", (64, 64)), 3)
+    result = given(source, queue=100)
+    events = list(result)
+    (gap,) = [event for event in of_kind(events, "gap") if event["what"] == "size"]
+    assert gap["size"] == [64, 64]
+    assert events[-1]["reason"] == "size"
+    assert "64 x 64 pixels, and the threshold is applied to 64 x 128" in result.failure
+    assert events[-1]["processed"] == 2
+    assert events[-1]["read"] == 2 + sum(events[-1]["dropped"].values())
+
+
+def test_frames_of_another_size_are_skipped_until_the_size_is_back(given: Any) -> None:
+    source = Given(
+        2,
+        lambda: setattr(source, "size", (64, 64)),
+        3,
+        lambda: setattr(source, "size", (64, 128)),
+        1,
+    )
+    result = given(source, queue=100, size_change="skip")
+    events = list(result)
+    gaps = [event for event in of_kind(events, "gap") if event["what"] == "size"]
+    assert [(gap["frame"], gap["size"]) for gap in gaps] == [(2, [64, 64]), (5, [64, 128])]
+    assert events[-1]["processed"] == 3
+    assert events[-1]["dropped"] == {"size": 3, "end": 0}
+    assert result.failure == ""
+
+
+def test_a_network_that_fails_is_told_once_and_its_frames_are_counted(given: Any) -> None:
+    class Faulty(FakeProcess):
+        def __call__(self, frame: Frame) -> Any:
+            maps = super().__call__(frame)
+            if 2 <= frame.index < 5:
+                maps["entropy"][0, 0] = np.nan
+            return maps
+
+    events = list(given(Given(7), Faulty, queue=100))
+    (gap,) = [event for event in of_kind(events, "gap") if event["what"] == "failed"]
+    assert gap["frame"] == 2
+    assert "NaN" in gap["reason"]
+    assert events[-1]["processed"] == 4
+    assert events[-1]["dropped"] == {"failed": 3, "end": 0}
+
+
+def test_silence_is_told_with_its_length_and_status_goes_on(given: Any) -> None:
+    source = Given(1, lambda: time.sleep(1.5), 1)
+    source.kind = "folder"
+    events = list(given(source, stall=0.5, status=0.4))
+    gaps = [event["what"] for event in of_kind(events, "gap")]
+    assert gaps == ["connected", "stalled", "resumed"]
+    states = of_kind(events, "status")
+    assert len(states) >= 3
+    assert states[0]["flagging"] is True
+    assert states[-1]["flagging"] is False
+    assert states[-1]["memory_mb"] > 0
+
+
+def test_a_watch_ends_after_its_time(given: Any) -> None:
+    stop = threading.Event()
+    events = list(given(Given(1, lambda: stop.wait(20)), duration=0.5))
+    stop.set()
+    assert events[-1]["reason"] == "duration"
+
+
+def test_memory_does_not_grow_with_the_frames(given: Any, tmp_path: Path) -> None:
+    marks = []
+    tracemalloc.start()
+    try:
+        # Frames that are alarms, and lines that are written.
+        source = Given(2500, size=(32, 32))
+        source.can_wait = True
+        source.kind = "folder"
+        result = given(source, every_frame=True, out=tmp_path / "out", frame_lines=True)
+        for event in result:
+            is_mark = event["kind"] in ("alarm", "frame") and event["frame"] in (500, 2400)
+            if is_mark:
+                memory, _ = tracemalloc.get_traced_memory()
+                marks += [memory]
+    finally:
+        tracemalloc.stop()
+    assert result.end["processed"] == 2500
+    before, after = marks
+    assert after - before < 100_000, "bytes in 1900 frames"
+
+
+class Changing(FakeProcess):
+    """A network whose entropy is higher from frame 40 on."""
+
+    def __call__(self, frame: Frame) -> Any:
+        maps = super().__call__(frame)
+        generator = np.random.default_rng(frame.index)
+        level = 0.3 if frame.index < 40 else 0.5
+        maps["entropy"][:] = generator.uniform(level - 0.1, level + 0.1)
+        return maps
+
+
+def test_frames_that_are_unlike_those_before_raise_the_alarm_of_the_monitor(
+    given: Any, scene: Scene, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    settings: dict[str, Any] = {"flag": [str(scene.threshold)], "apart": 0, "queue": 200}
+    events = list(given(Given(80), Changing, out=out, **settings))
+    (drift,) = of_kind(events, "drift")
+    assert 40 <= drift["frame"] < 80
+    assert drift["log10"] >= 2
+    assert "no longer like those before" in drift["text"]
+    assert events[-1]["monitor"][0]["fired"] == drift["frame"]
+    assert events[-1]["failure"] == ""
+    # A restarted watch goes on with the same test.
+    restarted = list(given(Given(5), Changing, out=out, **settings))
+    assert restarted[-1]["monitor"][0]["frames"] == 85
+    assert restarted[-1]["monitor"][0]["fired"] == drift["frame"]
+    assert of_kind(restarted, "drift") == []
+    # It has the numbers of one long watch.
+    whole = list(given(Given(85), Changing, **settings))
+    assert whole[-1]["monitor"][0] == restarted[-1]["monitor"][0]
+
+
+def test_a_broken_off_loop_ends_the_watch(given: Any, tmp_path: Path) -> None:
+    stop = threading.Event()
+    with given(Given(5, lambda: stop.wait(20)), out=tmp_path, frame_lines=True) as result:
+        for event in result:
+            if event["kind"] in ("alarm", "frame"):
+                break
+    stop.set()
+    assert lines_of(tmp_path)[-1] == result.end
+    assert result.end["reason"] == "closed"
+    assert result.path == tmp_path / "alarms.jsonl"
+    assert "processed" in str(result)
+
+
+# Bad input, and a watch that is started again.
+
+
+def words_of(scene: Scene, source: object, *more: object, flag: object = "") -> tuple[object, ...]:
+    place = ("--model", scene.job.abnn, "--input", source, "--flag", flag or scene.flag)
+    return ("watch", WORDS, *place, *more)
+
+
+def test_an_address_that_does_not_answer_is_bad_input_and_leaves_no_lines(
+    scene: Scene, tmp_path: Path
+) -> None:
+    url = f"tcp://me:pass-word@127.0.0.1:{free_port()}/live?key=pass-word"
+    done = run(*words_of(scene, url, "--out", tmp_path / "out", "--debug"))
+    assert done.code == 2
+    assert "cannot be opened as a video stream (Connection refused)" in done.error_lines[-1]
+    assert "pass-word" not in done.stderr + done.stdout
+    assert not (tmp_path / "out" / "alarms.jsonl").exists()
+
+
+def test_a_password_is_in_no_line(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with RtspServer(scene.clip, pause=0.001) as server:
+        words = words_of(
+            scene,
+            server.url,
+            "--out",
+            out,
+            "--reconnect",
+            0,
+            "--stream-options",
+            "user_agent=camera,passphrase=pass-word",
+        )
+        done = run(*words, "--json", "--queue", 100)
+    assert done.code == 1  # the camera went away
+    text = (out / "alarms.jsonl").read_text()
+    assert "rtsp://127.0.0.1" in text
+    for shown in (text, done.stdout, done.stderr):
+        assert "pass-word" not in shown
+    result = json.loads(done.stdout.splitlines()[0])
+    assert result["end"]["reason"] == "lost"
+    assert result["end"]["processed"] >= 11
+    assert "given up" in done.stderr
+
+
+def test_a_camera_that_is_not_there_is_bad_input(scene: Scene) -> None:
+    assert "camera /dev/video97 cannot be opened" in refuse(*words_of(scene, "camera:97"))
+    assert "/dev/video97 does not exist" in refuse(*words_of(scene, "/dev/video97"))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--keep", "alarms"), "--keep alarms needs a folder. Hint: add --out DIR"),
+        (("--reference", "MAPS"), "--reference needs a threshold with calibration frames"),
+        (("--flag", "no-such-score=1"), "no-such-score"),
+        (("--level", "1"), "--level"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    scene: Scene, more: tuple[str, ...], message: str
+) -> None:
+    words = [scene.maps if word == "MAPS" else word for word in more]
+    assert message in refuse(*words_of(scene, scene.clip, *words))
+
+
+def test_a_stream_does_not_wait(scene: Scene) -> None:
+    refusal = refuse(*words_of(scene, "udp://127.0.0.1:5000", "--every-frame"))
+    assert "does not wait until a frame is processed" in refusal
+    refusal = refuse(*words_of(scene, "udp://127.0.0.1:5000", "--pace", "real"))
+    assert "--pace real is for video files" in refusal
+
+
+def test_a_threshold_of_another_model_or_setting_is_refused(scene: Scene) -> None:
+    words = ("watch", "--device cpu --precision float32 --input", scene.clip)
+    flag = ("--flag", scene.threshold)
+    refusal = refuse(*words, *flag, "--model", scene.job.abnn, "--draws", 8)
+    assert "was calibrated on maps with draws 4, and these have 8" in refusal
+    refusal = refuse(*words, *flag, "--model", scene.job.base, "--draws", 4)
+    assert "another model or tool" in refusal
+
+
+def test_a_unit_that_no_stream_has_is_refused(scene: Scene, tmp_path: Path) -> None:
+    content = json.loads(scene.threshold.read_text())
+    file = tmp_path / "by_folder.json"
+    file.write_text(json.dumps({**content, "unit": "folder"}))
+    refusal = refuse(*words_of(scene, scene.clip, flag=file))
+    assert "is 'folder', which a stream does not have" in refusal
+    assert "--no-monitor" in refusal
+
+
+def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = words_of(scene, scene.clip, "--out", out, "--keep", "alarms")
+    done = run(*words)
+    assert done.code == 0, done.stderr
+    assert "12 frames: 12 processed, 0 dropped" in done.stdout
+    first = lines_of(out)
+    with (out / "alarms.jsonl").open("ab") as file:  # as a kill leaves it
+        file.write(b'{"kind": "alarm", "fra')
+    assert run(*words).code == 0
+    lines = lines_of(out)
+    assert lines[: len(first)] == first
+    again = lines[len(first) :]
+    assert again[0]["kind"] == "restart"
+    assert again[0]["next_frame"] == 12
+    assert 0 <= again[0]["away"] < 600
+    assert again[-1]["next_frame"] == 24
+    assert all(line.endswith(b"\n") for line in (out / "alarms.jsonl").open("rb"))
+    frames = [event["frame"] for event in of_kind(lines, "alarm")]
+    assert frames == sorted(set(frames))
+    half = len(frames) // 2
+    assert [number + 12 for number in frames[:half]] == frames[half:]
+    events = [region["event"] for alarm in of_kind(lines, "alarm") for region in alarm["regions"]]
+    earlier = [region["event"] for a in of_kind(first, "alarm") for region in a["regions"]]
+    assert min(events[len(earlier) :]) > max(earlier)
+    times = [event["time"] for event in of_kind(lines, "alarm")]
+    assert times == sorted(times)
+    # Other settings do not mix with these lines.
+    before = (out / "alarms.jsonl").read_bytes()
+    refusal = refuse(*words_of(scene, scene.clip, "--out", out, flag="entropy=0.9"))
+    assert "alarms.jsonl was written with" in refusal
+    refusal = refuse(*words_of(scene, scene.clip, "--out", out, "--seed", 7))
+    assert "was written with run.seed = 0 (now 7)" in refusal
+    assert (out / "alarms.jsonl").read_bytes() == before
+
+
+def test_a_file_of_something_else_is_not_written_to(scene: Scene, tmp_path: Path) -> None:
+    (tmp_path / "alarms.jsonl").write_text('{"kind": "alarm"}\n')
+    refusal = refuse(*words_of(scene, scene.clip, "--out", tmp_path))
+    assert "was not written by segunc watch of this version" in refusal
+    assert (tmp_path / "alarms.jsonl").read_text() == '{"kind": "alarm"}\n'
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_watch_with_its_code_and_a_last_line(
+    scene: Scene, tmp_path: Path, kind: signal.Signals
+) -> None:
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for number, picture in enumerate(decoded(scene.clip)[1][:2]):
+        cv2.imwrite(str(folder / f"{number}.png"), picture[..., ::-1])
+    out = tmp_path / "out"
+    words = words_of(scene, folder, "--out", out, "--frame-lines", "--every-frame")
+    command = Command(*words)
+    wait_for(command, lambda: count_lines(out / "alarms.jsonl") >= 4)
+    done = command.stop(kind)
+    assert done.code == 128 + kind, done.stderr
+    end = lines_of(out)[-1]
+    assert end["kind"] == "end"
+    assert end["reason"] == "interrupted"
+    assert end["processed"] == 2
+    assert end["last_file"][1] == "1.png"
+    # What was added meanwhile is taken, and nothing twice.
+    cv2.imwrite(str(folder / "2.png"), decoded(scene.clip)[1][2][..., ::-1])
+    assert run(*words, "--duration", 3).code == 0
+    named = [line["file"] for line in lines_of(out) if line["kind"] in ("frame", "alarm")]
+    assert named == ["0.png", "1.png", "2.png"]
+
+
+def test_a_killed_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for number, picture in enumerate(decoded(scene.clip)[1][:3]):
+        cv2.imwrite(str(folder / f"{number}.png"), picture[..., ::-1])
+    out = tmp_path / "out"
+    words = words_of(scene, folder, "--out", out, "--frame-lines", "--every-frame", "--keep", "all")
+    command = Command(*words)
+    wait_for(command, lambda: count_lines(out / "alarms.jsonl") >= 5)
+    assert command.kill().code == -9
+    assert run(*words, "--duration", 2).code == 0
+    lines = lines_of(out)
+    assert kinds(lines).count("restart") == 1
+    frames = [line["frame"] for line in lines if line["kind"] in ("frame", "alarm")]
+    assert frames == sorted(set(frames))
+    # The kill may have come between an alarm and the maps that are kept of it.
+    kept = len(list((out / "maps" / "entropy").iterdir()))
+    assert len(frames) - 1 <= kept <= len(frames)
+    assert len(MapsReader(out / "maps").frames) == kept
+
+
+def test_two_watches_do_not_write_into_one_folder(given: Any, tmp_path: Path) -> None:
+    stop = threading.Event()
+    first = given(Given(1, lambda: stop.wait(20)), out=tmp_path)
+    next(first)
+    second = given(Given(1), out=tmp_path)
+    with pytest.raises(InputError, match="is being written by another run"):
+        next(second)
+    first.close()
+    stop.set()
+
+
+def test_lines_are_printed_one_by_one(scene: Scene) -> None:
+    done = run(*words_of(scene, scene.clip))
+    assert done.code == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[0]["kind"] == "start"
+    assert events[0]["run"]["draws"] == 4
+    assert len(events[0]["run"]["base_sha256"]) == 64
+    assert events[-1]["kind"] == "end"
+    assert events[-1]["reason"] == "ended"
+    assert kinds(events).count("end") == 1
+
+
+def test_a_torn_line_is_cut_also_where_it_is_the_only_one(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    for content, left in ((b'{"a', b""), (b"{}\n{", b"{}\n"), (b"{}\n", b"{}\n"), (b"", b"")):
+        path.write_bytes(content)
+        file = LineFile(path)
+        assert path.read_bytes() == left
+        file.append({"a": 1})
+        file.close()
+        assert path.read_bytes() == left + b'{"a": 1}\n'
+
+
+def test_percentiles_are_at_most_two_percent_too_high() -> None:
+    times = np.random.default_rng(0).lognormal(-2, 1, 5000)
+    histogram = TimeHistogram()
+    assert histogram.percentiles([50]) == [None]
+    for seconds in times:
+        histogram.add(float(seconds))
+    percents = (50, 95, 99, 100)
+    for percent, found in zip(percents, histogram.percentiles(percents), strict=True):
+        exact = float(np.percentile(times, percent, method="inverted_cdf"))
+        assert found is not None
+        assert exact <= found <= 1.02 * exact
+    assert histogram.largest == times.max()
+
+
+def test_numbers_of_a_fresh_stream_begin_anew_and_time_goes_on() -> None:
+    clock = watch_module._RunningClock(None, None)
+    assert clock.time_of(100.0, 0.0) == 0.0
+    assert clock.time_of(101.5, 2.0) == 1.5
+    clock.restart()
+    assert clock.time_of(0.0, 12.0) == 11.5  # ten seconds later by this machine's clock
+    assert clock.time_of(0.25, 12.5) == 11.75
+    assert clock.time_of(0.0, 13.0) == 12.25  # the stream's clock went back
+    assert clock.time_of(None, 14.0) == 13.25
