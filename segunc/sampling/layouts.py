@@ -60,13 +60,10 @@ def is_served(device: torch.device) -> bool:
     """Return whether :class:`ChannelsLast` may follow the pass that begins: on a CPU with oneDNN,
     without gradients, and not while a graph is traced.
     """
-    return (
-        device.type == "cpu"
-        and torch.backends.mkldnn.is_available()
-        and torch.backends.mkldnn.enabled
-        and not torch.is_grad_enabled()
-        and get_proxy_mode() is None
-    )
+    if device.type != "cpu" or torch.is_grad_enabled() or get_proxy_mode() is not None:
+        return False
+    onednn: Any = torch.backends.mkldnn
+    return bool(onednn.is_available() and onednn.enabled)
 
 
 class ChannelsLast(TorchFunctionMode):
@@ -93,9 +90,9 @@ class ChannelsLast(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.conv2d and not kwargs:
             return self._convolve(args)
-        if func is F.interpolate and args:
+        if args and func is F.interpolate:
             args = (_one_pixel_channels_last(args[0]), *args[1:])
-        elif func in _JOINS and args:
+        elif args and func in _JOINS:
             args = (_alike(args[0]), *args[1:])
         return func(*args, **kwargs)
 
@@ -131,7 +128,7 @@ def _convolution(
     """Return images, weight, bias and settings (padding, stride, dilation, groups) of a call of
     ``conv2d``; None in place of the settings where the padding is a word.
     """
-    defaults = (None, 1, 0, 1, 1)
+    defaults: tuple[Any, ...] = (None, 1, 0, 1, 1)
     images, weight, bias, stride, padding, dilation, groups = (*args, *defaults[len(args) - 2 :])
     if isinstance(padding, str):
         return images, weight, bias, None
