@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.core.device import Precision
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler, engine as engine_module
 from segunc.sampling.engine import Engine
@@ -90,6 +91,19 @@ def test_weights_are_arranged_once_for_all_passes() -> None:
         engine.logits(images, None, None)
     # Not the one whose padding is a word.
     assert len(engine._weights) == 4
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@torch.inference_mode()
+def test_the_size_that_comes_first_changes_no_bit(precision: Precision) -> None:
+    """By it oneDNN chooses how weights are arranged."""
+    network = Pooled()
+    large = torch.rand(2, 3, 160, 256).contiguous(memory_format=torch.channels_last)
+    engine = Engine(network, precision)
+    engine.logits(IMAGES, None, None)
+    later, _ = engine.logits(large, None, None)
+    first, _ = Engine(network, precision).logits(large, None, None)
+    assert torch.equal(later, first)
 
 
 def test_passes_with_gradients_run_as_written() -> None:
