@@ -80,6 +80,7 @@ def test_the_frames_of_all_inputs_count(source: FrameSource, times: Callable[...
 
 def test_an_input_without_a_length_is_not_compiled(source: FrameSource) -> None:
     source.length = None
+    source.length_hint = None
     assert "does not say how long it is" in decide(sampler, AUTO, [source]).reason
 
 
