@@ -610,8 +610,9 @@ class SamplingOptions(DeviceOptions):
         precision: number format of the network (default auto: bfloat16 if the hardware multiplies
             in it and the network suits it, otherwise float32)
         threads (N): CPU threads of the network (default: all cores)
-        compile: compile the network for a GPU. It then runs faster, after one compilation for each
-            size of frames
+        compile: compile the network (on, also without a word). It then runs faster, after one
+            compilation for each size of frames. auto, of predict alone, measures the first frame,
+            and compiles where the run is long enough and gets faster
     """
 
     draws: Count = 8
@@ -623,7 +624,7 @@ class SamplingOptions(DeviceOptions):
     chunk: Count | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: Threads | None = None
-    compile: bool = False
+    compile: Literal["on", "auto"] | bool = option(False, nargs="?", const="on")
 
 
 @dataclass(frozen=True)

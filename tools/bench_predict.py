@@ -40,6 +40,7 @@ from segunc.cli.main import build_parser
 from segunc.cli.parser import parsed
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.core.memory import keep_freed_memory
 from segunc.frames.source import Frame
 from segunc.maps.encoding import PNG_LEVEL
 from segunc.maps.manifest import build_manifest
@@ -192,6 +193,7 @@ def main() -> None:
     own, words = parser.parse_known_args()
     if "--scores" not in words:
         words += ["--scores", ",".join(SCORES)]
+    keep_freed_memory()  # as the command line does
     arguments = build_parser().parse_args(["predict", *words, "--out", "unused"])
     with open_job(parsed(PredictOptions, arguments)) as job:
         compare(Bench(job), words, own)

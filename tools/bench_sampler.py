@@ -49,6 +49,7 @@ from segunc import (
     convert,
 )
 from segunc.core.device import Precision, choose_precision, resolve_device
+from segunc.core.memory import keep_freed_memory
 from segunc.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_probabilities
@@ -210,6 +211,7 @@ def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tens
 def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:
     """Seconds of the best repeat (for one image) and the peak memory of this process in bytes."""
     torch.set_flush_denormal(True)
+    keep_freed_memory()  # as the command line does
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     run, images = job(row, arguments)
@@ -231,6 +233,7 @@ def profile(row: str, arguments: argparse.Namespace) -> str:
     no operator accounts for.
     """
     torch.set_flush_denormal(True)
+    keep_freed_memory()  # as the command line does
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     run, _ = job(row, arguments)

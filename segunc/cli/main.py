@@ -30,6 +30,7 @@ from segunc.cli.parser import (
 )
 from segunc.cli.run import run
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory, nearest
+from segunc.core.memory import keep_freed_memory
 from segunc.core.terminal import open_standard_streams, say
 
 VERBS = {
@@ -154,6 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, further_words = build_parser(as_json="--json" in words).parse_known_args(words)
     _check_words(arguments, further_words)
     _quiet_libraries()
+    keep_freed_memory()
     next_run = "goes on from there" if arguments.verb in RESUMED else "begins again"
     kept = f"what is finished is kept, and the same command {next_run}"
     signals: list[int] = []

@@ -30,6 +30,7 @@ from segunc.networks.copies import check_copyable
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.branches import IDENTITY, Branch
 from segunc.sampling.dependence import DependenceWatch
+from segunc.sampling.layouts import ArrangedWeights, ChannelsLast, is_served
 from segunc.sampling.shortcuts import (
     Ending,
     EndReachedError,
@@ -85,6 +86,8 @@ class Engine:
         self.self_check: SelfCheck | None = None  # stays None for a network without draws
         self._autocast = False
         self._run: nn.Module = network
+        self._weights = ArrangedWeights()
+        self.arranges = True  # whether passes on a CPU may run under ChannelsLast
         self._endings: dict[tuple[int, ...], Ending | None] = {}
         # Shapes of images whose values the network's code reads.
         self.branching: set[tuple[int, ...]] = set()
@@ -223,6 +226,9 @@ class Engine:
             if draws is not None:
                 _mark_differing_sites(draws)
                 modes.enter_context(self.layout.active(draws))
+            if watch is None and self._may_arrange():
+                # Below the modes that follow, which see the network's own calls.
+                modes.enter_context(ChannelsLast(self._weights))
             if prefix is not None:
                 modes.enter_context(self._marked_own_tensors())
                 modes.enter_context(SharePrefix(prefix, count, stop_at))
@@ -239,6 +245,20 @@ class Engine:
         if ending is not None and logits.shape[-2:] == ending.upsampling.source:
             return logits, ending.upsampling
         return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
+
+    def _may_arrange(self) -> bool:
+        """Return whether a pass that begins now may run under :class:`ChannelsLast`."""
+        return self.arranges and not self._autocast and is_served(self.device)
+
+    @contextmanager
+    def as_written(self) -> Iterator[None]:
+        """While open, the network's own functions run: the reference of the self-check."""
+        before = self.arranges
+        self.arranges = False
+        try:
+            yield
+        finally:
+            self.arranges = before
 
     def _batch(self, images: Tensor, count: int, prefix: Prefix | None) -> Tensor:
         """Return images as the network takes them: once where draws share a prefix, else once for
@@ -353,6 +373,8 @@ class SelfCheck:
             differ.
         differ: whether the draws differ at all. Those of alpha 0 do not, and leave no last layer to
             run.
+        arranged: of a pass whose weights are arranged for a CPU from one of the network's own
+            functions (:mod:`segunc.sampling.layouts`).
     """
 
     batched: float
@@ -360,6 +382,7 @@ class SelfCheck:
     reached: list[bool]
     repeated: float = 0.0
     differ: bool = True
+    arranged: float = 0.0
 
 
 def is_rounding(difference: float) -> bool:
@@ -386,11 +409,19 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     repeated = comparison.repeated()
     if not is_rounding(repeated):
         return SelfCheck(batched, shared, engine.layout.reached(), repeated)
+    arranged = comparison.arranged()
+    engine.arranges = is_rounding(arranged)
     with _Tolerating(InputError, RuntimeError):
         batched = comparison.batched()
     with _Tolerating(*SHARING_ERRORS):
         shared = comparison.shared(with_batch=is_rounding(batched))
-    return SelfCheck(batched, shared, engine.layout.reached(), differ=comparison.draws_differ)
+    return SelfCheck(
+        batched,
+        shared,
+        engine.layout.reached(),
+        differ=comparison.draws_differ,
+        arranged=arranged,
+    )
 
 
 class _DrawComparison:
@@ -407,11 +438,12 @@ class _DrawComparison:
         self._count = min(3, len(draws))
         self._plain = engine.layout.fold(draws, engine.dtype, share=False)
         self._common = engine.layout.fold(draws, engine.dtype, share=True)
-        self._alone = [self._run(self._plain, 0, 1)]
-        require_finite(self._alone[0])
-        for draw in range(1, self._count):
-            self._alone.append(self._run(self._plain, draw, draw + 1))
-            require_finite(self._alone[draw], "a draw gives", "lower alpha")
+        with engine.as_written():
+            self._alone = [self._run(self._plain, 0, 1)]
+            require_finite(self._alone[0])
+            for draw in range(1, self._count):
+                self._alone.append(self._run(self._plain, draw, draw + 1))
+                require_finite(self._alone[draw], "a draw gives", "lower alpha")
         self._largest = max(largest_logit(logits) for logits in self._alone)
 
     @property
@@ -420,6 +452,11 @@ class _DrawComparison:
 
     def repeated(self) -> float:
         """Return the difference of two passes of the first draw."""
+        with self._engine.as_written():
+            return self._difference(self._run(self._plain, 0, 1), self._alone[0])
+
+    def arranged(self) -> float:
+        """Return the difference of a pass of the first draw with arranged weights."""
         return self._difference(self._run(self._plain, 0, 1), self._alone[0])
 
     def batched(self) -> float:
@@ -583,6 +620,7 @@ class BranchRunner:
         with_base = drawn.after(engine.layout.weight, engine.layout.bias)
         if images is not None and engine.self_check is None:
             engine.self_check = check(engine.network, images, with_base)
+            engine.arranges = is_rounding(engine.self_check.arranged)
         folded = engine.layout.fold(with_base, engine.dtype, share=engine.shares)
         self.base = folded.part(0, 1)
         self.folded = folded.part(1, len(folded))
@@ -665,6 +703,7 @@ class Pass:
             return logits, upsampling
         self.alone = True
         self.prefix = None
+        self.engine.arranges = False
         size = f"{self.images.shape[-1]} x {self.images.shape[-2]}"
         self.engine.messages.append(
             f"self-check failed for frames of {size}: a draw in a batch differs from the same "
@@ -706,14 +745,17 @@ class Pass:
         engine = self.engine
         ending = self.ending
         if engine.dtype != torch.float32:
+            arranges = engine.arranges
             engine = Engine(engine.network, "float32")
+            engine.arranges = arranges
             ending = None
             prefix = None if self.prefix is None else Prefix()
             logits, _ = engine.logits(self.images, draws, ending, prefix)
         largest = 0.0
         for number, rows in enumerate(torch.split(logits, len(self.images))):
             alone = draws.part(number, number + 1)
-            expected, _ = Engine.logits(engine, self.images, alone, ending)  # not compiled
+            with engine.as_written():
+                expected, _ = Engine.logits(engine, self.images, alone, ending)  # not compiled
             require_finite(expected, "a draw gives", "lower alpha")
             largest = max(largest, relative_difference(rows, expected))
         return largest

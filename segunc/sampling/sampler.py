@@ -958,6 +958,11 @@ class Sampler:
 
     def _say_what_failed(self, check: SelfCheck) -> None:
         """Say which ways of running draws this network does not allow."""
+        if not is_rounding(check.arranged):
+            self._say(
+                "weights of convolutions cannot be arranged for this CPU once (the logits change "
+                f"by {check.arranged:.1e} of the largest); each pass does it"
+            )
         if not is_rounding(check.batched):
             self._say(
                 "self-check failed: two draws as a batch differ from the same two one by one by "

@@ -58,6 +58,7 @@ from segunc.processing import FrameProcess
 from segunc.sampling.branches import branches_of
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
+from segunc.verbs.compilation import check_compile_option, decide, recorded_choice
 from segunc.verbs.model_cache import model_folder
 
 MAX_WRITERS = 8
@@ -69,7 +70,16 @@ USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its ra
 def make_sampler(
     model: Model, options: SamplingOptions, scores: Sequence[str] = DEFAULT_SCORES
 ) -> Sampler:
-    """Place a model on its device and return its sampler."""
+    """Place a model on its device and return its sampler.
+
+    Raises:
+        InputError: the options do not suit the model; whether passes are compiled is open.
+    """
+    if options.compile == "auto":
+        raise InputError(
+            "--compile auto decides by the number of frames, which only predict does",
+            hint="--compile, or leave it out",
+        )
     device = resolve_device(options.device)
     if options.scope is not None:
         _check_scope(options.scope, model)
@@ -92,7 +102,7 @@ def make_sampler(
         precision=precision,
         scores=scores,
         fitted=model.fitted(scores),
-        compiled=options.compile,
+        compiled=bool(options.compile),
     )
     sampler.warns = False  # verbs show the messages of its report
     for attachment in model.used(scores):
@@ -220,12 +230,14 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     flag = read_thresholds(options.flag)
     overlay = first_shown(scores) if options.overlay else None
     _check_flag(flag, overlay, scores)
+    check_compile_option(options)
     thread_count = _thread_count(options, inputs)
     for source in sources:
         for note in source.notes:
             warnings.warn(note, NoteWarning, stacklevel=2)
     model = load_model(folder)
     with flushed_denormals(), threads(thread_count):
+        options, sampler = _with_compilation(model, options, scores, inputs, sources)
         yield Job(
             options=options,
             inputs=inputs,
@@ -236,8 +248,41 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
             overlay=overlay,
             flag=flag,
             model=model,
-            sampler=make_sampler(model, options, scores),
+            sampler=sampler,
         )
+
+
+def _with_compilation(
+    model: Model,
+    options: PredictOptions,
+    scores: Sequence[str],
+    inputs: Sequence[Input],
+    sources: Sequence[FrameSource],
+) -> tuple[PredictOptions, Sampler]:
+    """Return the options in which it is settled whether passes are compiled, and the sampler.
+
+    ``auto`` takes what an earlier run of the same maps recorded, and measures only where there is
+    none.
+    """
+
+    def sampler_of(compiled: bool) -> Sampler:
+        return make_sampler(model, replace(options, compile=compiled), scores)
+
+    if options.compile != "auto":
+        return options, sampler_of(bool(options.compile))
+    recorded = None if options.overwrite else _recorded_settings(inputs)
+    if recorded is not None:
+        compiled = recorded_choice(recorded)
+        return replace(options, compile=compiled), sampler_of(compiled)
+
+    def sampler_in_batches(compiled: bool) -> Sampler:
+        sampler = sampler_of(compiled)
+        return sampler.with_chunk(choose_chunk(options, sampler, sources[0], None))
+
+    decision = decide(sampler_in_batches, options, sources)
+    if decision.reason:
+        decision.sampler.report.messages.append(decision.reason)
+    return replace(options, compile=decision.compiled), decision.sampler
 
 
 def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | None:
@@ -248,7 +293,8 @@ def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | Non
     if options.threads is not None:
         return options.threads
     if not options.overwrite:
-        recorded_threads = _recorded_threads(inputs)
+        recorded = _recorded_settings(inputs) or {}
+        recorded_threads: int | None = recorded.get("threads")
         if recorded_threads is not None:
             return recorded_threads
     if options.ray and resolve_device(options.device).type == "cpu":
@@ -302,13 +348,13 @@ def _check_flag(flag: Mapping[str, Threshold], overlay: str | None, scores: Sequ
         raise InputError(message, hint=hint)
 
 
-def _recorded_threads(inputs: Sequence[Input]) -> int | None:
-    """Return the number of threads of the first input that was begun: one number serves all."""
+def _recorded_settings(inputs: Sequence[Input]) -> Mapping[str, Any] | None:
+    """Return the settings of the first input that was begun, which serve all, or None."""
     for target in inputs:
         manifest = read_manifest(target.out)
         if manifest is not None:
-            thread_count: int | None = manifest["run"].get("threads")
-            return thread_count
+            settings: Mapping[str, Any] = manifest["run"]
+            return settings
     return None
 
 

@@ -18,6 +18,7 @@ import torch
 from segunc.core.device import flushed_denormals, threads
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import write_file
+from segunc.core.memory import keep_freed_memory
 from segunc.core.version import full_version
 from segunc.decisions.flags import Threshold
 from segunc.frames.source import Frame
@@ -102,6 +103,7 @@ class FrameWorker:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_file(path, content)
             model = load_model(folder)
+        keep_freed_memory()
         self._settings_of_thread = contextlib.ExitStack()  # until this process ends
         self._settings_of_thread.enter_context(flushed_denormals())
         self._settings_of_thread.enter_context(threads(self._setup.thread_count))

@@ -134,6 +134,13 @@ def test_every_kind_of_site_shares_its_prefix(name: str) -> None:
         assert sampler.report.shared is (name != "windows in the batch")
 
 
+CONVOLUTIONS = (
+    torch.ops.aten.convolution,
+    torch.ops.aten.conv2d,
+    torch.ops.mkldnn._convolution_pointwise,
+)
+
+
 class ConvolutionRows(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +149,7 @@ class ConvolutionRows(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func.overloadpacket in (torch.ops.aten.convolution, torch.ops.aten.conv2d):
+        if func.overloadpacket in CONVOLUTIONS:
             self.rows.append(args[0].shape[0])
         return func(*args, **(kwargs or {}))
 
