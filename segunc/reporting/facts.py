@@ -64,7 +64,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "version": VERSION,
         "made": now(),
         "made_by": full_version(),
-        "name": inputs.folder.resolve().name,
+        "name": inputs.name,
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
         "trained": trained,
