@@ -428,7 +428,7 @@ def _maps(reader: MapsReader) -> Facts:
     manifest = reader.manifest or {}
     missing = reader.unfinished  # without the place of the folder on this machine
     if missing is not None:
-        missing = missing.replace(str(reader.folder), reader.folder.name)
+        missing = missing.replace(reader.place, reader.folder.name)
     return {
         "name": reader.folder.name,
         "frames": len(reader.frames),

@@ -113,9 +113,7 @@ class Inputs:
         InputError: something is damaged, of another model or version, or nothing was given.
     """
 
-    def __init__(
-        self, folder: Path, given: Mapping[str, Sequence[Path]], source: str = ""
-    ) -> None:
+    def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]], source: str = "") -> None:
         if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
         self.files = _named_files(given)
@@ -150,7 +148,7 @@ class Inputs:
             models.append((path, model_of(record)))
         for reader in self.maps:
             run_record = (reader.manifest or {}).get("run", {})
-            models.append((reader.folder, model_of(run_record)))
+            models.append((reader.place, model_of(run_record)))
         for name, threshold in self.thresholds.items():
             models.append((name, threshold.model))
         ours = model_of(

@@ -461,9 +461,7 @@ def test_a_report_of_a_source_takes_no_results_of_another_model(
 ) -> None:
     how: dict[str, Any] = {"draws": 2, "device": "cpu", "replicates": 0, "trust": True}
     data: dict[str, Any] = {"dataset": "toy", "root": toy_set, "split": "anomaly"}
-    segunc.evaluate(
-        model=f"python:{place.module}:of_toy_scenes", out="other.json", **how, **data
-    )
+    segunc.evaluate(model=f"python:{place.module}:of_toy_scenes", out="other.json", **how, **data)
     message = f"other.json is of another model than {place.source}"
     with pytest.raises(InputError, match=message):
         segunc.report(model=place.source, runs=["other.json"], out="report", trust=True)
