@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
@@ -132,10 +133,26 @@ class QueryLogits(Logits):
         if self.task_inputs is not None:
             task = torch.tensor([self.task_inputs], device=images.device, dtype=torch.float32)
             more["task_inputs"] = task.expand(len(images), -1)
-        output = self.network(pixel_values=prepared, **more)
+        with _PlacesAsMasks():
+            output = self.network(pixel_values=prepared, **more)
         classes_name, masks_name = next(names for names in QUERIES if names[1] in output)
         scores = class_scores(output[classes_name], output[masks_name], self.mask_size)
         return _resized(scores, images.shape[-2:]).add(LEAST_SCORE).log()
+
+
+class _PlacesAsMasks(TorchFunctionMode):
+    """Let ``values[torch.where(condition)] = 0`` of OneFormer be ``values[condition] = 0``.
+
+    The result is the same. But ``torch.where`` returns numbers that depend on the values of the
+    frame, so draws could run one at a time alone, and no graph could be exported.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.where and len(args) == 1 and not kwargs:
+            return (args[0],)
+        return function(*args, **(kwargs or {}))
 
 
 def _put_frames_first(network: nn.Module) -> None:

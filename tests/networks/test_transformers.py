@@ -257,6 +257,17 @@ def test_scores_of_noisy_draws_by_hand_in_float64(by_hand: tuple[ByHand, Sampler
     assert float((total - aleatoric).max()) > 1e-3
 
 
+def test_draws_of_oneformer_run_together(folders: Callable[[str], tuple[Any, Path]]) -> None:
+    _, folder = folders("oneformer")
+    network = load_network(folder)
+    convert(network)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.1)
+    sampler = Sampler(network, posterior, draws=3, chunk=3, scores=("entropy",))
+    sampler(torch.rand(1, 3, *SIZE))
+    assert sampler.report.batched
+    assert not any("one at a time" in message for message in sampler.report.messages)
+
+
 def assert_map(values: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(values[0].double(), expected, rtol=1e-4, atol=1e-5)
 
