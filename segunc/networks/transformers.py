@@ -361,6 +361,8 @@ def _network_of(name: str, folder: Path, without_weights: bool) -> tuple[nn.Modu
     library = _library()
     content = read_json(folder / "config.json", "the configuration of a network of transformers")
     network_class = _class(_architecture_of(name, content))
+    backbone = _backbone_elsewhere(content)
+    config = None
     try:
         with _quiet(library):
             config = network_class.config_class.from_dict(
@@ -373,9 +375,25 @@ def _network_of(name: str, folder: Path, without_weights: bool) -> tuple[nn.Modu
     except Exception as error:  # what configurations, files and constructors raise
         if is_out_of_memory(error):
             raise
+        if config is None and backbone:
+            message = (
+                f"hf:{name} does not describe its backbone {backbone}, and its description could "
+                f"not be read from the Hub ({type(error).__name__})"
+            )
+            hint = "import it once with a connection; the model folder then needs none"
+            raise InputError(message, hint=hint) from error
         message = f"transformers {library.__version__} cannot read hf:{name} ({one_line(error)})"
         raise InputError(message, hint="download the network again") from error
     return network, config
+
+
+def _backbone_elsewhere(content: Mapping[str, Any]) -> str:
+    """Return the repository of a backbone that a configuration names and does not describe, as
+    those of DETR once did; empty where it describes its backbone."""
+    backbone = content.get("backbone")
+    if content.get("backbone_config") is not None or not isinstance(backbone, str):
+        return ""
+    return backbone if "/" in backbone else ""
 
 
 def _options_of(

@@ -257,6 +257,23 @@ def test_scores_of_noisy_draws_by_hand_in_float64(by_hand: tuple[ByHand, Sampler
     assert float((total - aleatoric).max()) > 1e-3
 
 
+@pytest.mark.usefixtures("offline")
+def test_a_backbone_that_is_named_and_not_described_needs_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    folder = tmp_path / "theirs"
+    save_network_of("detr", folder)
+    path = folder / "config.json"
+    old_form = {"backbone": "microsoft/resnet-50", "backbone_config": None}
+    content = json.loads(path.read_text()) | old_form | {"use_timm_backbone": False}
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="does not describe its backbone microsoft/res") as error:
+        import_folder(folder, tmp_path / "imported")
+    assert "import it once with a connection" in error.value.hint
+    assert "\n" not in str(error.value)
+
+
 def test_draws_of_oneformer_run_together(folders: Callable[[str], tuple[Any, Path]]) -> None:
     _, folder = folders("oneformer")
     network = load_network(folder)
