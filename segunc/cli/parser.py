@@ -252,7 +252,8 @@ def check_options(options: Any) -> None:
         if field.name in OUTPUT_OPTIONS:
             continue
         parts = parts_of(hints[field.name])
-        may_be_pattern = field.name == "input"
+        is_choice = get_origin(hints[field.name]) is Literal  # export --input names a form
+        may_be_pattern = field.name == "input" and not is_choice
         if not may_be_pattern and "folder" not in parts and "file" not in parts:
             continue
         for name in several(getattr(options, field.name) or ()):
