@@ -144,7 +144,7 @@ class _PlacesAsMasks(TorchFunctionMode):
     """Let ``values[torch.where(condition)] = 0`` of OneFormer be ``values[condition] = 0``.
 
     The result is the same. But ``torch.where`` returns numbers that depend on the values of the
-    frame, so draws could run one at a time alone, and no graph could be exported.
+    frame, so draws could run one at a time alone.
     """
 
     def __torch_function__(

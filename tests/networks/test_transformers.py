@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import segunc
 from segunc import InputError, Sampler, import_network, load_network
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
@@ -272,6 +273,17 @@ def test_a_backbone_that_is_named_and_not_described_needs_a_connection(
         import_folder(folder, tmp_path / "imported")
     assert "import it once with a connection" in error.value.hint
     assert "\n" not in str(error.value)
+
+
+def test_a_network_that_classifies_masks_is_exported_for_one_size(
+    folders: Callable[[str], tuple[Any, Path]], tmp_path: Path
+) -> None:
+    _, folder = folders("mask2former")
+    with pytest.raises(InputError, match="is not exported for frames of any size") as error:
+        segunc.export(model=folder, to="pt2", size="dynamic", out=tmp_path / "any")
+    assert "a file for each size" in error.value.hint
+    fixed = segunc.export(model=folder, to="pt2", size=SIZE, draws=2, out=tmp_path / "fixed")
+    assert fixed.path.exists()
 
 
 def test_draws_of_oneformer_run_together(folders: Callable[[str], tuple[Any, Path]]) -> None:
