@@ -1060,7 +1060,7 @@ class MonitorOptions(Options):
 
     threshold: File
     maps: FolderOrUrl
-    reference: Folder | None = None
+    reference: FolderOrUrl | None = None
     verdicts: Sequence[File] | None = None
     statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
     level: Annotated[float, Bound(above=0, below=1)] = 0.01
@@ -1230,7 +1230,7 @@ class ReportOptions(Options, SourceOptions, ClassTruthOptions):
 
     model: ModelFolder
     runs: Sequence[File] | None = None
-    maps: Sequence[Folder] | None = None
+    maps: Sequence[FolderOrUrl] | None = None
     threshold: Sequence[File] | None = None
     monitor: File | None = None
     latency: Sequence[File] | None = None

@@ -17,6 +17,7 @@ from segunc.core.registry import Registry
 if TYPE_CHECKING:
     from torch import Tensor
 
+CLASS_SCORES = "class scores"
 FEATURE_DISTANCE = "feature distance"
 NEAREST = "nearest features"
 """Given with the feature distance: a :data:`segunc.sampling.sampler.Nearest` for each frame."""
@@ -91,10 +92,10 @@ EVIDENCE: Registry[Evidence] = Registry(
             meaning="[n, C, H, W] of the base network, float32",
             source="base",
         ),
-        "base scores": Evidence(
+        CLASS_SCORES: Evidence(
             meaning=(
-                "[n, C, H, W] the base logits; of a network that classifies masks, the class "
-                "scores of which they are the logarithms"
+                "[n, C, H, W] class scores of the base network, at least 0; only networks that "
+                "classify masks have them"
             ),
             source="base",
         ),
@@ -371,7 +372,7 @@ _TABLE = (
         lower=None,
         upper=None,
         stored="float16",
-        needs=("base scores",),
+        needs=(CLASS_SCORES,),
         formula="segunc.uncertainty:rejected_by_all",
         title="RbA",
     ),

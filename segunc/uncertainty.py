@@ -54,9 +54,10 @@ def negative_max_logit(logits: Tensor) -> Tensor:
     return -logits.float().amax(1)
 
 
-def rejected_by_all(logits: Tensor) -> Tensor:
-    """Return ``-sum_c tanh(z_c)``, in -C..C (RbA; Nayal et al. 2023, arXiv 2211.14293)."""
-    return -logits.float().tanh().sum(1)
+def rejected_by_all(class_scores: Tensor) -> Tensor:
+    """Return ``-sum_c tanh(s_c)`` of class scores s, in -C..0 (RbA; Nayal et al. 2023, arXiv
+    2211.14293)."""
+    return -class_scores.float().tanh().sum(1)
 
 
 def max_softmax(probabilities: Tensor) -> Tensor:

@@ -41,12 +41,13 @@ from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.networks.network import gives_logarithms
 from segunc.networks.smp import encoder_normalisation
 from segunc.options import PredictOptions, image_size
 from segunc.posteriors.model import load_model
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler
-from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, with_parts
+from segunc.scores import CLASS_SCORES, EVIDENCE, FEATURE_DISTANCE, SCORES, with_parts
 from segunc.verbs.execution import open_job
 from tools.bench_predict import Bench
 from tools.measuring import in_own_process, peak_bytes, provenance
@@ -91,6 +92,8 @@ class Costs:
         there = {
             name for name, evidence in EVIDENCE.items() if evidence.source in ("draws", "base")
         }
+        if not gives_logarithms(self.model.network):
+            there.remove(CLASS_SCORES)
         needs = frozenset(
             need for name in with_parts([score], attachments) for need in SCORES[name].needs
         )

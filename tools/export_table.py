@@ -28,7 +28,11 @@ from segunc.scores import SCORES
 from tools.identity_table import randomise
 from tools.measuring import provenance
 
-SCORE_NAMES = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
+SCORE_NAMES = [
+    name
+    for name, score in SCORES.items()
+    if score.sources <= {"draws", "base"} and name != "rba"  # of networks that classify masks
+]
 SMP = [
     "Unet",
     "UnetPlusPlus",

@@ -143,7 +143,7 @@ def read_judged(files: Sequence[Path], maps: str | None) -> JudgedRun:
     reader = open_maps(Path(maps))
     if reader.manifest is None:
         raise InputError(
-            f"{reader.folder} holds maps of another tool, which do not say of which network",
+            f"{reader.place} holds maps of another tool, which do not say of which network",
             hint="give maps of segunc predict",
         )
     run = run_id(reader)

@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import tempfile
@@ -63,6 +64,8 @@ NOTE_SUFFIX = ".note"
 """Ending of what is remembered of a file whose download may be gone."""
 EXTRAS = {"s3": "cloud", "s3a": "cloud", "http": "cloud", "https": "cloud", "gs": "gcs"}
 """The extra that brings the library of a kind of URL."""
+CREDENTIALS = {"gs": "GOOGLE_APPLICATION_CREDENTIALS"}
+"""The variable that names the account of a kind of URL; of all others it is AWS_PROFILE."""
 TAG_KEYS = ("ETag", "etag", "generation", "Content-MD5", "md5Hash", "Digest")
 """What file systems call a tag of the content of a file."""
 TIME_KEYS = ("LastModified", "Last-Modified", "mtime", "updated", "created")
@@ -294,6 +297,9 @@ def _system_of(url: str) -> tuple[Any, str]:
         raise InputError(
             f"{shown_url(url)} is a URL, which needs fsspec", hint=f"pip install 'segunc[{extra}]'"
         ) from error
+    if scheme == "gs":
+        # gcsfs warns of each bucket whose kind it may not ask for, and reads it all the same.
+        logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
@@ -320,6 +326,7 @@ def _tried(url: str, action: Callable[[], Result], done: str = "read") -> Result
     Raises:
         InputError: it failed; at once where another try would not help.
     """
+    variable = CREDENTIALS.get(urlsplit(url).scheme, "AWS_PROFILE")
     for wait in (*WAITS, None):
         try:
             return action()
@@ -330,7 +337,7 @@ def _tried(url: str, action: Callable[[], Result], done: str = "read") -> Result
         if _is_refusal(error):
             raise InputError(
                 f"{url} may not be {done} with the present account ({_reason(error)})",
-                hint="check the rights and the credentials, e.g. AWS_PROFILE",
+                hint=f"check the rights and the credentials, e.g. {variable}",
             ) from error
         if wait is None:
             raise InputError(
@@ -348,16 +355,21 @@ def _root_error(error: BaseException) -> BaseException:
     return error
 
 
+def _status(error: BaseException) -> object:
+    """Return the status that a server answered; None where the error holds none."""
+    return getattr(error, "status", None) or getattr(error, "code", None)
+
+
 def _is_missing(error: BaseException) -> bool:
     """Return whether an error says that there is no such file or bucket."""
-    if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
+    if isinstance(error, FileNotFoundError) or _status(error) in (404, 410):
         return True
     return "NoSuchBucket" in str(error)
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Return whether an error says that the account has no right or no credentials."""
-    if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
+    if isinstance(error, PermissionError) or _status(error) in (401, 403):
         return True
     return "Credential" in type(error).__name__ or _REFUSED.search(str(error)) is not None
 
@@ -438,9 +450,15 @@ def remembered(file: RemoteFile, compute: Callable[[Path], str]) -> str:
     return text
 
 
+_URLS_OF_COPIES: dict[Path, str] = {}
+"""The URL, without secrets, of each folder that this process has copied."""
+
+
 @cache
 def download_folder(url: str) -> Path:
     """Return a local folder with all files below a URL, under their names.
+
+    The folder has the name of the URL's last part, which titles of pages show.
 
     Files of which the cache holds this version are not downloaded again. The folder is removed
     when this process ends; asked again, the process gets the same folder.
@@ -451,7 +469,9 @@ def download_folder(url: str) -> Path:
     files = list_remote(url)
     if not files:
         raise InputError(f"folder {shown_url(url)} holds no file", hint="check the URL")
-    folder = _run_folder()
+    folder = inside(_run_folder(), _last_name(url))
+    folder.mkdir()
+    _URLS_OF_COPIES[folder] = shown_url(url).rstrip("/")
 
     def fetch(name: str) -> None:
         target = inside(folder, name)
@@ -473,6 +493,21 @@ def download_folder(url: str) -> Path:
 def local_folder(place: str | Path) -> Path:
     """Return a folder of this machine: a path as it is, a copy of what lies under a URL."""
     return download_folder(str(place)) if is_url(place) else Path(place)
+
+
+def _last_name(url: str) -> str:
+    """Return the last part of a URL, which may be its server or its bucket."""
+    parts = urlsplit(root_of(shown_url(url)).rstrip("/"))
+    return unquote(PurePosixPath(parts.path).name) or parts.netloc
+
+
+def place_of(folder: Path) -> str:
+    """Return what a user knows a folder by: the URL of which it is a copy, or else its path."""
+    for copy in (folder, *folder.parents):
+        if copy in _URLS_OF_COPIES:
+            below = folder.relative_to(copy).as_posix()
+            return "/".join([_URLS_OF_COPIES[copy], below]).removesuffix("/.")
+    return str(folder)
 
 
 def _run_folder() -> Path:

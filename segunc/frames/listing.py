@@ -34,6 +34,8 @@ class Listing:
     """Pictures of formats that are not read."""
     links: list[Path] = field(default_factory=list)
     """Links to folders, which are not followed."""
+    is_bag: bool = False
+    """Whether a folder under a URL is a bag of ROS 2."""
 
 
 def list_input(path: Path) -> Listing:

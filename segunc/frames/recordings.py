@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from segunc.frames.video import video_hash
 
 RECORDING_SUFFIXES = (".mcap", ".bag")
 """File name endings that are read as recordings (any case)."""
-STORAGE_PATTERNS = ("*.db3", "*.mcap")
+STORAGE_SUFFIXES = (".db3", ".mcap")
 """What a bag of ROS 2 holds beside its ``metadata.yaml``."""
 INSTALL = "pip install 'segunc[recordings]'"
 MAX_LISTED_TOPICS = 12
@@ -349,9 +349,14 @@ def is_recording(path: Path, topic: str | None = None) -> bool:
         return True
     if path.suffix.lower() in RECORDING_SUFFIXES:
         return path.is_file()
-    if not (path / "metadata.yaml").is_file():
+    if not path.is_dir():
         return False
-    return any(next(path.glob(pattern), None) for pattern in STORAGE_PATTERNS)
+    return is_bag({file.name for file in path.iterdir() if file.is_file()})
+
+
+def is_bag(names: Collection[str]) -> bool:
+    """Return whether a folder with files of these names is a bag of ROS 2."""
+    return "metadata.yaml" in names and any(name.endswith(STORAGE_SUFFIXES) for name in names)
 
 
 def open_recording(

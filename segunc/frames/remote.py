@@ -27,7 +27,7 @@ from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.images import label_rank
 from segunc.frames.image_source import ImageSource, stamp_of
 from segunc.frames.listing import UNREAD_SUFFIXES, Listing, is_video
-from segunc.frames.recordings import RECORDING_SUFFIXES
+from segunc.frames.recordings import RECORDING_SUFFIXES, is_bag
 from segunc.frames.source import ALL_FRAMES, Frame, Kind, Selection, Skip
 
 
@@ -131,7 +131,7 @@ def list_remote_input(url: str) -> tuple[Listing, dict[str, RemoteFile]]:
         name = file.url.rpartition("/")[2]
         return Listing(Path(), images=[Path(name)]), {name: file}
     files = list_remote(url)
-    listing = Listing(Path())
+    listing = Listing(Path(), is_bag=not has_wildcard(url) and is_bag(files.keys()))
     root = Path()
     for name in sorted(files, key=frame_order):
         path = Path(name)

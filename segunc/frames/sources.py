@@ -115,16 +115,15 @@ def _open_url(url: str, topic: str | None, selection: Selection, all_images: boo
     kind = remote_kind(url)
     shown = shown_url(url)
     if is_remote_recording(url, topic):
-        local, held = local_input(url)
-        recording = open_recording(local, topic, selection, shown)
-        recording.held = held
-        return recording
+        return _open_remote_recording(url, topic, selection)
     if kind == "video":
         local, held = local_input(url)
         video = VideoSource(local, selection, shown)
         video.held = held
         return video
     listing, files = list_remote_input(url)
+    if listing.is_bag:
+        return _open_remote_recording(url, topic, selection)
     if not listing.images:
         raise no_image(f"{kind} {shown}", listing)
     frames = listing.images
@@ -135,6 +134,14 @@ def _open_url(url: str, topic: str | None, selection: Selection, all_images: boo
     images = RemoteImages(kind, shown, kept, selection)
     images.notes = _notes(shown, listing, frames)
     return images
+
+
+def _open_remote_recording(url: str, topic: str | None, selection: Selection) -> FrameSource:
+    """Download a recording and open its topic."""
+    local, held = local_input(url)
+    recording = open_recording(local, topic, selection, shown_url(url))
+    recording.held = held
+    return recording
 
 
 def _notes(path: Path | str, listing: Listing, frames: Sequence[Path]) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ def choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[st
             matched.add(exact)
         if not matched:
             raise InputError(
-                f"no frame of {reader.folder} is named '{pattern}'; "
+                f"no frame of {reader.place} is named '{pattern}'; "
                 f"they have names like {reader.frames[0]}"
             )
         chosen |= matched

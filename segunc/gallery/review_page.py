@@ -259,7 +259,7 @@ def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
         "format_version": 1,
         "run": run_id(reader),
         "tool": f"segunc {version_words(tool_version(), tool_commit())}".strip(),
-        "maps": str(reader.folder),
+        "maps": reader.place,
     }
     files.write(PAGE_NAME, json_bytes(record | {"status": "being written"}))
     return record
@@ -274,7 +274,7 @@ def _check_folder(reader: MapsReader, files: Ledger) -> None:
     among_foreign_maps = reader.manifest is None and folder.is_relative_to(maps)
     if folder == maps or among_foreign_maps:
         raise InputError(
-            f"output {out} is or lies inside the maps folder {reader.folder}",
+            f"output {out} is or lies inside the maps folder {reader.place}",
             hint="give another --out",
         )
     is_page = page_of(out) is not None

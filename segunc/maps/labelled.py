@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.urls import is_url, shown_url, split_topic
+from segunc.core.urls import is_url, place_of, shown_url, split_topic
 from segunc.data.frame_names import composed
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
@@ -67,8 +67,8 @@ def open_maps(folder: Path) -> MapsReader:
         )
         if inner:
             raise InputError(
-                f"{folder} holds {len(inner)} maps folders",
-                hint=f"give one of them: --maps {inner[0]}",
+                f"{place_of(folder)} holds {len(inner)} maps folders",
+                hint=f"give one of them: --maps {place_of(inner[0])}",
             )
     return MapsReader(folder)
 
@@ -93,7 +93,7 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
     if unknown:
         available = ", ".join(reader.scores) or "no scores"
         raise InputError(
-            f"the score '{unknown[0]}' has no maps in {reader.folder}, which holds {available}"
+            f"the score '{unknown[0]}' has no maps in {reader.place}, which holds {available}"
         )
     return list(dict.fromkeys(scores))
 

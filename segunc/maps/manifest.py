@@ -185,31 +185,30 @@ def read_manifest(folder: Path) -> Manifest | None:
     return manifest
 
 
-def what_is_missing(folder: Path, manifest: Manifest, lines: int) -> str | None:
+def what_is_missing(place: str, manifest: Manifest, lines: int) -> str | None:
     """Return in one line what a maps folder lacks: its run has not ended, lines were lost, or its
     shards saw other lists of frames. None where nothing is missing.
 
     Args:
-        folder: of the maps.
-        manifest: of the folder.
+        place: of the maps, for the line.
+        manifest: of the maps.
         lines: number of its finished frames.
     """
     status = manifest.get("status", "unknown")
     if status != "finished":
         return (
-            f"the run that writes {folder} has not finished "
-            f"(status {status}, {lines} frames so far)"
+            f"the run that writes {place} has not finished (status {status}, {lines} frames so far)"
         )
     lost = manifest["finished"] - lines
     if lost > 0:
-        return f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"
+        return f"{place} has lost the lines of {lost} finished frames; {REPAIR}"
     source = manifest.get("source", {})
     listed = source.get("frames")
     done = manifest["finished"] + len(manifest["failed"])
     # The number of frames of a video is an expectation.
     if "shards" in manifest and source.get("kind") != "video" and listed not in (None, done):
         return (
-            f"the shards of {folder} saw different lists of frames, the first of which saw "
+            f"the shards of {place} saw different lists of frames, the first of which saw "
             f"{listed} frames, and all together saw {done}: some may be missing"
         )
     return None

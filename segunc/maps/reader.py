@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, frame_order, inside
+from segunc.core.urls import place_of
 from segunc.data.frame_names import frame_name
 from segunc.data.image_files import is_hidden
 from segunc.data.labels import LabelMap
@@ -57,6 +58,8 @@ class MapsReader:
     tool, the sorted names of the files.
 
     Attributes:
+        folder: of this machine.
+        place: what messages call it: the URL of which it is a copy, or else its path.
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         class_names: of the class ids 0, 1, ...; None where the maps do not say.
         region: the pixels that count; None where all do.
@@ -68,6 +71,7 @@ class MapsReader:
         if not folder.is_dir():
             raise InputError(f"maps folder {folder} does not exist")
         self.folder = folder
+        self.place = place_of(folder)
         self.manifest = read_manifest(folder) if is_ours(folder) else None
         self.class_names: list[str] | None = None
         self.unfinished: str | None = None
@@ -93,10 +97,11 @@ class MapsReader:
             self.frames = sorted(names, key=frame_order)
         else:
             self.frames = list(self.records)
-            self.unfinished = what_is_missing(folder, self.manifest, len(self.records))
+            self.unfinished = what_is_missing(self.place, self.manifest, len(self.records))
         if not self.frames:
             raise InputError(
-                f"maps folder {folder} holds no finished map, SCORE/FRAME of {', '.join(SUFFIXES)}"
+                f"maps folder {self.place} holds no finished map, "
+                f"SCORE/FRAME of {', '.join(SUFFIXES)}"
             )
 
     def has(self, name: str, score: str) -> bool:
@@ -171,7 +176,7 @@ class MapsReader:
         file = self._file_of(name, score)
         if file is None:
             raise InputError(
-                f"frame {name} has no map '{score}' in {self.folder}, "
+                f"frame {name} has no map '{score}' in {self.place}, "
                 f"which holds {', '.join(self._maps)}"
             )
         path = inside(self.folder, file)
@@ -254,7 +259,7 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
     if detail:
         raise InputError(
             f"label map '{label_map.name}' does not fit the {len(names)} classes of the maps in "
-            f"{reader.folder}: {detail}",
+            f"{reader.place}: {detail}",
             hint="give the label map that the network was trained with, or one that names the "
             "classes as the network does",
         )

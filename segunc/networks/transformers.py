@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
@@ -132,10 +133,26 @@ class QueryLogits(Logits):
         if self.task_inputs is not None:
             task = torch.tensor([self.task_inputs], device=images.device, dtype=torch.float32)
             more["task_inputs"] = task.expand(len(images), -1)
-        output = self.network(pixel_values=prepared, **more)
+        with _PlacesAsMasks():
+            output = self.network(pixel_values=prepared, **more)
         classes_name, masks_name = next(names for names in QUERIES if names[1] in output)
         scores = class_scores(output[classes_name], output[masks_name], self.mask_size)
         return _resized(scores, images.shape[-2:]).add(LEAST_SCORE).log()
+
+
+class _PlacesAsMasks(TorchFunctionMode):
+    """Let ``values[torch.where(condition)] = 0`` of OneFormer be ``values[condition] = 0``.
+
+    The result is the same. But ``torch.where`` returns numbers that depend on the values of the
+    frame, so draws could run one at a time alone.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.where and len(args) == 1 and not kwargs:
+            return (args[0],)
+        return function(*args, **(kwargs or {}))
 
 
 def _put_frames_first(network: nn.Module) -> None:
@@ -344,6 +361,8 @@ def _network_of(name: str, folder: Path, without_weights: bool) -> tuple[nn.Modu
     library = _library()
     content = read_json(folder / "config.json", "the configuration of a network of transformers")
     network_class = _class(_architecture_of(name, content))
+    backbone = _backbone_elsewhere(content)
+    config = None
     try:
         with _quiet(library):
             config = network_class.config_class.from_dict(
@@ -356,9 +375,25 @@ def _network_of(name: str, folder: Path, without_weights: bool) -> tuple[nn.Modu
     except Exception as error:  # what configurations, files and constructors raise
         if is_out_of_memory(error):
             raise
+        if config is None and backbone:
+            message = (
+                f"hf:{name} does not describe its backbone {backbone}, and its description could "
+                f"not be read from the Hub ({type(error).__name__})"
+            )
+            hint = "import it once with a connection; the model folder then needs none"
+            raise InputError(message, hint=hint) from error
         message = f"transformers {library.__version__} cannot read hf:{name} ({one_line(error)})"
         raise InputError(message, hint="download the network again") from error
     return network, config
+
+
+def _backbone_elsewhere(content: Mapping[str, Any]) -> str:
+    """Return the repository of a backbone that a configuration names and does not describe, as
+    those of DETR once did; empty where it describes its backbone."""
+    backbone = content.get("backbone")
+    if content.get("backbone_config") is not None or not isinstance(backbone, str):
+        return ""
+    return backbone if "/" in backbone else ""
 
 
 def _options_of(

@@ -64,7 +64,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "version": VERSION,
         "made": now(),
         "made_by": full_version(),
-        "name": inputs.folder.resolve().name,
+        "name": inputs.name,
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
         "trained": trained,
@@ -428,7 +428,7 @@ def _maps(reader: MapsReader) -> Facts:
     manifest = reader.manifest or {}
     missing = reader.unfinished  # without the place of the folder on this machine
     if missing is not None:
-        missing = missing.replace(str(reader.folder), reader.folder.name)
+        missing = missing.replace(reader.place, reader.folder.name)
     return {
         "name": reader.folder.name,
         "frames": len(reader.frames),

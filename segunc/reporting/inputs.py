@@ -14,6 +14,7 @@ from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
 from segunc.core.files import file_sha256, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
+from segunc.core.places import without_place
 from segunc.core.version import release_of, tool_version
 from segunc.decisions.guarantee import GuaranteedThreshold, model_of, read_threshold
 from segunc.evaluation.resampling import EvaluationResult, load_results
@@ -105,12 +106,14 @@ class Inputs:
     Args:
         folder: of the model.
         given: the paths of each kind in :data:`GIVEN`.
+        source: from which the model was imported, such as ``hf:NAME``; empty for a folder that the
+            user named.
 
     Raises:
         InputError: something is damaged, of another model or version, or nothing was given.
     """
 
-    def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]]) -> None:
+    def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]], source: str = "") -> None:
         if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
         self.files = _named_files(given)
@@ -124,6 +127,9 @@ class Inputs:
         self.monitor = _read_monitor(given["monitor"][0]) if given["monitor"] else None
         self.latency = [_read_latency(path) for path in given["latency"]]
         self.folder = folder
+        # The folder of a source is an entry of the cache, whose name says nothing to a reader.
+        self.name = without_place(source) if source else folder.resolve().name
+        self.shown = self.name if source else f"that in {folder}"
         self.model = load_model(folder)
         _check_versions(results)
         self._check_models(results, given["latency"])
@@ -142,7 +148,7 @@ class Inputs:
             models.append((path, model_of(record)))
         for reader in self.maps:
             run_record = (reader.manifest or {}).get("run", {})
-            models.append((reader.folder, model_of(run_record)))
+            models.append((reader.place, model_of(run_record)))
         for name, threshold in self.thresholds.items():
             models.append((name, threshold.model))
         ours = model_of(
@@ -153,7 +159,7 @@ class Inputs:
                 continue
             fault = "records no model"
             if theirs:
-                fault = f"is of another model than that in {self.folder}"
+                fault = f"is of another model than {self.shown}"
             raise InputError(
                 f"{source} {fault}", hint="one model a report, in files of this version of segunc"
             )

@@ -64,6 +64,7 @@ from segunc.sampling.tail import (
 )
 from segunc.sampling.tail_traced import GraphAccumulator
 from segunc.scores import (
+    CLASS_SCORES,
     DEFAULT_SCORES,
     EVIDENCE,
     NEAREST,
@@ -289,6 +290,19 @@ def _check_evidence(score: Score, providers: Sequence[Provider]) -> None:
             raise InputError(message, hint=hint)
 
 
+def _check_class_scores(scores: Sequence[str], network: nn.Module) -> None:
+    """Raise an InputError where a score needs class scores, and the network has none."""
+    if gives_logarithms(network):
+        return
+    for name in scores:
+        if CLASS_SCORES in SCORES[name].needs:
+            raise InputError(
+                f"score {name} is defined for networks that classify masks, "
+                "and this network gives logits of pixels",
+                hint="deterministic-energy, which also is high where no class claims a pixel",
+            )
+
+
 class Sampler:
     """Samples a converted network, and returns the prediction and the scores that are asked for.
 
@@ -366,6 +380,7 @@ class Sampler:
                 hint="leave chunk out to have it chosen by memory",
             )
         self.scores: tuple[str, ...] = check_scores(scores)
+        _check_class_scores(self.scores, network)
         self.fitted = fitted
         self._table = _ScoresBySource(self.scores, fitted.providers)
         if not isinstance(seed, NoiseSource):

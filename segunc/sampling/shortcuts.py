@@ -132,8 +132,9 @@ _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "conti
 def _refuse_bfloat16(sampled: Tensor) -> None:
     """Raise TypeError for a feature map that torch does not sample rightly at points.
 
-    Of bfloat16 maps whose memory is not contiguous, ``grid_sample`` of torch 2.15 reads other
-    memory on a CPU: its results are arbitrary. Autocast gives it float32.
+    Of bfloat16 maps on a CPU, ``grid_sample`` of torch 2.15 counts offsets in 16 bits. A pixel more
+    than 32,767 elements behind the first one, ``y stride_y + x stride_x``, is read from other
+    memory, so results are arbitrary. Autocast gives it float32.
     """
     is_exposed = sampled.dtype == torch.bfloat16 and sampled.device.type == "cpu"
     if is_exposed and not torch.is_autocast_enabled("cpu"):

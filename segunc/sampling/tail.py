@@ -19,7 +19,7 @@ from segunc.core.errors import InputError
 from segunc.sampling.branches import InputTransform
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail_native import native_tail
-from segunc.scores import Score
+from segunc.scores import CLASS_SCORES, Score
 from segunc.uncertainty import entropy_share, per_ln
 
 Backend = Literal["reference", "native", "triton", "traced"]
@@ -254,8 +254,10 @@ def base_evidence(
         # PyTorch interpolates the largest float to infinity, by rounding.
         largest = torch.finfo(torch.float32).max
         full = full.clamp(-largest, largest)
-    scores = full.exp() if logarithms else full
-    return {"base logits": full, "base scores": scores, "temperature": temperature}
+    evidence = {"base logits": full, "temperature": temperature}
+    if logarithms:
+        evidence[CLASS_SCORES] = full.exp()
+    return evidence
 
 
 def base_maps(

@@ -270,7 +270,8 @@ def _figures(options: EvaluateOptions, measured: _Measured) -> tuple[Path, ...]:
     if options.out is not None:
         name = Path(options.out).stem
     else:
-        name = Path(str(options.model or options.maps)).resolve().name
+        evaluated = Path(str(options.model)) if options.model else local_folder(options.maps or "")
+        name = evaluated.resolve().name
     return tuple(write_plots(measured.gatherer, measured.result, Path(options.plots), name))
 
 

@@ -61,7 +61,7 @@ from segunc.exporting.operators import tensorrt_check
 from segunc.exporting.placement import Flag, Placement
 from segunc.exporting.price import Price
 from segunc.maps.encoding import encode_npy
-from segunc.networks.network import inference_size
+from segunc.networks.network import gives_logarithms, inference_size
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
@@ -261,9 +261,17 @@ def _traced_size(options: ExportOptions, model: Model) -> tuple[int, int]:
     """Return the (height, width) of the frame on which the model is traced.
 
     Raises:
-        InputError: neither the options nor the model name a size.
+        InputError: neither the options nor the model name a size, or the network takes no dynamic
+            size.
     """
     if options.size == "dynamic":
+        if gives_logarithms(model.network):
+            # transformers keeps positions of its masks by the size of the frame, which torch has
+            # no number for then. It would say so after minutes.
+            raise InputError(
+                "a network that classifies masks is not exported for frames of any size",
+                hint="--size HxW, a file for each size",
+            )
         return SIZES[0]
     size = options.size or model.network.description.inference_size
     if size is None:

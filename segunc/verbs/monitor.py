@@ -15,7 +15,7 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_json
 from segunc.core.results import VerbResult
-from segunc.core.urls import local_folder
+from segunc.core.urls import local_folder, place_of
 from segunc.decisions.guarantee import (
     RISKS,
     GuaranteedThreshold,
@@ -205,12 +205,15 @@ def _state(
         reference: number of calibration frames; 0 for none.
     """
     source = Path(options.threshold)
-    past = {"path": str(options.reference), "frames": reference} if reference else None
+    past = None
+    if reference and options.reference:
+        path = place_of(local_folder(options.reference))
+        past = {"path": path, "frames": reference}
     return {
         "kind": "segunc monitor",
         "version": 1,
         "command": recorded_command("monitor", options),
-        "maps": str(options.maps),
+        "maps": place_of(local_folder(options.maps)),
         "threshold": {"path": str(source), "sha256": file_sha256(source)},
         "reference": past,
         "statistic": options.statistic,
@@ -355,7 +358,7 @@ def reference_statistics(
     names = [name for name in reader.frames if name in matched]
     if not names:
         raise InputError(
-            f"{folder} holds 0 units of the calibration, and at least 1 is needed",
+            f"{reader.place} holds 0 units of the calibration, and at least 1 is needed",
             hint="give the maps that segunc threshold read",
         )
     return _statistics(reader, names, threshold, options)
@@ -374,7 +377,7 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
             same_bytes += identity in calibrated
     if not names:
         raise InputError(
-            f"{options.maps} holds 0 units beside those of the calibration, "
+            f"{reader.place} holds 0 units beside those of the calibration, "
             "and at least 1 is needed",
             hint="predict more, or add --reference DIR",
         )
@@ -422,7 +425,7 @@ def _statistics(
         numbers = reader.records.get(name, {}).get(options.statistic, {})
         if threshold.score not in numbers:
             raise InputError(
-                f"frame {name} of {reader.folder} has no {options.statistic} of {threshold.score}",
+                f"frame {name} of {reader.place} has no {options.statistic} of {threshold.score}",
                 hint="--statistic mean",
             )
         units.add(unit)

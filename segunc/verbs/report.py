@@ -10,7 +10,8 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, read_json, write_file, write_json
 from segunc.core.results import VerbResult
-from segunc.options import ReportOptions, several, takes
+from segunc.core.urls import local_folder
+from segunc.options import ReportOptions, is_source, several, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
@@ -58,8 +59,10 @@ def report(options: ReportOptions) -> ReportResult:
     for name in GIVEN:
         paths = several(getattr(options, name) or ())
         paths_by_option[name] = [Path(path) for path in paths]
+    paths_by_option["maps"] = [local_folder(path) for path in several(options.maps or ())]
     folder = model_folder(options.model, trust=options.trust)
-    inputs = Inputs(folder, paths_by_option)
+    source = str(options.model) if is_source(options.model) else ""
+    inputs = Inputs(folder, paths_by_option, source)
     facts = facts_of(inputs, failures(inputs, label_sources(options)))
     write_json(path, facts | {"summary": summary_of(facts)})
     content = read_json(path, "a report")

@@ -175,7 +175,7 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     out = Path(options.out)
     if (page_of(out) or {}).get("run") != run:
         raise InputError(
-            f"{out} is not a review page of the maps in {reader.folder}",
+            f"{out} is not a review page of the maps in {reader.place}",
             hint="give the --out of that page",
         )
     path = write_verdicts(out, run, verdicts)

@@ -10,7 +10,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.results import VerbResult
-from segunc.core.urls import local_folder
+from segunc.core.urls import local_folder, place_of
 from segunc.decisions.events import (
     COCO,
     ENDINGS,
@@ -67,7 +67,8 @@ def summary(options: SummaryOptions) -> SummaryResult:
     >>> len(summary(SummaryOptions(maps=maps, top=3)).moments)
     3
     """
-    folders = maps_folders(local_folder(options.maps))
+    root = local_folder(options.maps)
+    folders = maps_folders(root)
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     notes = _gaps(manifests)
     ranking = _choose_ranking(options, manifests, notes)
@@ -78,7 +79,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     label = worst_moments(folders, ranking.label_score, "mean", **settings)
     if not moments:
         raise InputError(
-            f"{options.maps} holds no finished frame", hint="let the prediction finish one first"
+            f"{place_of(root)} holds no finished frame", hint="let the prediction finish one first"
         )
     untimed = [moment.name for moment in moments if moment.time is None]
     if untimed:
@@ -135,7 +136,7 @@ def _gaps(manifests: Mapping[Path, Manifest]) -> list[str]:
     lines = []
     for folder, manifest in manifests.items():
         finished = len(FrameRecords(folder, all_shards(manifest)))
-        missing = what_is_missing(folder, manifest, finished)
+        missing = what_is_missing(place_of(folder), manifest, finished)
         if missing:
             lines.append(f"{missing}; the list is of what is there")
     return lines
@@ -155,7 +156,7 @@ def _failure(manifests: Mapping[Path, Manifest]) -> str:
     if not lost:
         return ""
     folder, frame = lost[0]
-    first = f"{frame['name']} of {folder} ({frame['reason']})"
+    first = f"{frame['name']} of {place_of(folder)} ({frame['reason']})"
     return (
         f"{len(lost)} frames have no maps and are in no list, first {first}; "
         "the same predict tries them again"
@@ -172,7 +173,7 @@ def _table(result: SummaryResult) -> bytes:
     )
     for name, statistic, moments in lists:
         for rank, moment in enumerate(moments, start=1):
-            maps = moment.folder.as_posix()
+            maps = place_of(moment.folder)
             rows.append((name, rank, maps, moment.name, moment.time, statistic, moment.value))
     return csv_text(rows).encode()
 
@@ -227,7 +228,8 @@ def _check_events(options: SummaryOptions, folders: Sequence[Path]) -> None:
         )
     if len(folders) > 1:
         raise InputError(
-            f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}"
+            f"{place_of(local_folder(options.maps))} holds {len(folders)} maps folders",
+            hint=f"--maps {place_of(folders[0])}",
         )
     if not Path(str(options.events)).name.endswith(ENDINGS):
         raise InputError(
@@ -253,7 +255,8 @@ def _follow_score(
         if options.events and None in times:
             untimed = reader.frames[times.index(None)]
             raise InputError(
-                f"no time is known of the frame {untimed} of {folder}, so events have no order",
+                f"no time is known of the frame {untimed} of {reader.place}, "
+                "so events have no order",
                 hint="--fps 25 for images that are a video in the order of their names",
             )
         events, crowded = find_events(

@@ -1,5 +1,7 @@
-"""Inputs under URLs give the frames that they give from the disk: fsspec's memory, a web server and
-a server that speaks as S3.
+"""Inputs under URLs give the frames that they give from the disk.
+
+They lie in fsspec's memory, on a web server, and on servers that speak as S3 and as Google Cloud
+Storage.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from segunc.frames.source import Frame, Selection
 from segunc.frames.sources import open_source, plan_inputs, recorded_images
 from tests.maps.fakes import folder_bytes, predict, write_pictures, write_video
 from tests.support.file_server import FileServer, serving
+from tests.support.gcs_server import empty_gcs_bucket, refusing_gcs, serving_gcs, use_gcs
+from tests.support.recordings import camera, write_bag2
 from tests.support.s3_server import empty_bucket, serving_s3
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
@@ -57,15 +61,27 @@ def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     return empty_bucket(s3_endpoint, "drives", monkeypatch)
 
 
-@pytest.fixture(params=["memory", "http", "s3"])
+@pytest.fixture(scope="module")
+def gcs_endpoint() -> Iterator[str]:
+    with serving_gcs() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def gs(gcs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A file system of Google with the empty bucket ``drives``."""
+    return empty_gcs_bucket(gcs_endpoint, "drives", monkeypatch)
+
+
+@pytest.fixture(params=["memory", "http", "s3", "gs"])
 def upload(request: pytest.FixtureRequest) -> Upload:
     """What puts a folder below ``served`` where a URL leads to it, and returns the URL."""
     if request.param == "http":
         server = request.getfixturevalue("web")
         return lambda path: f"{server.url}/{path.relative_to(server.root).as_posix()}"
-    if request.param == "s3":
-        system = request.getfixturevalue("s3")
-        root = "s3://drives"
+    if request.param in ("s3", "gs"):
+        system = request.getfixturevalue(request.param)
+        root = f"{request.param}://drives"
     else:
         system = fsspec.filesystem("memory")
         system.store.clear()
@@ -107,6 +123,15 @@ def test_one_image_gives_the_frame_of_the_disk(upload: Upload, images: Path) -> 
     assert_same_frames(f"{upload(images)}/a/frame_000.png", image)
 
 
+def test_an_image_that_comes_in_pieces_gives_the_frame_of_the_disk(
+    upload: Upload, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(urls, "PIECE", 100)
+    image = images / "a" / "frame_000.png"
+    assert image.stat().st_size > 300
+    assert_same_frames(f"{upload(images)}/a/frame_000.png", image)
+
+
 def test_a_pattern_gives_the_frames_of_the_disk(upload: Upload, images: Path) -> None:
     assert_same_frames(f"{upload(images)}/*/*_00[13].png", images / "*" / "*_00[13].png")
 
@@ -120,6 +145,37 @@ def test_a_video_gives_the_frames_of_the_disk(upload: Upload, tmp_path: Path) ->
     source = open_source(url)
     assert source.identity()["input"] == url
     assert source.identity()["input_hash"] == open_source(path).identity()["input_hash"]
+
+
+@pytest.mark.parametrize("mcap", [False, True])
+def test_a_bag_of_ros_2_gives_the_frames_of_the_disk(
+    upload: Upload, tmp_path: Path, mcap: bool
+) -> None:
+    """It is a folder, which is copied whole."""
+    pytest.importorskip("rosbags", reason="the extra recordings is not installed")
+    path = tmp_path / "served" / "drive"
+    path.parent.mkdir(exist_ok=True)
+    write_bag2(path, [camera("/camera/front", 4)], mcap=mcap)
+    url = upload(path)
+    assert_same_frames(url, path)
+    (note,) = open_source(url).notes
+    assert "/camera/front" in note  # the only topic
+    source = open_source(f"{url}:/camera/front", selection=Selection(every=2))
+    assert [frame.time for frame in source.frames()] == [0.0, 0.2]
+    assert source.identity()["input"] == f"{url}:/camera/front"
+    (planned,) = plan_inputs([f"{url}:/camera/front"], tmp_path / "maps")
+    assert planned.out == tmp_path / "maps"
+
+
+def test_a_topic_that_a_bag_of_ros_2_lacks_is_said(upload: Upload, tmp_path: Path) -> None:
+    pytest.importorskip("rosbags", reason="the extra recordings is not installed")
+    path = tmp_path / "served" / "drive"
+    path.parent.mkdir(exist_ok=True)
+    write_bag2(path, [camera("/camera/front", 4)])
+    url = upload(path)
+    with pytest.raises(InputError, match=f"{url} has no topic /camera/rear") as error:
+        open_source(f"{url}:/camera/rear")
+    assert "/camera/front (4" in str(error.value)
 
 
 def test_maps_have_the_bytes_of_a_local_run_and_go_on_from_it(
@@ -216,6 +272,30 @@ def test_a_bucket_without_credentials_is_said(
         open_source("s3://drives/images")
     assert "\n" not in str(error.value)
     type(s3).clear_instance_cache()
+
+
+def test_a_bucket_of_google_without_rights_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with refusing_gcs() as endpoint:
+        use_gcs(endpoint, monkeypatch)
+        with pytest.raises(InputError) as error:
+            open_source("gs://drives/images")
+    assert str(error.value).startswith(
+        "gs://drives/images may not be read with the present account (Anonymous caller"
+    )
+    assert "e.g. GOOGLE_APPLICATION_CREDENTIALS" in error.value.hint
+
+
+def test_gcsfs_prints_nothing(gs: Any, images: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    gs.pipe_file("drives/images/a.png", (images / "a" / "frame_000.png").read_bytes())
+    capfd.readouterr()
+    assert open_source("gs://drives/images").length == 1
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("gs")
+def test_a_bucket_of_google_that_is_not_there_is_said() -> None:
+    with pytest.raises(InputError, match=r"gs://nowhere/images (does not exist|holds no image)"):
+        open_source("gs://nowhere/images")
 
 
 @pytest.mark.usefixtures("s3")

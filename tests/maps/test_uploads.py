@@ -21,6 +21,7 @@ from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.store import MapsWriter
 from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from tests.maps.fakes import folder_bytes, manifest, predict, process, write_pictures
+from tests.support.gcs_server import empty_gcs_bucket, serving_gcs
 from tests.support.s3_server import empty_bucket, serving_s3
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
@@ -116,13 +117,15 @@ def test_a_run_that_was_ended_goes_on(
     assert without_manifest(remote(system)) == folder_bytes(tmp_path / "local")
 
 
-def test_a_bucket_of_s3_holds_the_files_of_a_local_run(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_a_bucket_holds_the_files_of_a_local_run(
+    kind: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predict(images, tmp_path / "local")
-    url = "s3://results/drive/maps"
-    with serving_s3() as endpoint:
-        empty_bucket(endpoint, "results", monkeypatch)
+    url = f"{kind}://results/drive/maps"
+    with serving_s3() if kind == "s3" else serving_gcs() as endpoint:
+        make_bucket = empty_bucket if kind == "s3" else empty_gcs_bucket
+        make_bucket(endpoint, "results", monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             upload_maps(images, "b/frame_002", url)
         forget_this_machine(tmp_path, monkeypatch)

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import segunc
 from segunc import InputError, Sampler, import_network, load_network
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
@@ -255,6 +256,45 @@ def test_scores_of_noisy_draws_by_hand_in_float64(by_hand: tuple[ByHand, Sampler
     assert_map(maps["entropy"], total)
     assert_map(maps["epistemic"], total - aleatoric)
     assert float((total - aleatoric).max()) > 1e-3
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_backbone_that_is_named_and_not_described_needs_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    folder = tmp_path / "theirs"
+    save_network_of("detr", folder)
+    path = folder / "config.json"
+    old_form = {"backbone": "microsoft/resnet-50", "backbone_config": None}
+    content = json.loads(path.read_text()) | old_form | {"use_timm_backbone": False}
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="does not describe its backbone microsoft/res") as error:
+        import_folder(folder, tmp_path / "imported")
+    assert "import it once with a connection" in error.value.hint
+    assert "\n" not in str(error.value)
+
+
+def test_a_network_that_classifies_masks_is_exported_for_one_size(
+    folders: Callable[[str], tuple[Any, Path]], tmp_path: Path
+) -> None:
+    _, folder = folders("mask2former")
+    with pytest.raises(InputError, match="is not exported for frames of any size") as error:
+        segunc.export(model=folder, to="pt2", size="dynamic", out=tmp_path / "any")
+    assert "a file for each size" in error.value.hint
+    fixed = segunc.export(model=folder, to="pt2", size=SIZE, draws=2, out=tmp_path / "fixed")
+    assert fixed.path.exists()
+
+
+def test_draws_of_oneformer_run_together(folders: Callable[[str], tuple[Any, Path]]) -> None:
+    _, folder = folders("oneformer")
+    network = load_network(folder)
+    convert(network)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.1)
+    sampler = Sampler(network, posterior, draws=3, chunk=3, scores=("entropy",))
+    sampler(torch.rand(1, 3, *SIZE))
+    assert sampler.report.batched
+    assert not any("one at a time" in message for message in sampler.report.messages)
 
 
 def assert_map(values: Tensor, expected: Tensor) -> None:

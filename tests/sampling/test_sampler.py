@@ -86,7 +86,9 @@ def dense(calibrator: Calibrator, p: torch.Tensor) -> torch.Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
-OF_DRAWS_OR_BASE = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
+OF_PIXELS = [name for name in SCORES if name != "rba"]
+"""Scores of a network that gives logits of pixels."""
+OF_DRAWS_OR_BASE = [name for name in OF_PIXELS if SCORES[name].sources <= {"draws", "base"}]
 
 
 def calibrated(calibrator: Calibrator | None, size: tuple[int, int] | None) -> Prediction:
@@ -245,12 +247,12 @@ def every_score() -> Prediction:
         calibrator_sha256=None,
     )
     fitted = Fitted(providers=[OfFeatures(), total, sets])
-    sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
+    sampler = Sampler(*model(), draws=4, scores=OF_PIXELS, fitted=fitted)
     return sampler(IMAGES, size=(37, 51), keep_probabilities=True)
 
 
 def test_every_score_is_within_its_bounds(every_score: Prediction) -> None:
-    assert list(every_score.scores) == list(SCORES)
+    assert list(every_score.scores) == OF_PIXELS
     assert every_score.prediction.shape == (3, 37, 51)
     for name, values in every_score.scores.items():
         score = SCORES[name]
@@ -267,6 +269,14 @@ def test_scores_of_one_frame_belong_together(every_score: Prediction) -> None:
     torch.testing.assert_close(maps["msp"], 1 - every_score.probabilities.amax(1))  # type: ignore[union-attr]
     difference = maps["entropy"] - maps["aleatoric"]
     torch.testing.assert_close(maps["epistemic"], difference.clamp_min(0))
+
+
+def test_rba_of_a_network_that_gives_logits_of_pixels_is_refused() -> None:
+    with pytest.raises(
+        InputError, match="rba is defined for networks that classify masks"
+    ) as error:
+        Sampler(*model(), draws=2, scores=["rba"])
+    assert "deterministic-energy" in error.value.hint
 
 
 def test_nan_weights_and_dead_alpha_are_errors() -> None:

@@ -34,7 +34,7 @@ def evidence() -> dict[str, object]:
     distances = LOGITS[:1].sigmoid().mean(1)
     others = {
         "base logits": LOGITS[:1],
-        "base scores": LOGITS[:1],
+        "class scores": LOGITS[:1].exp(),
         "temperature": T,
         SUM: 3 * distances,
         SET_THRESHOLD: LAMBDA,
@@ -63,7 +63,7 @@ def closed_forms() -> dict[str, Tensor]:
         "mean-max-logit": -logits.amax(2).mean(0),
         "mean-energy": energies.mean(0),
         "logit-variance": logits.var(0, correction=0).mean(1),
-        "rba": -LOGITS[:1].double().tanh().sum(1),
+        "rba": -LOGITS[:1].double().exp().tanh().sum(1),
         "set-size": (p.mean(0) >= 1 - LAMBDA).sum(1).clamp_min(1),
     }
 

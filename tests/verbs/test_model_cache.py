@@ -54,6 +54,18 @@ plain.segunc = {**build.segunc, "classes": ["road", "car"]}
 
 def silent():
     return build()
+
+def of_toy_scenes():
+    torch.manual_seed(0)
+    first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    return torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 9, 1))
+
+of_toy_scenes.segunc = {
+    "classes": "sky,building,vegetation,road,sidewalk,car,person,pole,traffic sign".split(","),
+    "size": [64, 128],
+    "mean": [0.4, 0.5, 0.6],
+    "std": [0.2, 0.25, 0.3],
+}
 """
 
 
@@ -413,3 +425,43 @@ def test_the_hint_comes_once_and_only_for_a_source(place: Place) -> None:
     (entry,) = place.entries()
     folder = segunc.predict(entry / "model", place.image, out="folder", device="cpu")
     assert folder.hint == ""
+
+
+def test_evaluate_and_report_take_a_source_to_the_end(
+    place: Place, toy_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"python:{place.module}:of_toy_scenes"
+    data = ["--dataset", "toy", "--root", str(toy_set), "--split", "anomaly"]
+    how = ["--device", "cpu", "--draws", "2", "--scores", "entropy,msp", "--model", source]
+    result = ["--replicates", "0", "--out"]
+    assert main(["evaluate", *how, *data, *result, "of_model.json", "--trust"]) == 0
+    frames = str(toy_set / "leftImg8bit/anomaly")
+    assert main(["predict", *how, "--input", frames, "--out", "maps"]) == 0
+    assert main(["evaluate", "--maps", "maps", *data, *result, "of_maps.json"]) == 0
+    of_model = json.loads(Path("of_model.json").read_text())
+    of_maps = json.loads(Path("of_maps.json").read_text())
+    assert of_model["counts"]["labelled_frames"] == 4
+    assert of_model["segmentation"] == of_maps["segmentation"]
+    assert of_model["selective"] == of_maps["selective"]
+    assert of_model["run"]["base_sha256"] == of_maps["run"]["base_sha256"]
+
+    inputs = ["--runs", "of_model.json", "--maps", "maps", *data]
+    capsys.readouterr()
+    assert main(["report", "--model", source, *inputs, "--out", "report"]) == 0
+    assert f"note: {source} is taken from " in capsys.readouterr().out
+    report = json.loads(Path("report/report.json").read_text())
+    assert report["name"] == source
+    assert report["model"]["base_sha256"] == of_model["run"]["base_sha256"]
+    assert report["results"][0]["content"]["segmentation"] == of_model["segmentation"]
+    assert str(cache_folder()) not in Path("report/index.html").read_text()
+
+
+def test_a_report_of_a_source_takes_no_results_of_another_model(
+    place: Place, toy_set: Path
+) -> None:
+    how: dict[str, Any] = {"draws": 2, "device": "cpu", "replicates": 0, "trust": True}
+    data: dict[str, Any] = {"dataset": "toy", "root": toy_set, "split": "anomaly"}
+    segunc.evaluate(model=f"python:{place.module}:of_toy_scenes", out="other.json", **how, **data)
+    message = f"other.json is of another model than {place.source}"
+    with pytest.raises(InputError, match=message):
+        segunc.report(model=place.source, runs=["other.json"], out="report", trust=True)

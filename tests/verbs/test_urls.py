@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 
@@ -149,3 +152,120 @@ def test_a_topic_that_is_not_there_lists_those_that_are(predicted: Job, tmp_path
     message = refuse(*words, "--input", f"{path}:/camera/rear")
     assert f"{path} has no topic /camera/rear" in message
     assert "/camera/front (" in message
+
+
+@pytest.fixture
+def pair(web: FileServer, predicted: Job, tmp_path: Path) -> tuple[Path, str]:
+    """Maps of the anomaly split on the disk, and the same maps under a URL."""
+    shutil.copytree(predicted.maps, predicted.data / "maps", dirs_exist_ok=True)
+    return predicted.maps, f"{web.url}/maps"
+
+
+def pictures_in(folder: Path) -> dict[str, bytes]:
+    """The pictures below a folder by their names."""
+    files = folder_bytes(folder)
+    return {name: data for name, data in files.items() if name.endswith((".png", ".jpg"))}
+
+
+def test_overlays_of_maps_under_a_url(
+    pair: tuple[Path, str], predicted: Job, tmp_path: Path
+) -> None:
+    for number, maps in enumerate(pair):
+        words = ("--images", predicted.frames, "--score entropy", "--out", tmp_path / f"{number}")
+        succeed("overlay --maps", maps, *words)
+    pictures = pictures_in(tmp_path / "0")
+    assert len(pictures) == 4
+    assert pictures_in(tmp_path / "1") == pictures
+
+
+def test_a_review_page_of_maps_under_a_url(
+    pair: tuple[Path, str], predicted: Job, tmp_path: Path
+) -> None:
+    for number, maps in enumerate(pair):
+        succeed(
+            "review --maps", maps, "--images", predicted.frames, "--out", tmp_path / f"{number}"
+        )
+    local = folder_bytes(tmp_path / "0")
+    remote = folder_bytes(tmp_path / "1")
+    changed = {name for name in local if local[name] != remote.get(name)}
+    # The record of the page names its maps, and the list of files has the sum of this record.
+    assert changed <= {"review.json", ".segunc-files.jsonl"}
+    assert local.keys() == remote.keys()
+    assert json.loads(remote["review.json"])["maps"] == pair[1]
+
+
+def test_a_threshold_a_monitor_and_a_report_of_maps_under_a_url(
+    pair: tuple[Path, str], predicted: Job, tmp_path: Path
+) -> None:
+    labels = ("--anomaly-labels", predicted.masks)
+    results = []
+    for number, maps in enumerate(pair):
+        out = tmp_path / f"{number}"
+        threshold = out / "threshold.json"
+        words = ("--control missed-pixels --level 0.5 --score entropy", *labels)
+        succeed("threshold --maps", maps, *words, "--out", threshold)
+        words = ("--threshold", threshold, "--maps", maps, "--reference", maps)
+        message = refuse("monitor", *words, "--out", out / "monitor.json")
+        assert f"{maps} holds 0 units beside those of the calibration" in message
+        words = ("--model", predicted.abnn, "--threshold", threshold, *labels, "--maps", maps)
+        succeed("report", *words, "--out", out / "report")
+        results.append((read(threshold), read(out / "report/report.json")))
+    (threshold, report), (remote_threshold, remote_report) = results
+    assert remote_threshold["value"] == threshold["value"]
+    assert remote_threshold["frames"] == threshold["frames"]
+    assert remote_report["failures"] == report["failures"]
+    assert remote_report["maps"] == report["maps"]
+    assert remote_report["maps"][0]["name"] == "maps"
+
+
+def test_a_monitor_watches_maps_under_a_url(
+    pair: tuple[Path, str], predicted: Job, tmp_path: Path
+) -> None:
+    words = ("--control missed-pixels --level 0.5 --score entropy --frames _00000[01]_",)
+    labels = ("--anomaly-labels", predicted.masks)
+    threshold = tmp_path / "threshold.json"
+    succeed("threshold --maps", pair[0], *words, *labels, "--out", threshold)
+    states = []
+    for number, maps in enumerate(pair):
+        out = tmp_path / f"{number}.json"
+        words = ("--threshold", threshold, "--maps", maps, "--reference", maps, "--level 0.9")
+        succeed("monitor", *words, "--out", out)
+        states.append(read(out))
+    local, remote = states
+    assert remote["maps"] == remote["reference"]["path"] == pair[1]
+    for state in states:
+        for key in ("maps", "reference", "command", "date"):
+            state.pop(key, None)
+    assert remote == local
+
+
+def test_a_summary_of_maps_under_a_url(pair: tuple[Path, str], tmp_path: Path) -> None:
+    local = succeed("summary --maps", pair[0], "--out", tmp_path / "0.csv").stdout
+    remote = succeed("summary --maps", pair[1], "--out", tmp_path / "1.csv").stdout
+    assert remote.replace("1.csv", "0.csv") == local
+    table = (tmp_path / "1.csv").read_text()
+    assert table.replace(pair[1], str(pair[0])) == (tmp_path / "0.csv").read_text()
+
+
+def test_files_of_a_benchmark_of_maps_under_a_url(pair: tuple[Path, str], tmp_path: Path) -> None:
+    for number, maps in enumerate(pair):
+        succeed("export --to smiyc --score entropy --maps", maps, "--out", tmp_path / f"{number}")
+    local = sorted((tmp_path / "0").rglob("*.hdf5"))
+    remote = sorted((tmp_path / "1").rglob("*.hdf5"))
+    assert len(local) == len(remote) == 4
+    for path, remote_path in zip(local, remote, strict=True):
+        with h5py.File(path) as expected, h5py.File(remote_path) as written:
+            assert np.array_equal(written["value"], expected["value"])
+
+
+def test_what_maps_under_a_url_lack_is_said_with_the_url(
+    pair: tuple[Path, str], predicted: Job, tmp_path: Path
+) -> None:
+    message = refuse("overlay --maps", pair[1], "--score knn", "--out", tmp_path / "figures")
+    assert f"the score 'knn' has no maps in {pair[1]}, which holds" in message
+    message = refuse("compare", pair[1])
+    assert "does not exist" in message
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
