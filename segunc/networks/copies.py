@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
-from segunc.networks.network import PROBE_SIZES, SegmentationNetwork
+from segunc.networks.network import PROBE_SIZES, SegmentationNetwork, channels_of
 from segunc.uncertainty import relative_difference
 
 N = TypeVar("N", bound=nn.Module)
@@ -97,15 +97,16 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
 
 
 def _frames_that_run(network: nn.Module) -> Tensor:
-    """Return a frame ``[1, 3, H, W]`` in 0..1 of the first size that a network takes."""
+    """Return a frame ``[1, K, H, W]`` in 0..1 of the first size that a network takes."""
     sizes: tuple[tuple[int, int], ...] = PROBE_SIZES
+    channels = channels_of(network)
     if isinstance(network, SegmentationNetwork) and network.description.inference_size:
         sizes = (*PROBE_SIZES, network.description.inference_size)
     first = next(network.parameters())
     failure = ""
     for size in sizes:
         generator = torch.Generator().manual_seed(0)
-        frames = torch.rand(1, 3, *size, generator=generator, dtype=torch.float32)
+        frames = torch.rand(1, channels, *size, generator=generator, dtype=torch.float32)
         frames = frames.to(first.device, first.dtype)
         try:
             network(frames)
