@@ -591,7 +591,10 @@ def attach_packaged_bank(run: FitRun[Any], weights: str | None, setting: str) ->
     Raises:
         InputError: no weights are found, or they are others than those of the bank.
     """
-    run.model.network.description.check_colour("the second encoder of the packaged bank")
+    run.model.network.description.check_colour(
+        "the second encoder of the packaged bank",
+        hint="fit features of the network itself first: --method features",
+    )
     packaged = PackagedBank.load()
     encoder = packaged.open_encoder(weights, setting)
     content = save({**packaged.tensors(), **_stored_encoder(encoder)})

@@ -35,6 +35,10 @@ _SEPARATE = 2  # planar configuration: one channel after the other
 _DIFFERENCES = 2  # predictor: each value is stored as its difference from the one before
 _LOSSLESS = (1, 5, 8, 32773, 32946, 50000)
 """Compressions that pack bytes, whatever these mean: none, LZW, Deflate, PackBits, Zstandard."""
+_TILE_UNIT = 1024
+"""OpenCV's libtiff reads a tile of uint8 that is not compressed only if its bytes are a multiple of
+this.
+"""
 _KINDS = {1: "uint", 2: "int", 3: "float"}  # by the sample format
 
 
@@ -99,6 +103,9 @@ class _Page:
         offsets, lengths = self._parts()
         if not offsets or len(offsets) != len(lengths):
             raise ValueError("the TIFF does not say where its pixels are")
+        has_plain_tiles = compression == 1 and _TILE_OFFSETS in self.tags
+        if has_plain_tiles and self.dtype == np.uint8 and any(size % 1024 for size in lengths):
+            raise ValueError("tiles of this size are read only if they are compressed")
         for offset, length in zip(offsets, lengths, strict=True):
             if offset + length > len(self.data):
                 raise ValueError("the TIFF is truncated: pixels lie behind its end")

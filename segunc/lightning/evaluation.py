@@ -54,10 +54,10 @@ class Recipe:
         Raises:
             InputError: see :func:`segunc.wrap` and :func:`segunc.networks.copies.copy_network`.
         """
-        copied = copy_network(network)
-        mean: Any = tuple(self.mean)
-        std: Any = tuple(self.std)
-        return wrap(copied.float(), self.classes, mean=mean, std=std, palette=self.palette)
+        copied = copy_network(network, len(self.mean))
+        return wrap(
+            copied.float(), self.classes, mean=self.mean, std=self.std, palette=self.palette
+        )
 
     def fitted(self, network: nn.Module, data: Sequence[Any], device: torch.device) -> Model:
         """Return a copy of a network with all methods fitted, each on its data, on a device."""

@@ -175,6 +175,12 @@ def read(name: str, wishes: Wishes) -> Found:
     options.update(wishes.arguments)
     if channels != COLOUR:
         options[CHANNELS] = channels
+        if wishes.mean is None or wishes.std is None:
+            raise InputError(
+                f"{folder} holds a network of {channels} channels and does not say how its images "
+                "are normalised",
+                hint=f"give mean and std {channels} numbers each: --mean A,B,... --std A,B,...",
+            )
     mean: Numbers | None = None
     std: Numbers | None = None
     if config.get("encoder_weights") and channels == COLOUR:

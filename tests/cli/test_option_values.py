@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from segunc.options import (
-    channel_numbers,
     Options,
     by_name,
+    channel_numbers,
     frame_groups,
     json_or_text,
     size_or_dynamic,
