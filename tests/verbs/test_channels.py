@@ -80,7 +80,9 @@ def make_data(root: Path) -> None:
         rows.append((split, f"images/{name}.tif", f"labels/{name}.png"))
     with (root / "frames.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("split", "image", "label"), *rows])
-    (root / "classes.csv").write_text("id,name,train_id\n0,road,0\n1,other,1\n")
+    (root / "classes.csv").write_text(
+        "id,name,train_id,red,green,blue\n0,road,0,128,64,128\n1,other,1,0,0,0\n"
+    )
 
 
 def settings_of_data(place: Path) -> dict[str, Any]:
@@ -186,7 +188,7 @@ def test_finetune_and_evaluate_on_a_data_set_of_four_channels(place: Path, tmp_p
     )
     segunc.finetune(base=place / "base", config=tmp_path / "abnn.yaml", out=tmp_path / "abnn")
     result = segunc.evaluate(model=tmp_path / "abnn", split="val", draws=2)
-    assert result.numbers["classes"]
+    assert result.numbers["counts"]["frames"] == 2
     with pytest.raises(InputError, match=r"corruption`? needs images of three channels"):
         segunc.evaluate(model=tmp_path / "abnn", split="val", draws=2, corruption="fog:2")
 
