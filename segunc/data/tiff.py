@@ -33,8 +33,8 @@ _GREY = 1  # photometric interpretation: 0 is black
 _RGB = 2
 _SEPARATE = 2  # planar configuration: one channel after the other
 _DIFFERENCES = 2  # predictor: each value is stored as its difference from the one before
-_LOSSLESS = (1, 5, 8, 32773, 32946, 50000)
-"""Compressions that pack bytes, whatever these mean: none, LZW, Deflate, PackBits, Zstandard."""
+_LOSSLESS = (1, 5, 8, 32773, 32946)
+"""Compressions that pack bytes, whatever these mean: none, LZW, Deflate, PackBits."""
 _TILE_UNIT = 1024
 """OpenCV's libtiff reads a tile of uint8 that is not compressed only if its bytes are a multiple of
 this.
