@@ -233,6 +233,20 @@ def test_the_exported_graph_takes_four_channels(place: Path, tmp_path: Path) -> 
     np.testing.assert_allclose(outputs["entropy"][0], maps.entropy, rtol=0, atol=1e-4)
 
 
+def test_the_exported_graph_takes_bytes_of_four_channels(place: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    segunc.export(
+        model=place / "abnn", to="onnx", out=tmp_path / "onnx", size=SIZE, draws=2, input="uint8"
+    )
+    session = onnxruntime.InferenceSession(str(tmp_path / "onnx/model.onnx"))
+    assert session.get_inputs()[0].shape == [1, *SIZE, 4]
+    image = image_of(3)
+    names = [output.name for output in session.get_outputs()]
+    outputs = dict(zip(names, session.run(None, {"image": image[None]}), strict=True))
+    maps = segunc.load(place / "abnn")(image, draws=2)
+    np.testing.assert_allclose(outputs["entropy"][0], maps.entropy, rtol=0, atol=1e-4)
+
+
 def test_the_doctor_looks_at_four_channels(place: Path, tmp_path: Path) -> None:
     findings = segunc.doctor(model=place / "abnn", draws=4)
     assert findings
