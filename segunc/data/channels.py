@@ -100,9 +100,21 @@ def load_frame(
         return read_frame(path, channels, depth, strict=strict)
 
 
-def read_shown(path: Path, channels: int = COLOUR) -> Image:
-    """Return the image of a file as it is shown, see :func:`shown_colours`."""
-    return shown_colours(read_frame(path, channels))
+def load_shown(path: Path) -> Image:
+    """Return the image of a file as it is shown, whatever channels it has; see
+    :func:`shown_colours`.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        return load_image(path)
+    except InputError:
+        data = read_bytes(path) if path.is_file() else b""
+        if not data.startswith(SIGNATURES):
+            raise
+    with reading(f"image {path}", "an image file that is whole", "copy it again or remove it"):
+        return shown_colours(as_shares(read_tiff(data)))
 
 
 def shown_colours(image: AnyImage) -> Image:

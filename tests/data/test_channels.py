@@ -7,11 +7,13 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageOps
 
 from segunc.core.errors import InputError
-from segunc.data.channels import load_frame, read_frame, shown_colours
+from segunc.data.channels import load_frame, load_shown, read_frame, shown_colours
 from segunc.data.images import PixelDepth, read_image
+from segunc.data.module import DataConfig, TrainTransform
 from segunc.data.tiff import read_tiff, upright
 from tests.support.tiffs import GREY, RGB, tiff
 
@@ -223,3 +225,50 @@ def test_what_is_shown_are_the_first_three_channels() -> None:
 def test_grey_is_the_usual_interpretation() -> None:
     """What other libraries write without being told."""
     assert tiff([values(4)]) == tiff([values(4)], photometric=GREY)
+
+
+def test_any_file_can_be_shown(tmp_path: Path) -> None:
+    """So can one that the network of a later command takes: nobody knows its channels yet."""
+    array = values(5, "uint16")
+    shown = load_shown(written(tmp_path / "a.tif", tiff([array])))
+    np.testing.assert_array_equal(shown, np.rint(array[..., :3] / 257).astype(np.uint8))
+    Image.fromarray(values(3)).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(load_shown(tmp_path / "a.png"), values(3))
+    for name, content in (("b.png", b"none"), ("b.tif", tiff([values(5)])[:-900])):
+        with pytest.raises(InputError, match=rf"image .*{name} is not an image file that is whole"):
+            load_shown(written(tmp_path / name, content))
+    with pytest.raises(InputError, match="cannot be read"):
+        load_shown(tmp_path / "nowhere.tif")
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 13])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_training_crops_keep_the_values_of_other_channels(channels: int, dtype: str) -> None:
+    """Nothing is scaled or mirrored here, so the crop is a part of the image."""
+    config = DataConfig("camvid", "there", crop=(16, 32), scale=(1.0, 1.0), flip=0.0, blur=0.0)
+    image = values(channels, dtype)
+    label = np.arange(SIZE[0] * SIZE[1]).reshape(SIZE).astype(np.uint8)
+    torch.manual_seed(0)
+    item = TrainTransform(config, channels)(image, label)
+    crop = item["image"].numpy().transpose(1, 2, 0)
+    windows = np.lib.stride_tricks.sliding_window_view(image[..., 0], (16, 32))
+    shares = image / np.float32(255) if dtype == "uint8" else image
+    first = windows / np.float32(255) if dtype == "uint8" else windows
+    ((top, left),) = np.argwhere((first == crop[..., 0]).all((2, 3)))
+    np.testing.assert_array_equal(crop, shares[top : top + 16, left : left + 32])
+    np.testing.assert_array_equal(item["label"], label[top : top + 16, left : left + 32])
+
+
+@pytest.mark.parametrize("channels", [1, 4, 13])
+def test_training_crops_are_scaled_and_blurred(channels: int) -> None:
+    config = DataConfig("camvid", "there", crop=(64, 64), blur=1.0, size=(48, 48))
+    item = TrainTransform(config, channels)(values(channels), np.zeros(SIZE, np.uint8))
+    assert item["image"].shape == (channels, 64, 64)
+
+
+def test_crops_of_colour_change_their_colour() -> None:
+    config = DataConfig("camvid", "there", crop=SIZE, scale=(1.0, 1.0), flip=0.0, blur=0.0)
+    torch.manual_seed(1)
+    item = TrainTransform(config)(values(3), np.zeros(SIZE, np.uint8))
+    changed = np.abs(item["image"].numpy().transpose(1, 2, 0) * 255 - values(3))
+    assert changed.max() > 5

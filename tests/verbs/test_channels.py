@@ -64,7 +64,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def make_data(root: Path) -> None:
-    """Write a data set of TIFF files whose label is where the fourth channel is bright."""
+    """Write a data set of TIFF and NPY files whose label is where the fourth channel is bright."""
     (root / "images").mkdir(parents=True)
     (root / "labels").mkdir()
     rows = []
@@ -73,11 +73,15 @@ def make_data(root: Path) -> None:
         image[:, :48, 3] //= 4
         image[:, 48:, 3] |= 128
         name = f"{number:03d}"
-        (root / f"images/{name}.tif").write_bytes(tiff([image], deflate=True))
+        path = f"images/{name}.tif" if number % 2 else f"images/{name}.npy"
+        if number % 2:
+            (root / path).write_bytes(tiff([image], deflate=True))
+        else:
+            np.save(root / path, image)
         label = np.repeat([[0] * 48 + [1] * 48], SIZE[0], 0).astype(np.uint8)
         assert cv2.imwrite(str(root / f"labels/{name}.png"), label)
         split = "train" if number < 4 else "val"
-        rows.append((split, f"images/{name}.tif", f"labels/{name}.png"))
+        rows.append((split, path, f"labels/{name}.png"))
     with (root / "frames.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("split", "image", "label"), *rows])
     (root / "classes.csv").write_text(
